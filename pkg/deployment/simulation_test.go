@@ -77,6 +77,7 @@ type birth struct {
 	of    version // the ReplicaSet's
 	edit  int
 	after bool // a pod had been given up for that edit
+	given bool // admission has given it other values
 	late  bool // the ReplicaSet had another template by then, or was about to get one
 }
 
@@ -94,6 +95,9 @@ func (s *simulation) admit(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
 		born.late = true
 		s.births[pod.UID] = born
 	}
+	born := s.births[pod.UID]
+	born.given = s.admits != 0
+	s.births[pod.UID] = born
 	r := &pod.Spec.Containers[0].Resources
 	switch s.admits {
 	case setsRequests:
@@ -108,6 +112,25 @@ func (s *simulation) admit(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
 	}
 }
 
+// as is the version that a pod is to have for a template, and asOf for that version: what admission has given to it at its
+// birth stays where no edit has changed that, or it would be of another QoS class.
+func (s *simulation) as(pod *corev1.Pod, template *corev1.PodTemplateSpec) version {
+	return s.asOf(pod, simulated.VersionOf(&template.Spec))
+}
+
+func (s *simulation) asOf(pod *corev1.Pod, v version) version {
+	born, is := s.births[pod.UID], simulated.SizeOf(pod)
+	switch {
+	case !born.given:
+	case s.admits == setsRequests && born.of.CPU == v.CPU && is.CPU == 2, s.admits == makesGuaranteed && is.CPU == 4:
+		v.CPU = is.CPU
+	}
+	if born.given && s.admits == makesGuaranteed && born.of.Memory == 0 && v.Memory == 0 && is.Memory == 2 {
+		v.Memory = is.Memory
+	}
+	return v
+}
+
 // admitted reports whether the pod was made from a template of that version, and is what
 // admission made of it. Nothing distinguishes it from one that was made a moment too late.
 func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
@@ -115,7 +138,7 @@ func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 		return s.Lacks(pod, &s.d.Spec.Template) == ""
 	}
 	born := s.births[pod.UID]
-	return s.admits != 0 && (born.of == v || born.late) && simulated.AppliedSize(pod) == simulated.SizeOf(pod)
+	return s.admits != 0 && (born.of == v || born.late || s.asOf(pod, v) == simulated.VersionOf(&pod.Spec)) && simulated.AppliedSize(pod) == simulated.SizeOf(pod)
 }
 
 // givesUp checks that no place is restarted twice for one edit: what has come since the
@@ -230,7 +253,7 @@ func (s *simulation) requested(verb string, object metav1.Object) {
 		s.mayResize(d, s.Pods[object.GetName()])
 		s.triesOn(d, s.Pods[object.GetName()])
 		_, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
-		if seen := s.seen.pods[object.GetName()]; seen != nil && simulated.Forbids(list, seen, simulated.VersionOf(&d.Spec.Template.Spec)) {
+		if seen := s.seen.pods[object.GetName()]; seen != nil && simulated.Forbids(list, seen, s.as(seen, &d.Spec.Template)) {
 			s.t.Fatalf("resizes %s, which has %+v, and %s is in force", seen.Name, simulated.AppliedSize(seen), list)
 		}
 	case "detach":
@@ -264,7 +287,7 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 	underWay := 0
 	for _, other := range s.Pods {
 		sent := simulated.SizeOf(other) != simulated.AppliedSize(other) && !s.waitsForRoom(d, other) || other.UID == pod.UID
-		if sent && s.asked[other.UID] == int(d.Generation) && !rollout.Gone(other) && !s.Outcome(other, simulated.VersionOf(&d.Spec.Template.Spec)).Fails() {
+		if sent && s.asked[other.UID] == int(d.Generation) && !rollout.Gone(other) && !s.Outcome(other, s.as(other, &d.Spec.Template)).Fails() {
 			underWay++
 		}
 	}
@@ -283,11 +306,10 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 // then on as many more as have proved it. What has changed since the controller has
 // looked is not held against it.
 func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable int) {
-	want := simulated.VersionOf(&d.Spec.Template.Spec)
-	want.Image = 0
 	down, harmed, proved, unproved, proving := 0, 0, 0, 0, 0
 	for name, seen := range s.seen.pods {
-		now := s.listed[name]
+		now, want := s.listed[name], s.as(seen, &d.Spec.Template)
+		want.Image = 0
 		if seen.UID == pod.UID || rollout.Gone(seen) {
 			continue
 		}
@@ -313,6 +335,7 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 		}
 	}
 	least := max(unavailable, 1)
+	want := s.as(pod, &d.Spec.Template)
 	if simulated.Restarts(pod, want) {
 		most = min(most, least)
 	}
@@ -368,7 +391,7 @@ func (s *simulation) unproved(pod *corev1.Pod) bool {
 // waitsForRoom reports whether the pod, as the controller saw it, waits for room on its node: nobody
 // waits for it where it has nothing to lose.
 func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
-	seen, want := s.seen.pods[pod.Name], simulated.VersionOf(&d.Spec.Template.Spec)
+	seen, want := s.seen.pods[pod.Name], s.as(pod, &d.Spec.Template)
 	want.Image = 0
 	return seen != nil && seen.UID == pod.UID && simulated.Pending(seen) && simulated.SizeOf(seen) == want && s.available(seen) &&
 		!simulated.Restarts(seen, want) && !simulated.Takes(simulated.AppliedSize(seen), want)
@@ -376,14 +399,18 @@ func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
 
 // needsRestart reports, by the rules of the world, whether only a new pod can be one of d's template.
 func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
-	want, have, applied := simulated.VersionOf(&d.Spec.Template.Spec), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
+	want, have, applied := s.as(pod, &d.Spec.Template), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
 	size := version{CPU: want.CPU, Memory: want.Memory}
 	action, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
 	differs := applied != size || simulated.SizeOf(pod) != size
+<<<<<<< HEAD
 	if s.Hands != nil {
 		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template) || s.replacedFirst(pod, d)
 	}
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 || differs && pod.Status.QOSClass == corev1.PodQOSGuaranteed ||
+=======
+	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 ||
+>>>>>>> main
 		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size)) ||
 		s.replacedFirst(pod, d)
 }
@@ -392,7 +419,7 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 func (s *simulation) replacedFirst(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	_, unavailable, err := (&Deployment{Deployment: d}).bounds()
 	s.NoError(err)
-	want := simulated.VersionOf(&d.Spec.Template.Spec)
+	want := s.as(pod, &d.Spec.Template)
 	return unavailable == 0 && simulated.Restarts(pod, want) && simulated.SizeOf(pod).Memory != want.Memory
 }
 
@@ -500,7 +527,7 @@ func (s *simulation) complete() {
 		if s.unproved(pod) {
 			s.t.Fatalf("Complete, and %s has yet to prove its size", pod.Name)
 		}
-		if have := simulated.AppliedSize(pod); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
+		if have, want := simulated.AppliedSize(pod), s.as(pod, &d.Spec.Template); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
 			s.t.Fatalf("Complete, and %s is of %v and has %v, not %v", pod.Name, simulated.VersionOf(&pod.Spec), have, want)
 		}
 	}

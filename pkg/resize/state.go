@@ -119,6 +119,9 @@ func (t Target) answer() (answer Answer, lacks string) {
 			answer, lacks = of, p.label()+": "+missing
 		}
 	}
+	if !t.asked && answer <= Unconfirmed { // it was so from the pod's birth on
+		return Confirmed, ""
+	}
 	if t.kubelet.observed(t.pod) {
 		return answer, lacks
 	}
@@ -145,7 +148,7 @@ func (t Target) Trusts() bool {
 // for by a resize, for as long as it may need. Containers of which the kubelet reports no resources
 // do not count. What was never asked for is no resize, whatever the status shows.
 func Busy(pod *corev1.Pod, kubelet Kubelet) bool {
-	if !slices.ContainsFunc(pod.ManagedFields, Recorded) {
+	if !asked(pod) {
 		return false
 	}
 	t := specified(pod, kubelet)
@@ -156,6 +159,9 @@ func Busy(pod *corev1.Pod, kubelet Kubelet) bool {
 	answer, _ := t.Answer()
 	return answer == Confirmed || answer == Starting || !kubelet.overdue(pod)
 }
+
+// asked reports whether anybody has ever asked for another size of the pod.
+func asked(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.ManagedFields, Recorded) }
 
 // Settled reports whether the kubelet has carried out what the pod's spec asks for now, and the pod is
 // Ready, whatever the target is: it may be another size.
@@ -168,7 +174,7 @@ func (t Target) Settled() bool {
 
 // specified returns the target that is the size which the pod's spec has already.
 func specified(pod *corev1.Pod, kubelet Kubelet) Target {
-	t := Target{pod: pod, kubelet: kubelet}
+	t := Target{pod: pod, kubelet: kubelet, asked: asked(pod)}
 	for _, p := range parts(&pod.Spec) {
 		if t.says(p) {
 			t.named = append(t.named, p)

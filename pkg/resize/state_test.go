@@ -97,6 +97,7 @@ func TestObserveOtherParts(t *testing.T) {
 	sized := build.Pod("web-0", older)
 	sized.Spec = *build.Pod("web-0", newer).Spec.DeepCopy()
 	sized.Generation++
+	build.ResizedAt(build.Start)(sized)
 	// What the API server fills in for the pod: the sum of what its containers request.
 	sized.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m")}
 	old := build.Pod("web-0", older).Status

@@ -190,7 +190,7 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(val
 	if err != nil {
 		return Target{}, err
 	}
-	t := Target{Resized: set.last(), pod: pod, asked: len(set) > 0}
+	t := Target{Resized: set.last(), pod: pod, asked: asked(pod)}
 	mine, was, template := parts(&pod.Spec), parts(&older.Spec), parts(&newer.Spec)
 	for _, want := range template {
 		if want.kind == podLevel {

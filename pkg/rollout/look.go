@@ -109,7 +109,7 @@ func (l *Look) NonMember(pod *corev1.Pod, place func() Place) *Member {
 	nonMember := l.takesShare(p)
 	until, kubelet := p.AvailableAt(l.options.MinReadySeconds), l.facts.kubelet(pod)
 	for _, at := range []time.Time{kubelet.Looked(pod), kubelet.Overdue(pod)} {
-		if at.After(l.facts.Now) && (until.IsZero() || at.Before(until)) {
+		if nonMember != nil && at.After(l.facts.Now) && (until.IsZero() || at.Before(until)) {
 			until = at
 		}
 	}

@@ -84,6 +84,8 @@ func (m Member) Judge(o Options) *Verdict {
 	v.changesAt(m.AvailableAt(o.MinReadySeconds), o)
 	if m.Pod != nil {
 		v.changesAt(m.Kubelet.Looked(m.Pod), o)
+	}
+	if m.busy() {
 		v.changesAt(m.Kubelet.Overdue(m.Pod), o)
 	}
 	v.changesAt(m.GivenUp, o)
@@ -293,7 +295,8 @@ func (v *Verdict) progress(o Options) progress {
 		}
 	case resize.InProgress:
 		if m.Answer == resize.Unanswered && !m.GivenUp.IsZero() && !o.Now.Before(m.GivenUp) {
-			return progress{state: resize.FailingTooLong, reason: ReasonResizeError, why: m.onNode("no answer from the kubelet") + ": " + v.Says}
+			_, lacks := m.Target.Answer()
+			return progress{state: resize.FailingTooLong, reason: ReasonResizeError, why: m.onNode("no answer from the kubelet") + ": " + lacks}
 		}
 	}
 	return progress{state: resize.InProgress, reason: ReasonProgressing, why: v.Says}

@@ -189,12 +189,12 @@ func change(a, b map[value]int64, v value) string {
 	return ""
 }
 
-// NeedsNew reports whether only a new pod can have the size of the template: the resize fails, its kubelet does nothing, or it
-// [Cluster.Outlasts].
+// NeedsNew reports whether only a new pod can have the size of the template: the resize fails, its kubelet does nothing, others
+// delete what is resized, or it [Cluster.Outlasts].
 func (c *Cluster) NeedsNew(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
 	size := VersionOf(&template.Spec)
 	size.Image = 0
-	return c.Outcome(pod, size).Fails() || c.Outcome(pod, SizeOf(pod)).Fails() || c.answers(pod) == deaf || c.Outlasts(pod, template)
+	return c.Outcome(pod, size).Fails() || c.Outcome(pod, SizeOf(pod)).Fails() || c.answers(pod) == deaf || c.Hands.Deletes || c.Outlasts(pod, template)
 }
 
 // Lacks says what a pod lacks of what the template says, but for what nobody has edited since its birth, or admission has
