@@ -403,14 +403,10 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	size := version{CPU: want.CPU, Memory: want.Memory}
 	action, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
 	differs := applied != size || simulated.SizeOf(pod) != size
-<<<<<<< HEAD
 	if s.Hands != nil {
 		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template) || s.replacedFirst(pod, d)
 	}
-	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 || differs && pod.Status.QOSClass == corev1.PodQOSGuaranteed ||
-=======
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 ||
->>>>>>> main
 		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size)) ||
 		s.replacedFirst(pod, d)
 }
