@@ -135,7 +135,7 @@ func (s *simulation) asOf(pod *corev1.Pod, v version) version {
 // admission made of it. Nothing distinguishes it from one that was made a moment too late.
 func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
 	if s.Hands != nil {
-		return s.Lacks(pod, &s.d.Spec.Template) == ""
+		return s.births[pod.UID].late || s.Lacks(pod, &s.d.Spec.Template) == ""
 	}
 	born := s.births[pod.UID]
 	return s.admits != 0 && (born.of == v || born.late || s.asOf(pod, v) == simulated.VersionOf(&pod.Spec)) && simulated.AppliedSize(pod) == simulated.SizeOf(pod)
@@ -496,7 +496,8 @@ func (s *simulation) Check() {
 // deleted checks each pod that its ReplicaSet has too many.
 func (s *simulation) deleted(pod *corev1.Pod) {
 	if s.Hands != nil {
-		s.takes(pod, s.d.Spec.Strategy.RollingUpdate.MaxSurge.IntValue()) // those of an edit that was given up
+		rolling := s.d.Spec.Strategy.RollingUpdate // an edit that was given up has begun with so many
+		s.takes(pod, rolling.MaxSurge.IntValue()+rolling.MaxUnavailable.IntValue())
 	}
 	if s.gentle {
 		if s.surpluses--; s.surpluses < 0 {
