@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +32,9 @@ type planReport struct {
 	Pods     []podForecast `json:"pods"`
 	// OldEnvironment lists environment variables that will go on showing the old size, as `app: GOMAXPROCS`.
 	OldEnvironment []string `json:"oldEnvironment,omitempty"`
+	// NotInPods are containers of the template that the pods lack, because an injector drops or renames them: their size
+	// is not the rollout's.
+	NotInPods []string `json:"notInPods,omitempty"`
 	// KnownFaults are those of the nodes' kubelets that the resizes may meet.
 	KnownFaults []knownFault `json:"knownFaults,omitempty"`
 	// MinReadySeconds is for how long each pod that is resized has to be Ready before the rollout goes
@@ -164,16 +166,13 @@ func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadFo
 	}
 	var resized []*rollout.Member
 	for _, f := range world.OnNodes(forecast.Pods) {
+		r.NotInPods = rollout.Joined(r.NotInPods, f.Member.Target.Absent)
 		r.Pods = append(r.Pods, newPodForecast(f))
 		r.Summary.count(f.Forecast)
 		r.restarts = r.restarts || f.Restarts()
 		if f.Forecast == rollout.Live || f.Forecast == rollout.Deferred || f.Forecast == rollout.ContainerRestart {
 			resized = append(resized, &f.Member)
-			for _, variable := range f.Member.Target.OldEnvironment() {
-				if !slices.Contains(r.OldEnvironment, variable) {
-					r.OldEnvironment = append(r.OldEnvironment, variable)
-				}
-			}
+			r.OldEnvironment = rollout.Joined(r.OldEnvironment, f.Member.Target.OldEnvironment())
 		}
 	}
 	if len(resized) > 0 {
@@ -270,6 +269,11 @@ func (r planReport) table(out io.Writer, each bool) error {
 func (r planReport) notes(out io.Writer) error {
 	if len(r.OldEnvironment) > 0 {
 		if _, err := fmt.Fprintf(out, "Environment variables that show the old size until a restart: %s.\n", strings.Join(r.OldEnvironment, ", ")); err != nil {
+			return err
+		}
+	}
+	if len(r.NotInPods) > 0 {
+		if _, err := fmt.Fprintf(out, "Not in the pods, so not sized: %s.\n", strings.Join(r.NotInPods, ", ")); err != nil {
 			return err
 		}
 	}

@@ -56,10 +56,21 @@ func (p *Places) Lost(pod *corev1.Pod) string {
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			return "its node " + node.Name + " is not Ready"
+			lost := "its node " + node.Name + " is not Ready"
+			if pod.DeletionTimestamp != nil {
+				lost += ", so it stays until you delete the node, or the pod by force, or taint the node with " + corev1.TaintNodeOutOfService
+			}
+			return lost
 		}
 	}
 	return ""
+}
+
+// Drained reports whether the node of a pod may be about to lose its pods: it is lost, or would not take this one now, as
+// whoever drains nodes marks them first.
+func (p *Places) Drained(pod *corev1.Pod) bool {
+	node := p.byName[pod.Spec.NodeName]
+	return p.Lost(pod) != "" || node != nil && !open(pod, node)
 }
 
 // Unplaceable returns why the pod that a restart of this one brings has no place: the API

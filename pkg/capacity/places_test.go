@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -149,6 +150,18 @@ func TestLost(t *testing.T) {
 		if got := NewPlaces(nil, false, Limits{}).Lost(pod); got != "" {
 			t.Errorf("%q, where no node is known: %q", name, got)
 		}
+	}
+}
+
+// TestLostWhileDeleted: only people can have a pod go whose kubelet is away.
+func TestLostWhileDeleted(t *testing.T) {
+	silent := node("silent", "2", func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ptr.To(metav1.Now())}, Spec: corev1.PodSpec{NodeName: "silent"}}
+	const want = "its node silent is not Ready, so it stays until you delete the node, or the pod by force, or taint the node with node.kubernetes.io/out-of-service"
+	if got := NewPlaces([]*corev1.Node{silent}, false, Limits{}).Lost(pod); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

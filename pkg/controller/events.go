@@ -133,6 +133,8 @@ var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonNoNodeFits:          {corev1.EventTypeWarning, rollout.EventNoNodeFits},
 	rollout.ReasonNotReadyAfterResize: {corev1.EventTypeWarning, rollout.EventNotReadyAfterResize},
 	rollout.ReasonCheckUnknown:        {corev1.EventTypeWarning, rollout.EventCheckUnknown},
+	rollout.ReasonPodRejected:         {corev1.EventTypeWarning, rollout.EventPodRejected},
+	rollout.ReasonDeletedAfterResize:  {corev1.EventTypeWarning, rollout.EventDeletedAfterResize},
 	rollout.ReasonNodeLost:            {corev1.EventTypeWarning, rollout.EventNodeLost},
 	rollout.ReasonDisruptionBudget:    {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
 	rollout.ReasonWaitingForDelete:    {corev1.EventTypeNormal, rollout.EventWaitingForDelete},

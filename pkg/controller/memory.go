@@ -32,6 +32,7 @@ type memory struct {
 	looked     bool             // at that annotation
 	checks     bool             // are asked about pods
 	tried      rollout.Tried    // canaries that were asked
+	losses     rollout.Losses   // pods that others have deleted soon after their resize
 	lifted     bool             // a guarded rollout was stopped, and its user has had it tried again since
 	progress   progress         // that events of the workload have told
 	moved      movement         // towards the deadline

@@ -80,6 +80,7 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 // noteAsked notes that the member was asked for its size. The caller has locked s.mu.
 func (s *Session[W, K]) noteAsked(p rollout.Plan, m rollout.Member, at time.Time) {
 	s.Notes.Asked(m, at)
+	s.losses.Asked(m.Pod, at)
 	s.tried.Asked(p.Step, m)
 }
 

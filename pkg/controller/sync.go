@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -182,10 +183,32 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 	if o, err = c.kind.Gather(ctx, s, w, list, live); err != nil {
 		return o, f, p, err
 	}
+	c.countLosses(s, w, o, f)
 	p, err = f.Plan(o, w.GetAnnotations())
 	s.verdicts.Keep(p.Found)
 	s.unseen = append(s.unseen, p.Found.Fresh()...)
 	return o, f, p, err
+}
+
+// countLosses counts, and records, the pods that others have deleted soon after their resize, or a kubelet has rejected. Where the built-in controller
+// makes the rollout, pods go for that.
+func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observation, f rollout.Facts) {
+	if !policy.Held(w) && c.kind.BuiltInStatus(w).BuiltIn {
+		s.losses = rollout.Losses{}
+		return
+	}
+	edit, condition := o.Edit()+";"+w.GetAnnotations()[api.RetryAnnotation], c.access.Condition(w)
+	if rollout.Stopped(condition) { // the way back is another one
+		edit += ";stopped"
+	}
+	s.losses.Begin(edit, condition, askedAgain(w))
+	there, _ := o.Pods()
+	for _, lost := range s.losses.See(there, o.Replicas(), f.Places, f.Now) {
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventDeletedAfterResize, lost.String())
+	}
+	if rejected := s.losses.SeeRejected(there, o.Replicas(), o.MadeOfNewest); rejected != nil {
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventPodRejected, rejected.Pod+" was "+rejected.Why)
+	}
 }
 
 // facts gathers what a plan is made from besides the workload and its pods.
@@ -207,7 +230,7 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 		s.lifted = false // the condition says of another rollout, or that this one goes on
 	}
 	return rollout.Facts{
-		Lifted: s.lifted, Tried: &s.tried, Outcomes: s.outcomes(), Places: s.room,
+		Losses: &s.losses, Lifted: s.lifted, Tried: &s.tried, Outcomes: s.outcomes(), Places: s.room,
 		Notes: s.Notes, Defaults: c.options.Defaults, Now: c.clock.Now(), VersionSince: s.since, Cache: cache,
 	}, nil
 }
@@ -271,6 +294,7 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 // note remembers what a plan has seen of the pods that are there, and records those that have got their size.
 func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f rollout.Facts, p rollout.Plan) {
 	s.tried.See(p.Step)
+	s.losses.Spare(slices.Concat(p.Restart, p.Replaced))
 	for i, pod := range there {
 		if i >= len(s.shown) || s.shown[i] != pod { // else it was noted before
 			s.Notes.Look(f.Now, pod)
@@ -289,6 +313,7 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 	if p.Condition.Complete {
 		s.Notes.Over(f.Now.Add(c.options.Defaults.BoosterTimeout))
 		s.tried.Forget()
+		s.losses = rollout.Losses{}
 	}
 	s.Notes.Forget(there)
 	s.ask(p)

@@ -113,6 +113,15 @@ func (o observation) revision() rollout.Revision {
 // Pods returns the pods of the set, and the templates of those that are still to be made.
 func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, nil }
 
+// Edit is that of rollout.Observation.
+func (o observation) Edit() string { return templateGeneration(o.set) + " " + o.newest.hash }
+
+// Replicas is that of rollout.Observation.
+func (o observation) Replicas() int { return int(o.set.Status.DesiredNumberScheduled) }
+
+// MadeOfNewest is that of rollout.Observation.
+func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
+
 // podsInOrder returns the pods in the order in which they are rolled: those that are not available
 // first, then one of each zone in turn. Of a node that has a pod, those that are gone or about to
 // go do not count.

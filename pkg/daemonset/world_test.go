@@ -447,14 +447,11 @@ func (s *dscSync) manage() bool {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Saw.Nodes)) {
 		node, pods := s.Saw.Nodes[name], s.byNode[name]
-		failed := slices.IndexFunc(pods, func(pod *corev1.Pod) bool {
-			return pod.Status.Phase == corev1.PodFailed && pod.DeletionTimestamp == nil
-		})
-		if failed >= 0 { // deleted, and made again when it is gone
-			deaths = append(deaths, pods[failed])
-			continue
-		}
 		alive := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+		if i := slices.IndexFunc(alive, func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed }); i >= 0 && stays(node) {
+			deaths = append(deaths, alive[i])
+			alive = slices.Delete(alive, i, i+1)
+		}
 		switch {
 		case runs(node) && len(pods) == 0, surge && runs(node) && len(alive) == 0:
 			births = append(births, name)

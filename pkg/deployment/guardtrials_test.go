@@ -118,7 +118,7 @@ func TestHostileEachWriteFails(t *testing.T) {
 	simulated.EachGuardedWriteFails(t, func() simulated.Guarded { return newCluster(t, 4, controller.Options{}).guarded(t) })
 }
 
-// The size has every pod that gets it be evicted by its node, or be deleted: one other follows the canary, and no third one.
+// Every pod that gets the size is drained: one other follows the canary, and no third one.
 func TestHostileEvicted(t *testing.T) {
 	c, g, _ := hostile(t, nil)
 	c.Kills = nil

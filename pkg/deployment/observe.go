@@ -40,6 +40,36 @@ type group struct{ pods []*corev1.Pod }
 // have still to make.
 func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
 
+// Edit is that of rollout.Observation.
+func (o observation) Edit() string { return o.deployment.Annotations[api.EditAnnotation] }
+
+// Replicas is that of rollout.Observation.
+func (o observation) Replicas() int { return o.deployment.replicas() }
+
+// MadeOfNewest is that of rollout.Observation. A ReplicaSet that gets another template keeps the pods that have failed.
+func (o observation) MadeOfNewest(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
+		return rs.template.Same(o.deployment.template) && metav1.IsControlledBy(pod, rs) && sizedAs(pod, rs.template)
+	})
+}
+
+// sizedAs reports whether a pod has each size that the template names.
+func sizedAs(pod *corev1.Pod, template *hash.Template) bool {
+	return !slices.ContainsFunc(resize.Between(&corev1.PodTemplateSpec{Spec: pod.Spec}, template.PodTemplateSpec), func(c resize.Change) bool { return c.To != nil })
+}
+
+// rejects reports whether a pod that base has made of its own template was rejected by its kubelet, and not all are Ready:
+// another one has come in its place already.
+func (o observation) rejects(base *replicaSet) bool {
+	ready := 0
+	for _, pod := range o.podsOf(base) {
+		ready += asInt(podutils.IsPodReady(pod))
+	}
+	return ready < int(base.replicas()) && slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool {
+		return rollout.Rejection(pod) != "" && metav1.IsControlledBy(pod, base) && sizedAs(pod, base.template)
+	})
+}
+
 func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) }
 
 // wishedPaused reports whether the user wants the Deployment paused, held or not.

@@ -821,7 +821,7 @@ func TestSimulationOfHands(t *testing.T) {
 
 // handsOn lets hands be there from the birth of the pods on, or only from now on.
 func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
-	s.Hands, s.nodes = &h, append(s.nodes, simulated.Twin(largeNode(), "twin"))
+	s.Hands, s.Rejects, s.nodes = &h, h.Rejects, append(s.nodes, simulated.Twin(largeNode(), "twin"))
 	s.Schedule = func(pod *corev1.Pod) string { return s.nodes[s.place(pod)%2].Name }
 	s.Lost = func(pod *corev1.Pod) { s.once.Lost("", strconv.Itoa(s.edits), pod.UID) }
 	s.Resizes = func(old, resized *corev1.Pod) {

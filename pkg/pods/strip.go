@@ -9,6 +9,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Strip returns a copy of a pod with no more than what plans read of watched pods. The copy
@@ -65,11 +66,11 @@ func stripContainers(all []corev1.Container) []corev1.Container {
 }
 
 // conditions are those that are read.
-var conditions = []corev1.PodConditionType{corev1.PodReady, corev1.PodScheduled, corev1.PodResizePending, corev1.PodResizeInProgress}
+var conditions = append([]corev1.PodConditionType{corev1.PodReady, corev1.PodScheduled, corev1.PodResizePending, corev1.PodResizeInProgress}, rollout.Terminations...)
 
 func stripStatus(status *corev1.PodStatus) corev1.PodStatus {
 	return corev1.PodStatus{
-		Phase: status.Phase, QOSClass: status.QOSClass, ObservedGeneration: status.ObservedGeneration,
+		Phase: status.Phase, Reason: status.Reason, Message: status.Message, QOSClass: status.QOSClass, ObservedGeneration: status.ObservedGeneration,
 		Conditions:         filter(status.Conditions, func(c corev1.PodCondition) bool { return slices.Contains(conditions, c.Type) }),
 		AllocatedResources: status.AllocatedResources, Resources: status.Resources,
 		InitContainerStatuses: stripStatuses(status.InitContainerStatuses), ContainerStatuses: stripStatuses(status.ContainerStatuses),

@@ -16,6 +16,8 @@ type Facts struct {
 	Places Places
 	// Notes of the pods; nil if nobody has looked before.
 	Notes *PodNotes
+	// Losses of the rollout; nil if nobody counts them.
+	Losses *Losses
 	// Lifted: the user has had a guarded rollout tried again that was stopped.
 	Lifted bool
 	// Tried are the pods that were asked as canaries; nil if nobody remembers.
@@ -43,6 +45,8 @@ type Places interface {
 	// Lost returns why nothing is to be expected of the node of a pod, which may be nil; empty if it
 	// is there.
 	Lost(pod *corev1.Pod) string
+	// Drained reports whether the node of a pod may be about to lose its pods: it is lost, or would not take this one now.
+	Drained(pod *corev1.Pod) bool
 	// Unsupported returns why the kubelet of the pod's node cannot resize it.
 	Unsupported(place Place) Refusal
 	// Barred returns why the API server would refuse a resize to a size that it may take for a new
@@ -60,6 +64,12 @@ type Observation interface {
 	Plan(f Facts) (Plan, error)
 	// Pods returns the workload's pods, and the templates of those that it has still to make.
 	Pods() (there []*corev1.Pod, toCome []*corev1.PodTemplateSpec)
+	// Edit tells the edit that is rolled out from the one before.
+	Edit() string
+	// Replicas is how many pods the workload is to have.
+	Replicas() int
+	// MadeOfNewest reports whether a pod was made from the newest template.
+	MadeOfNewest(pod *corev1.Pod) bool
 }
 
 // Plan reads the settings from the workload's annotations, and returns the next step that the
@@ -105,8 +115,12 @@ func (f Facts) Settles(allAvailable bool) time.Duration {
 // Options returns what the settings and the defaults say about a rollout. The limits, the guard, the
 // non-members, and a strategy other than RollingUpdate are left for the kind to set.
 func (f Facts) Options() Options {
+	lost := f.Losses.Why()
+	if f.Settings.Guard != nil { // which counts them itself
+		lost = ""
+	}
 	return Options{
-		Strategy: policy.RollingUpdate, Action: f.Settings.Action,
+		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost, Rejected: f.Losses.Rejected(),
 		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
 		ErrorTimeout:    f.Defaults.ErrorTimeout, BoosterTimeout: f.Defaults.BoosterTimeout, Now: f.Now,
 	}
@@ -179,7 +193,7 @@ func (f Facts) Sized(pod *corev1.Pod, revision Revision, sized *corev1.PodTempla
 		return target, err
 	}
 	may, _ := f.Settings.Resolve(target.Effects, revision.Template, f.Defaults.ResizePolicy)
-	if policy.Decide(may, f.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 ||
+	if policy.Decide(may, f.Settings.Action, policy.RollingUpdate, resize.Unsent) != policy.Resize || len(target.Obstacles) > 0 || f.Losses.Why() != "" ||
 		f.Notes.Of(pod.UID).Size.Of(revision.Size(target.Changes)).Final {
 		return f.By(resize.Sized(pod, revision.Template, sized))
 	}

@@ -52,6 +52,7 @@ type Guard struct {
 	came      time.Time // when the workload came to this size, by the clock of the API server or ours; zero if that is not known
 	promotion string    // what the annotation says if this rollout was promoted
 	tried     Tried
+	losses    *Losses
 }
 
 // Tried are the pods that were asked for the size of a rollout while others waited for them.
@@ -139,7 +140,7 @@ func (f Facts) Guard(version Version, stored *StoredCondition, minReadySeconds i
 		return nil
 	}
 	g := &Guard{Guard: *f.Settings.Guard, Version: version, Lifted: f.Lifted, NotReadyTimeout: f.Defaults.NotReadyTimeout, Outcomes: f.Outcomes}
-	g.Duration, g.tried = CanaryDuration(g.Guard, minReadySeconds), f.Tried.of(version)
+	g.Duration, g.tried, g.losses = CanaryDuration(g.Guard, minReadySeconds), f.Tried.of(version), f.Losses
 	if stored != nil {
 		g.promotion = Promotion(version, stored.LastTransitionTime)
 		if !stored.Complete() && !stored.Pending() {
@@ -257,6 +258,7 @@ func (o Options) guard(verdicts []*Verdict) *guarded {
 		}
 	}
 	g.lose(there)
+	g.loseToOthers()
 	return g
 }
 
@@ -283,6 +285,21 @@ func (g *guarded) lose(there sets.Set[types.UID]) {
 	for _, t := range g.classes {
 		if n := len(t.lost); n > max(g.canaries, g.tried.canaries) && !g.opened(t) && !g.Stopped() {
 			g.failures = append(g.failures, Failure{Member{Place: Place{Name: slices.Max(t.lost)}}, fmt.Sprintf("is gone: %d canaries were deleted or evicted before they had proved the size", n)})
+		}
+	}
+}
+
+// loseToOthers takes a canary that others have deleted soon after its resize for a failure, and so many of other pods, too. So
+// it does a new pod that its kubelet has rejected.
+func (g *guarded) loseToOthers() {
+	if r := g.losses.Rejected(); r != nil && !g.Stopped() {
+		g.failures = append(g.failures, Failure{Member{Place: Place{Name: r.Pod}}, "was " + r.Why})
+	}
+	all := g.losses.all()
+	for _, lost := range all {
+		place, canary := g.tried.pods[lost.Pod.UID]
+		if !g.Stopped() && (canary && !g.opened(g.class(place.Class)) || len(all) >= maxLosses) {
+			g.failures = append(g.failures, Failure{Member{Place: Place{Name: lost.Pod.Name}}, lost.what()})
 		}
 	}
 }
@@ -614,7 +631,8 @@ func (o Options) Back() Options {
 	if o.Action != policy.Restart {
 		o.Action = policy.LiveResize
 	}
-	o.Guard, o.Strategy = nil, policy.RollingUpdate
+	o.Lost = o.Guard.losses.Why() // of those that have gone back
+	o.Guard, o.Strategy, o.Rejected = nil, policy.RollingUpdate, nil
 	return o
 }
 

@@ -29,11 +29,13 @@ type Basis struct {
 	Condition *StoredCondition
 	// CacheKey is what else of the workload counts for its kind. It must be comparable.
 	CacheKey any
+
+	lost string // see [Options.Lost]
 }
 
 // same reports whether a look depends on the same.
 func (b Basis) same(other Basis) bool {
-	return b.CacheKey == other.CacheKey && b.Generation == other.Generation && maps.Equal(b.Annotations, other.Annotations) && since(b.Condition) == since(other.Condition)
+	return b.CacheKey == other.CacheKey && b.lost == other.lost && b.Generation == other.Generation && maps.Equal(b.Annotations, other.Annotations) && since(b.Condition) == since(other.Condition)
 }
 
 // since is what a rollout's begin is told from: see [Facts.Leftover].
@@ -53,6 +55,7 @@ func since(c *StoredCondition) StoredCondition {
 // does.
 func (f Facts) Look(basis Basis, options Options, revision Revision, place func(index int, pod *corev1.Pod) (Place, error)) *Look {
 	l := &Look{facts: f, options: options, revision: revision, place: place}
+	basis.lost = options.Lost
 	if f.Cache != nil {
 		l.found = &Found{basis: basis, places: f.Places, needed: make([]*look, 0, len(f.Cache.looks))}
 		if f.Cache.holds(l.found) {

@@ -17,6 +17,7 @@ type anywhere struct{ _ byte } // of a size, so that no two are the same
 func (*anywhere) Node(string) *corev1.Node                      { return nil }
 func (*anywhere) Kubelet(*corev1.Pod, time.Time) resize.Kubelet { return resize.Kubelet{} }
 func (*anywhere) Lost(*corev1.Pod) string                       { return "" }
+func (*anywhere) Drained(*corev1.Pod) bool                      { return false }
 func (*anywhere) Unsupported(Place) Refusal                     { return Refusal{} }
 func (*anywhere) Barred(Place) string                           { return "" }
 func (*anywhere) Unplaceable(Place, time.Time) Refusal          { return Refusal{} }

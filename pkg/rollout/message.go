@@ -149,11 +149,7 @@ func Changes(verdicts []*Verdict) string {
 func OldEnvironment(verdicts []*Verdict) string {
 	var found []string
 	for _, v := range verdicts {
-		for _, variable := range v.OldEnvironment {
-			if !slices.Contains(found, variable) {
-				found = append(found, variable)
-			}
-		}
+		found = Joined(found, v.OldEnvironment)
 	}
 	if len(found) == 0 {
 		return ""
@@ -165,13 +161,19 @@ func OldEnvironment(verdicts []*Verdict) string {
 func Absent(verdicts []*Verdict) []string {
 	var absent []string
 	for _, v := range verdicts {
-		for _, container := range v.Member.Target.Absent {
-			if !slices.Contains(absent, container) {
-				absent = append(absent, container)
-			}
-		}
+		absent = Joined(absent, v.Member.Target.Absent)
 	}
 	return absent
+}
+
+// Joined returns what is listed, with those of more that are not.
+func Joined(listed, more []string) []string {
+	for _, one := range more {
+		if !slices.Contains(listed, one) {
+			listed = append(listed, one)
+		}
+	}
+	return listed
 }
 
 // Classed says, for the details of a condition, how many pods have the size of a class, or

@@ -37,6 +37,10 @@ const (
 	ReasonCheckUnknown = "CheckUnknown"
 	// ReasonReverted: and the pods that had the size have gone back.
 	ReasonReverted = "Reverted"
+	// ReasonPodRejected: a new pod was rejected by its kubelet; no other pod is given up for a new one.
+	ReasonPodRejected = "PodRejected"
+	// ReasonDeletedAfterResize: others have deleted pods soon after their resize; no other pod is asked.
+	ReasonDeletedAfterResize = "DeletedAfterResize"
 	// ReasonNodeLost: a pod's node is gone, or has not been heard of.
 	ReasonNodeLost = "NodeLost"
 	// ReasonPaused: the user has paused the Deployment, and nothing is done until it is resumed.
@@ -89,6 +93,10 @@ const (
 	EventCheckUnknown = "CheckUnknown"
 	// EventReverted: the pods have gone back to the size from before.
 	EventReverted = "Reverted"
+	// EventPodRejected: a new pod was rejected by its kubelet.
+	EventPodRejected = "PodRejected"
+	// EventDeletedAfterResize: others have deleted a pod soon after its resize.
+	EventDeletedAfterResize = "DeletedAfterResize"
 	// EventNodeLost: a pod's node is gone, or has not been heard of.
 	EventNodeLost = "NodeLost"
 	// EventUnconfirmed: a pod counts as resized, though the status that its kubelet reports does not show it.

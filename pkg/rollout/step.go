@@ -47,6 +47,10 @@ type Options struct {
 	Strategy policy.Strategy
 	// Action that came with the edit.
 	Action policy.Action
+	// Lost is why no further pod is asked for its size, because others delete the pods that are; empty if they do not.
+	Lost string
+	// Rejected is a new pod that its kubelet has not let in; nil if there is none. No other pod is given up for a new one then.
+	Rejected *Rejected
 	// MinReadySeconds is for how long a pod has to be Ready until it is available, and to be well
 	// since its resize until it has proved its size.
 	MinReadySeconds int32
@@ -167,6 +171,7 @@ func Next(verdicts []*Verdict, o Options) Step {
 		s.add(v, o, b)
 	}
 	b.guard.end(&s, o)
+	s.reject(o)
 	if s.waiting {
 		for _, i := range s.down {
 			s.Waits[i].Message += "; it is not available, so others wait for it"
@@ -242,6 +247,10 @@ func (s *Step) restart(v *Verdict, o Options, b *budget) {
 	}
 	now := b.mayRestart(v.claim)
 	switch {
+	case o.Rejected != nil:
+		s.Hold = true
+		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "not restarted, because " + o.Rejected.Pod + " was rejected: " + v.Why})
+		return
 	case s.passedOver != "" && o.Restarts != Independent:
 		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "waits for " + s.passedOver + ", which is kept: " + v.Why})
 		return
@@ -253,6 +262,17 @@ func (s *Step) restart(v *Verdict, o Options, b *budget) {
 	if o.Restarts == Ordered || o.Restarts == Independent && now {
 		b.restarts(v.claim)
 	}
+}
+
+// reject tells first of the new pod that its kubelet has rejected, instead of waiting for its next one. A guarded rollout
+// tells of its failure.
+func (s *Step) reject(o Options) {
+	if o.Rejected == nil || s.Guarding && (len(s.Failures) > 0 || s.guard.Stopped()) {
+		return
+	}
+	message := o.Rejected.Why + ", so no other pod is restarted; edit the size back, or to one that the node takes"
+	others := slices.DeleteFunc(s.Waits, func(w Wait) bool { return w.Member.Name == o.Rejected.Pod })
+	s.Waits = append([]Wait{{Member{Place: Place{Name: o.Rejected.Pod, Updated: true}}, ReasonPodRejected, message}}, others...)
 }
 
 // holds reports whether the hold must stay for the member.

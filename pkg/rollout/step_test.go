@@ -237,6 +237,7 @@ func TestNext(t *testing.T) {
 		action      policy.Action
 		minReady    int32
 		pass        bool // pods that wait for room on their nodes
+		lost        bool // pods are deleted soon after their resize
 		want        string
 		reason      string
 		message     string
@@ -306,6 +307,17 @@ func TestNext(t *testing.T) {
 		{name: "LiveResize: one that never tells", action: policy.LiveResize, places: "untold for too long|stale", limit: 1, want: "resize 0, hold", reason: "UnsupportedByNode"},
 		{name: "one that tells at last is asked", places: "told at last|stale", limit: 1, want: "resize 1, hold"},
 		{name: "LiveResize: a node that said no is asked again after a while", action: policy.LiveResize, places: "refused, to be asked again|stale", limit: 1, want: "resize 1, hold"},
+		{name: "a pod that is deleted on a lost node does not go by itself", places: "terminating, node lost|stale", limit: 1, want: "hold",
+			reason: "NodeLost", message: "0 of 2 pods resized; web-1: its node node is not Ready"},
+		{name: "others delete what is resized: what has been asked is waited for", lost: true, places: "updated|resized|stale|stale", limit: 1, want: "mark 2, hold"},
+		{name: "others delete what is resized: then the others are restarted", lost: true, places: "updated|stale|stale", limit: 1, want: "restart 1 0",
+			reason: "Progressing", message: "1 of 3 pods resized; web-1: restarting: 3 pods were deleted; likewise web-0"},
+		{name: "others delete what is resized: a size that has been refused is not asked for again", lost: true, places: "refused for now|resizing", limit: 1, want: "restart 1, hold"},
+		{name: "others delete what is resized: no node has room for new pods", lost: true, places: "no node fits|stale", limit: 1, want: "hold", reason: "NoNodeFits"},
+		{name: "LiveResize: others delete what is resized, and no further pod is asked", lost: true, action: policy.LiveResize, places: "updated|stale|stale", limit: 1, want: "hold",
+			reason: "DeletedAfterResize", message: "1 of 3 pods resized; web-1: 3 pods were deleted; left as it is until it is tried again, restarted by the action Restart, or opted out; likewise web-0"},
+		{name: "OnDelete: others delete what is resized, and no further pod is asked", lost: true, passRestart: true, places: "updated|stale|stale", limit: 1, want: "",
+			reason: "WaitingForDelete", message: "1 of 3 pods resized; web-1: restarts when it is deleted: 3 pods were deleted; likewise web-0"},
 		{name: "LiveResize: deferred is waited for until its deadline", action: policy.LiveResize, places: "deferred|stale", limit: 1, want: "hold, look in 4m0s"},
 		{name: "Restart: everything is restarted", action: policy.Restart, places: "stale|stale", limit: 1, want: "restart 1 0",
 			message: "0 of 2 pods resized; web-1: restarting: the action is Restart; likewise web-0"},
@@ -435,6 +447,9 @@ func TestNext(t *testing.T) {
 			options := rollout.Options{
 				Limit: tt.limit, Unavailable: cmp.Or(tt.unavailable, tt.limit), Restarts: tt.restarts, Strategy: policy.RollingUpdate, Action: tt.action,
 				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now, MinReadySeconds: tt.minReady, PassDeferred: tt.pass,
+			}
+			if tt.lost {
+				options.Lost = "3 pods were deleted"
 			}
 			if tt.unavailable < 0 {
 				options.Unavailable = 0

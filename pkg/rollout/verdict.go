@@ -134,6 +134,9 @@ func (v *Verdict) resize(o Options) {
 		v.replace(o, cause, why)
 	case policy.Leave:
 		v.Message += "; left as it is"
+		if v.Reason == ReasonDeletedAfterResize {
+			v.Message += " until it is tried again, restarted by the action Restart, or opted out"
+		}
 	}
 }
 
@@ -207,12 +210,12 @@ func (v *Verdict) comeUp(o Options) {
 	m := v.Member
 	v.Reason = ReasonProgressing
 	switch {
+	case m.Lost != "":
+		v.Reason, v.Message = ReasonNodeLost, m.Lost
 	case m.Pod == nil && m.Refusal.Reason != "":
 		v.Reason, v.Message = m.Refusal.Kind, "waiting for the pod to be created: "+m.Refusal.Reason
 	case Gone(m.Pod):
 		v.Message = "waiting for the pod to be created"
-	case m.Lost != "":
-		v.Reason, v.Message = ReasonNodeLost, m.Lost
 	case m.Target.Unscheduled():
 		v.findNode(o)
 	case v.Unready:
@@ -335,6 +338,8 @@ func (m Member) unsent(o Options) progress {
 	switch {
 	case m.Target.Unscheduled() && m.Target.Nowhere() == "":
 		return progress{state: resize.InProgress, reason: ReasonProgressing, why: "waiting for the pod to be scheduled"}
+	case o.Lost != "":
+		return progress{state: resize.Unresizable, reason: ReasonDeletedAfterResize, why: o.Lost}
 	case m.Refusal.Final: // asked again, and the message stays the same
 		return progress{state: resize.Unsent, reason: m.Refusal.Kind, why: m.refusal() + "; left as it is"}
 	case m.Refusal.Reason != "":

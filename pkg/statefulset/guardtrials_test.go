@@ -449,7 +449,7 @@ func TestHostileScaling(t *testing.T) {
 	}
 }
 
-// The size has every pod that gets it be evicted by its node, or be deleted: one other follows the canary, and no third one.
+// Every pod that gets the size is drained: one other follows the canary, and no third one.
 func TestHostileEvicted(t *testing.T) {
 	c, g, _ := hostile(t, nil)
 	c.Kills = nil
@@ -616,6 +616,7 @@ func TestHostileDrainedAfterPassing(t *testing.T) {
 	c := newCluster(t, 6, controller.Options{})
 	g := c.guarded(t)
 	g.CanaryPasses(t)
+	g.Cordon()
 	c.DeletePod("web-5")
 	c.Rounds(5)
 	g.Drain()
@@ -644,9 +645,7 @@ func TestHostileLostLongAgo(t *testing.T) {
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	lose := func() {
 		c.Until(50, func() bool { return len(c.Sized(newer)) > 0 })
-		for _, name := range c.Sized(newer) {
-			c.DeletePod(name)
-		}
+		g.Drain()
 	}
 	g.Edit(newer)
 	lose()

@@ -234,8 +234,8 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 		"pod_restarts_total": {"cause=action", "cause=deferred", "cause=error", "cause=infeasible", "cause=policy", "cause=template", "cause=unavailable", "cause=unresizable"},
 		"stopped_workloads":  {"reason=ResizeFailed", "reason=Reverted"},
 		"waiting_pods": {
-			"reason=AdmissionDenied", "reason=CheckUnknown", "reason=Deferred", "reason=DisruptionBudget", "reason=Infeasible", "reason=Invalid", "reason=NoNodeFits", "reason=NodeLost",
-			"reason=NotReadyAfterResize", "reason=QuotaExceeded", "reason=ResizeError", "reason=UnsupportedByNode", "reason=WaitingForDelete",
+			"reason=AdmissionDenied", "reason=CheckUnknown", "reason=Deferred", "reason=DeletedAfterResize", "reason=DisruptionBudget", "reason=Infeasible", "reason=Invalid", "reason=NoNodeFits", "reason=NodeLost",
+			"reason=NotReadyAfterResize", "reason=PodRejected", "reason=QuotaExceeded", "reason=ResizeError", "reason=UnsupportedByNode", "reason=WaitingForDelete",
 		},
 	}
 	for _, at := range []struct {

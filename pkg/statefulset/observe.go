@@ -194,6 +194,15 @@ func (o observation) orphaned(index int) bool {
 // Pods returns the pods of the set, and the templates of those that are still to be made.
 func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
 
+// Edit is that of rollout.Observation.
+func (o observation) Edit() string { return o.set.Status.UpdateRevision }
+
+// Replicas is that of rollout.Observation.
+func (o observation) Replicas() int { return replicas(o.set) }
+
+// MadeOfNewest is that of rollout.Observation.
+func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
+
 func (o observation) toCome() []*corev1.PodTemplateSpec {
 	var templates []*corev1.PodTemplateSpec
 	for i, pod := range o.podsByOrdinal() {

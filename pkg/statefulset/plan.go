@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -196,6 +197,11 @@ func (o observation) renew() *makeOfNewest {
 	}
 	if differs := o.differs(o.set.Status.CurrentRevision); differs != "" {
 		return &makeOfNewest{o.set.Status.UpdateRevision, differs}
+	}
+	for _, pod := range o.pods { // such as after an edit back, where lost pods are made of what was edited
+		if why := rollout.Rejection(pod); why != "" && revisions.HashOf(pod) == o.set.Status.CurrentRevision {
+			return &makeOfNewest{o.set.Status.UpdateRevision, pod.Name + ": " + why}
+		}
 	}
 	if len(o.births.due) == 0 {
 		return nil

@@ -84,6 +84,10 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(newer)
 	case "live, just born":
 		return made(older, func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start.Add(6 * time.Second)) })
+	case "live, rejected":
+		return made(older, build.NotReady, func(pod *corev1.Pod) {
+			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu"
+		})
 	case "live, not ready":
 		return made(older, build.NotReady)
 	case "resizing":
@@ -359,6 +363,8 @@ func TestNextStep(t *testing.T) {
 
 		{name: "stuck: the partition is lowered first", places: "infeasible, not ready|updated", changes: changes{all}, want: "partition 1"},
 		{name: "stuck: what asks for more and is not has its turn later", places: "infeasible, not ready|infeasible|live", changes: changes{all}, want: "partition 2"},
+		{name: "rejected: missing pods are made of the newest, instead of what no kubelet lets in", places: "live|live, rejected", changes: changes{all}, want: "made of the newest"},
+		{name: "rejected: but not where the user keeps it back", places: "live|live, rejected", changes: changes{held("1", everything)}, want: ""},
 		{name: "down below: it waits for nobody, and those above have their turn later", places: "live|live|live, not ready", changes: changes{parallel, all, inForce("Restart;")}, want: "made of the newest"},
 		{name: "down below: then it is deleted, and the partition stays above them", places: "live|live|live, not ready", changes: changes{all, currentIsNewest, inForce("Restart;")}, want: "delete web-0"},
 		{name: "down below: not while the partition lets them go", places: "live|live|live, not ready", changes: changes{held("0", 1), currentIsNewest, inForce("Restart;")}, want: "partition 3"},

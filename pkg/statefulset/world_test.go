@@ -197,13 +197,6 @@ func (w *world) reconcilePods(set *appsv1.StatefulSet, status *appsv1.StatefulSe
 			unavailable++
 		}
 		switch {
-		case pod != nil && pod.Status.Phase == corev1.PodFailed: // made again when it is gone
-			if current := w.Pods[pod.Name]; current != nil && current.UID == pod.UID && current.DeletionTimestamp == nil {
-				w.DeletePod(pod.Name)
-			}
-			if !parallel {
-				return
-			}
 		case pod == nil:
 			revision := status.UpdateRevision
 			if rolling(set) && i < partition(set) {
@@ -221,6 +214,11 @@ func (w *world) reconcilePods(set *appsv1.StatefulSet, status *appsv1.StatefulSe
 				w.birth(born)
 				w.Create(born)
 			}
+			if !parallel {
+				return
+			}
+		case pod.Status.Phase == corev1.PodFailed && pod.DeletionTimestamp == nil && w.Pods[pod.Name] != nil:
+			w.DeletePod(pod.Name)
 			if !parallel {
 				return
 			}

@@ -44,7 +44,7 @@ var budgets = map[string]int{
 }
 
 // allWords is how many all pages together may have: fewer than the sum of what each may.
-const allWords = 20_000
+const allWords = 20_100
 
 // generated are written by the program, so nobody can shorten them.
 var generated = []string{"docs/commands.md"}

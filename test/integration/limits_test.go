@@ -220,6 +220,29 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 	w.waitEvent("NodeLost", lost)
 }
 
+// TestNodeLostOfDeletedPod: a pod that is deleted, and whose node is silent, stays until people act: they are told so.
+func TestNodeLostOfDeletedPod(t *testing.T) {
+	parallel(t)
+	const name = "silent"
+	if err := cp.AddNode(t.Context(), name, controlplane.Node{CPU: "8", Memory: "16Gi", Taints: []corev1.Taint{{Key: "pool", Value: name, Effect: corev1.TaintEffectNoSchedule}}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	w := newWorkload(t, options{
+		Replicas: 1, PodMeta: "annotations: {sim.inplace-rollout.io/termination-time: 1h}",
+		Pod: `{terminationGracePeriodSeconds: 3600, nodeSelector: {kubernetes.io/hostname: silent}, tolerations: [{operator: Exists}]}`,
+	})
+	w.unchecked = true // the pod goes by force
+	w.kubectl("annotate", "node", name, simNotReady)
+	w.setResources("cpu=150m", "")
+	w.waitCondition("NodeLost", "web-0: its node silent is not Ready")
+	w.kubectl("delete", "pod", "web-0", "--wait=false")
+	w.waitCondition("NodeLost", "web-0: its node silent is not Ready, so it stays until you delete the node, or the pod by force, or taint the node with node.kubernetes.io/out-of-service")
+	w.kubectl("annotate", "node", name, simReady)
+	w.kubectl("delete", "pod", "web-0", "--force", "--grace-period=0")
+	w.waitComplete()
+}
+
 // smallQuota has room for two pods of 100m.
 const smallQuota = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: small}\nspec: {hard: {requests.cpu: 250m}}"
 

@@ -51,7 +51,7 @@ var allowed = map[string][]string{
 	"reason": {
 		rollout.ReasonDeferred, rollout.ReasonInfeasible, rollout.ReasonResizeError, rollout.ReasonQuotaExceeded,
 		rollout.ReasonUnsupportedByNode, rollout.ReasonInvalid, rollout.ReasonAdmissionDenied,
-		rollout.ReasonNotReadyAfterResize, rollout.ReasonResizeFailed, rollout.ReasonReverted, rollout.ReasonCheckUnknown, rollout.ReasonNodeLost, rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
+		rollout.ReasonNotReadyAfterResize, rollout.ReasonResizeFailed, rollout.ReasonReverted, rollout.ReasonCheckUnknown, rollout.ReasonDeletedAfterResize, rollout.ReasonPodRejected, rollout.ReasonNodeLost, rollout.ReasonNoNodeFits, rollout.ReasonDisruptionBudget, rollout.ReasonWaitingForDelete,
 		"queue_full", "rate_limited", "not_written", // of events that were dropped
 	},
 }

@@ -182,9 +182,25 @@ func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, byS
 		return "its policy or action", true
 	}
 	if slices.ContainsFunc(settings, prefersLive) {
+		if h.lost(w, at) >= 3 {
+			return "others have deleted pods soon after their resize", true
+		}
 		return h.obstacles(w, p, at), true
 	}
 	return "", true
+}
+
+// lost is how many pods of a workload others have deleted within a minute after their resize.
+func (h *history) lost(w *workload, at time.Time) (n int) {
+	for _, p := range h.pods {
+		if owner, _ := h.workload(p.last()); owner != w || p.there() || p.going.After(at) || h.ours(p.by) || strings.HasPrefix(p.by, builtIn) {
+			continue
+		}
+		if slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && p.going.Before(a.at.Add(time.Minute+slack)) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // inFlight reports whether the Deployment controller was replacing the pod when the template was

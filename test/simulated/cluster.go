@@ -73,6 +73,8 @@ type Cluster struct {
 	Broken map[types.UID]Version
 	// Kills reports whether a container with this size is OOMKilled, again and again; nil kills none.
 	Kills func(*corev1.Pod, Version) bool
+	// Rejects reports whether its kubelet lets no pod of this size in; nil rejects none.
+	Rejects func(*corev1.Pod) bool
 	// Silent: the kubelets are of Kubernetes 1.33, and say no generation.
 	Silent bool
 	// Mended: no size makes pods unready any more.
@@ -289,8 +291,10 @@ func (c *Cluster) Kubelet(name string) {
 		return
 	case pod.Status.Phase == corev1.PodFailed:
 	case pod.Spec.NodeName == "":
-		pod.Spec.NodeName = c.Schedule(pod)
-	case pod.Status.Phase == corev1.PodPending && c.rejects(pod):
+		if pod.Spec.NodeName = c.Schedule(pod); pod.Spec.NodeName == "" || c.Rejects == nil || !c.Rejects(pod) {
+			break
+		}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, QOSClass: pod.Status.QOSClass, Reason: "TopologyAffinityError", Message: "Pod was rejected: Resources cannot be allocated with Topology locality"}
 	case pod.Status.Phase == corev1.PodPending:
 		pod.Status.Phase = corev1.PodRunning
 		build.Actuate(pod)

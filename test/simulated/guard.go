@@ -32,6 +32,8 @@ type Guarded struct {
 	Try       func() (failed bool)
 	// Restart has another controller take over, which remembers nothing.
 	Restart func()
+	// Cordon has the controller see that the nodes take no pods any more: what is deleted then is drained.
+	Cordon func()
 	// Annotate sets annotations, and Edit the template.
 	Annotate func(annotations map[string]string)
 	Edit     func(v Version)
@@ -68,6 +70,15 @@ func (h *Harness[W, K]) Guarded(t *testing.T, defaults policy.Defaults, of Guard
 	of.Rounds = func(n int) { t.Helper(); h.Rounds(n) }
 	of.Lives = h.Lives
 	of.Restart = func() { h.Start(h.Kind.Kind, controller.Options{Defaults: defaults}) }
+	of.Cordon = func() {
+		var cordoned []*corev1.Node
+		for _, node := range h.Nodes.List() {
+			node = node.DeepCopy()
+			node.Spec.Unschedulable = true
+			cordoned = append(cordoned, node)
+		}
+		h.Nodes.Set(cordoned...)
+	}
 	of.FailsNext = func(nth int, carriedOut bool) { h.Fails, h.CarriedOut = len(h.Writes)+nth, carriedOut }
 	of.Try = func() (failed bool) {
 		t.Helper()
@@ -272,8 +283,9 @@ func (g Guarded) Doomed(onFailure string) (had func() []string) {
 	}
 }
 
-// Loses has rounds, in which each pod is deleted as soon as it has the size. It returns which those were.
+// Loses has rounds, in which each pod is drained as soon as it has the size. It returns which those were.
 func (g Guarded) Loses(rounds int) (lost []types.UID) {
+	g.Cordon()
 	for range rounds {
 		g.Rounds(1)
 		for name, pod := range maps.Clone(g.Pods) {
@@ -311,8 +323,9 @@ func (g Guarded) CanaryPasses(t *testing.T) {
 	t.Fatalf("no canary has passed: %+v", g.Condition())
 }
 
-// Drain deletes the pods that have the newer size.
+// Drain deletes the pods that have the newer size, from nodes that take no more.
 func (g Guarded) Drain() {
+	g.Cordon()
 	for _, name := range g.Sized(Newer) {
 		g.DeletePod(name)
 	}
@@ -339,7 +352,7 @@ func (g Guarded) Completes(t *testing.T) {
 	}
 }
 
-// canaryLost has the canary be deleted, and all other pods go down, some time after the edit. They are not asked at once: each of
+// canaryLost has the canary be drained, and all other pods go down, some time after the edit. They are not asked at once: each of
 // them was well with its size from before. No more than one pod at a time has the size, however far the clock of the API server
 // is ahead of that of the kubelets, or behind.
 func (g Guarded) canaryLost(t *testing.T, ahead time.Duration) {
@@ -353,6 +366,7 @@ func (g Guarded) canaryLost(t *testing.T, ahead time.Duration) {
 		}
 	}
 	canary := g.Sized(Newer)
+	g.Cordon()
 	for name, pod := range maps.Clone(g.Pods) {
 		if slices.Contains(canary, name) {
 			g.DeletePod(name)

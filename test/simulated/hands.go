@@ -241,14 +241,8 @@ func (c *Cluster) answers(pod *corev1.Pod) string {
 	return c.Hands.Answers[pod.Spec.NodeName]
 }
 
-// rejects has the pod's kubelet reject it, if it is one of those.
-func (c *Cluster) rejects(pod *corev1.Pod) bool {
-	if c.Hands == nil || c.Hands.Fits == 0 || SizeOf(pod).CPU <= c.Hands.Fits {
-		return false
-	}
-	pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "OutOfcpu", "Node didn't have enough resource: cpu"
-	return true
-}
+// Rejects reports whether the pod's kubelet rejects it.
+func (h *Hands) Rejects(pod *corev1.Pod) bool { return h.Fits > 0 && SizeOf(pod).CPU > h.Fits }
 
 // truth is what is in force in a pod whose kubelet says another thing.
 type truth struct{ init, regular []corev1.ContainerStatus }

@@ -648,7 +648,7 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
 
 // HandsOn lets hands be there from the birth of the pods on, or only from now on.
 func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
-	s.Hands, s.Admits = &h, false
+	s.Hands, s.Rejects, s.Admits = &h, h.Rejects, false
 	s.Resizes = func(old, resized *corev1.Pod) {
 		if why := s.Unedited(old, resized, s.setup.Templates[s.builtIn.Of(old)], s.Fields.Template(s.Planned())); why != "" {
 			s.Must("%s", why)

@@ -297,6 +297,8 @@ func waits(v view) bool {
 		return v.paused && !isHeld(v)
 	case "ResizeFailed", "Reverted":
 		return v.GetAnnotations()[api.CanaryAnnotation]+v.GetAnnotations()[api.OnFailureAnnotation] != ""
+	case "DeletedAfterResize":
+		return action == "LiveResize"
 	case "Infeasible", "Invalid":
 		return v.classed || action == "LiveResize" || infeasible(v.template.Spec) || v.onDelete
 	default:

@@ -1,0 +1,202 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
+)
+
+// lossTime is how soon after its resize a pod has to be deleted to count as lost by it. Whoever deletes pods because
+// they were resized, such as Kueue, does so when its watch shows the resize, and half a minute later if it was just
+// being replaced itself. What is deleted later may be so for any reason.
+const lossTime = time.Minute
+
+// maxLosses is how many pods a rollout may lose so. One may be a coincidence, and two in a cluster where much goes on.
+const maxLosses = 3
+
+// Losses are what one rollout has lost: pods that others have deleted soon after their resize, and new pods that a kubelet
+// has rejected. The pods that come in the places of the former have the old size, and would be resized and deleted again.
+// So they count for the rollout, and not for each pod. A controller that is restarted counts anew, unless the condition
+// says already that the rollout goes no further. The zero value is of no rollout yet.
+type Losses struct {
+	edit     string // the edit that is rolled out, and the last time that its user had it tried again
+	replicas int
+	asked    map[types.UID]*request
+	lost     []Lost
+	said     bool // the condition said it when the controller began
+	rejected *Rejected
+	past     sets.Set[types.UID] // were rejected before all pods were Ready
+}
+
+// Rejected is a new pod that its kubelet has not let in, and what that said.
+type Rejected struct {
+	Pod string
+	Why string
+}
+
+// Rejection returns why the kubelet of the pod's node has not let it in; empty if it has. Kubelets begin the message so
+// for every reason, such as OutOfcpu or TopologyAffinityError (rejectPod in pkg/kubelet of Kubernetes).
+func Rejection(pod *corev1.Pod) string {
+	message, rejected := strings.CutPrefix(pod.Status.Message, "Pod was rejected: ")
+	if !rejected || pod.Status.Phase != corev1.PodFailed {
+		return ""
+	}
+	return strings.ReplaceAll(fmt.Sprintf("rejected by the kubelet of node %s: %s: %s", pod.Spec.NodeName, pod.Status.Reason, message), "; ", ", ")
+}
+
+// request is a pod that was asked for its size a moment ago.
+type request struct {
+	pod *corev1.Pod // as it was seen last
+	at  time.Time
+}
+
+// Lost is a pod that others have deleted soon after its resize.
+type Lost struct {
+	// Pod as it was seen last.
+	Pod *corev1.Pod
+	// After is how long after it was asked for its size.
+	After time.Duration
+}
+
+// String says what has become of the pod, and what its conditions say of that.
+func (l Lost) String() string { return l.Pod.Name + " " + l.what() }
+
+func (l Lost) what() string {
+	what := fmt.Sprintf("was deleted %s after its resize", max(l.After.Round(time.Second), time.Second))
+	for _, c := range l.Pod.Status.Conditions {
+		if slices.Contains(Terminations, c.Type) && c.Status == corev1.ConditionTrue {
+			what += fmt.Sprintf(", %s %s: %s", c.Type, c.Reason, c.Message)
+		}
+	}
+	return what
+}
+
+// Terminations are the conditions of pods that say why they are deleted. The second one is Kueue's.
+var Terminations = []corev1.PodConditionType{corev1.DisruptionTarget, "TerminationTarget"}
+
+// Begin begins with another rollout, if it is one. The condition, which may be nil, is the workload's. Again: its user
+// has had it tried again since that was written.
+func (l *Losses) Begin(edit string, c *StoredCondition, again bool) {
+	if l.edit == edit {
+		return
+	}
+	said := l.edit == "" && !again && c != nil && c.Status == corev1.ConditionFalse && c.Reason == ReasonDeletedAfterResize
+	*l = Losses{edit: edit, said: said}
+}
+
+// Asked notes that a pod was asked for its size.
+func (l *Losses) Asked(pod *corev1.Pod, at time.Time) {
+	if l.asked == nil {
+		l.asked = map[types.UID]*request{}
+	}
+	l.asked[pod.UID] = &request{pod, at}
+}
+
+// Spare notes that we have pods restarted: they are not lost to others.
+func (l *Losses) Spare(restarts []Restart) {
+	for _, r := range restarts {
+		if r.Member.Pod != nil {
+			delete(l.asked, r.Member.Pod.UID)
+		}
+	}
+}
+
+// See looks at the pods that are there, and at how many there are to be, and returns which have been lost since the last look.
+//
+// If there are to be fewer pods than before, nobody knows which of them go for that. A pod that goes from a node which is
+// lost, or takes none, is drained. One that its kubelet has ended was not deleted.
+func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.Time) (fresh []Lost) {
+	if replicas < l.replicas {
+		l.asked = nil
+	}
+	if l.replicas = replicas; len(l.asked) == 0 {
+		return nil
+	}
+	left := make(map[types.UID]bool, len(l.asked))
+	for _, pod := range there {
+		if r := l.asked[pod.UID]; r != nil {
+			r.pod, left[pod.UID] = pod, pod.DeletionTimestamp == nil
+		}
+	}
+	for uid, r := range l.asked {
+		ended := r.pod.Status.Phase == corev1.PodFailed || r.pod.Status.Phase == corev1.PodSucceeded
+		after := now.Sub(r.at)
+		if left[uid] && !ended && after < lossTime {
+			continue
+		}
+		delete(l.asked, uid)
+		if !left[uid] && !ended && after < lossTime && !places.Drained(r.pod) {
+			fresh = append(fresh, Lost{r.pod, after})
+		}
+	}
+	slices.SortFunc(fresh, func(a, b Lost) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
+	l.lost = append(l.lost, fresh...)
+	return fresh
+}
+
+// SeeRejected looks at the pods that are there, of which there are to be so many, and returns the first new one of the
+// newest template that its kubelet has rejected, if it was not known. It counts until all pods are Ready: the controller
+// that makes them may delete it, or leave it there for long, and make others.
+func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*corev1.Pod) bool) (fresh *Rejected) {
+	ready, rejected := 0, []*corev1.Pod(nil)
+	for _, pod := range there {
+		_, detached := pod.Labels[api.DetachedLabel]
+		switch {
+		case Rejection(pod) != "":
+			rejected = append(rejected, pod)
+		case !detached && !Gone(pod) && podutils.IsPodReady(pod):
+			ready++
+		}
+	}
+	if ready >= replicas {
+		l.rejected, l.past = nil, sets.Set[types.UID]{}
+		for _, pod := range rejected {
+			l.past.Insert(pod.UID)
+		}
+		return nil
+	}
+	i := slices.IndexFunc(rejected, func(pod *corev1.Pod) bool { return !l.past.Has(pod.UID) && newest(pod) })
+	if l.rejected != nil || i < 0 {
+		return nil
+	}
+	l.rejected = &Rejected{rejected[i].Name, Rejection(rejected[i])}
+	return l.rejected
+}
+
+// Rejected returns the new pod that was rejected; nil if none was.
+func (l *Losses) Rejected() *Rejected {
+	if l == nil {
+		return nil
+	}
+	return l.rejected
+}
+
+// all returns what has been lost so far.
+func (l *Losses) all() []Lost {
+	if l == nil {
+		return nil
+	}
+	return l.lost
+}
+
+// Why returns why no further pod is asked for its size; empty if more may be.
+func (l *Losses) Why() string {
+	switch {
+	case l == nil || !l.said && len(l.lost) < maxLosses:
+		return ""
+	case len(l.lost) == 0:
+		return "pods of this rollout were deleted soon after their resize"
+	default:
+		last := strings.ReplaceAll(l.lost[len(l.lost)-1].String(), "; ", ", ")
+		return fmt.Sprintf("%s were deleted soon after their resize, the last: %s", plural.Of(len(l.lost), "pod"), last)
+	}
+}

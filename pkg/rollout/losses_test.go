@@ -1,0 +1,107 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// draining has every node be drained.
+type draining struct{ anywhere }
+
+func (*draining) Drained(*corev1.Pod) bool { return true }
+
+// What counts as a pod that others have deleted soon after its resize.
+func TestLosses(t *testing.T) {
+	gone := func(*corev1.Pod) *corev1.Pod { return nil }
+	for _, tt := range []struct {
+		name     string
+		after    time.Duration
+		now      func(*corev1.Pod) *corev1.Pod // what the pod is then; nil if it is gone
+		replicas int
+		places   Places
+		ours     bool // we have had it restarted
+		lost     string
+	}{
+		{"it is there", time.Second, func(pod *corev1.Pod) *corev1.Pod { return pod }, 3, &anywhere{}, false, ""},
+		{"it is gone", time.Second, gone, 3, &anywhere{}, false, "web-0 was deleted 1s after its resize"},
+		{"it is terminating, and says why", 2 * time.Second, func(pod *corev1.Pod) *corev1.Pod {
+			build.Terminating(pod)
+			pod.Status.Conditions = append(pod.Status.Conditions,
+				corev1.PodCondition{Type: "TerminationTarget", Status: corev1.ConditionTrue, Reason: "NoMatchingWorkload", Message: "No matching Workload; restoring pod templates"})
+			return pod
+		}, 3, &anywhere{}, false, "web-0 was deleted 2s after its resize, TerminationTarget NoMatchingWorkload: No matching Workload; restoring pod templates"},
+		{"it is gone, long after", time.Minute, gone, 3, &anywhere{}, false, ""},
+		{"it is gone, and fewer are wanted", time.Second, gone, 2, &anywhere{}, false, ""},
+		{"it is gone, and more are wanted", time.Second, gone, 4, &anywhere{}, false, "web-0 was deleted 1s after its resize"},
+		{"it is drained", time.Second, gone, 3, &draining{}, false, ""},
+		{"it has failed", time.Second, func(pod *corev1.Pod) *corev1.Pod {
+			pod.Status.Phase = corev1.PodFailed
+			return pod
+		}, 3, &anywhere{}, false, ""},
+		{"we have had it go", time.Second, gone, 3, &anywhere{}, true, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := build.Pod("web-0", build.Size(t, ""))
+			var l Losses
+			l.Begin("1", nil, false)
+			l.See([]*corev1.Pod{pod}, 3, tt.places, build.Start)
+			l.Asked(pod, build.Start)
+			if tt.ours {
+				l.Spare([]Restart{{Member: Member{Place: Place{Pod: pod}}}})
+			}
+			var there []*corev1.Pod
+			if now := tt.now(pod.DeepCopy()); now != nil {
+				there = append(there, now)
+			}
+			var said []string
+			for range 2 { // each counts once
+				for _, lost := range l.See(there, tt.replicas, tt.places, build.Start.Add(tt.after)) {
+					said = append(said, lost.String())
+				}
+			}
+			if got := strings.Join(said, "|"); got != tt.lost {
+				t.Errorf("lost: %q, want %q", got, tt.lost)
+			}
+		})
+	}
+}
+
+// TestLossesOfOneRollout: three are enough, whichever pods they are. The next rollout, and a retry, begin anew. A controller
+// that takes over goes by the condition.
+func TestLossesOfOneRollout(t *testing.T) {
+	var l Losses
+	lose := func(pods int) {
+		for i := range pods {
+			l.Asked(build.Pod(fmt.Sprint("web-", i), build.Size(t, "")), build.Start)
+			l.See(nil, 3, &anywhere{}, build.Start.Add(time.Second))
+		}
+	}
+	why := func(when, want string) {
+		t.Helper()
+		if got := l.Why(); got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	stopped := &StoredCondition{Status: corev1.ConditionFalse, Reason: ReasonDeletedAfterResize, LastTransitionTime: metav1.NewTime(build.Start)}
+	l.Begin("1", nil, false)
+	lose(2)
+	why("two", "")
+	l.Begin("1", stopped, false)
+	lose(1)
+	why("three", "3 pods were deleted soon after their resize, the last: web-0 was deleted 1s after its resize")
+	l.Begin("2", stopped, false)
+	why("another edit", "")
+	l = Losses{}
+	l.Begin("2", stopped, false)
+	why("another controller", "pods of this rollout were deleted soon after their resize")
+	l = Losses{}
+	l.Begin("2", stopped, true)
+	why("another controller, and a retry that it has not seen", "")
+}

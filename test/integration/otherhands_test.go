@@ -1,0 +1,163 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/inplace-rollout/inplace-rollout/test/webhook"
+)
+
+// injecting returns what makes a workload in a namespace where a webhook changes the containers of new pods.
+func injecting(t *testing.T, change func(pod *unstructured.Unstructured, containers []any) []any) func(namespace, manifest string) {
+	t.Helper()
+	const injected = "injected"
+	return func(namespace, manifest string) {
+		webhook.Serve(t, client, webhook.Options{Namespace: namespace, Resources: []string{"pods"}, Mutate: func(r *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+			if r.Operation != admissionv1.Create {
+				return
+			}
+			pod.SetAnnotations(map[string]string{injected: "true"})
+			containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+			_ = unstructured.SetNestedSlice(pod.Object, change(pod, containers), "spec", "containers")
+		}})
+		eventually(t, "the webhook to be asked", func() (bool, string) {
+			probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}}}
+			made, err := client.CoreV1().Pods(namespace).Create(t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err == nil && made.Annotations[injected] != "", fmt.Sprint(err)
+		})
+		apply(t, namespace, manifest)
+	}
+}
+
+// named returns the index of a container; -1 if it is not there.
+func named(containers []any, name string) int {
+	return slices.IndexFunc(containers, func(c any) bool { return c.(map[string]any)["name"] == name })
+}
+
+// asIstio makes the container istio-proxy a sidecar, as Istio's injector does, and drops the container agent.
+func asIstio(pod *unstructured.Unstructured, containers []any) []any {
+	if i := named(containers, "istio-proxy"); i >= 0 {
+		proxy := containers[i].(map[string]any)
+		proxy["restartPolicy"] = "Always"
+		_ = unstructured.SetNestedSlice(pod.Object, []any{proxy}, "spec", "initContainers")
+		containers = slices.Delete(containers, i, i+1)
+	}
+	if i := named(containers, "agent"); i >= 0 {
+		containers = slices.Delete(containers, i, i+1)
+	}
+	return containers
+}
+
+// TestInjectedContainers: an injector moves one container of the template to the init containers, and drops another. The
+// label alone deletes no pod, and an edit is made in place where the container is; of the other one the condition tells.
+func TestInjectedContainers(t *testing.T) {
+	parallel(t)
+	o := options{Pod: `containers:
+- {name: app, image: "app:1", resources: {requests: {cpu: 100m}}}
+- {name: istio-proxy, image: "auto", resources: {requests: {cpu: 10m}}}
+- {name: agent, image: "agent:1", resources: {requests: {cpu: 10m}}}`}
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		o := o
+		o.By = injecting(t, asIstio)
+		w := createWorkload(t, o)
+		w.waitAvailable()
+		keepsInjected(w.sandbox)
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		parallel(t)
+		o := o
+		o.By = injecting(t, asIstio)
+		d := createDeployment(t, o)
+		d.waitRolledOut()
+		keepsInjected(d.sandbox)
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		parallel(t)
+		o := o
+		o.By = injecting(t, asIstio)
+		d := createDaemonSet(t, o)
+		d.waitAvailable(o.replicas())
+		keepsInjected(d.sandbox)
+	})
+}
+
+// keepsInjected edits a workload whose pods asIstio has changed.
+func keepsInjected[W metav1.Object](s *sandbox[W]) {
+	s.t.Helper()
+	s.waitComplete()
+	before := s.uids()
+	s.patch(`{"spec": {"template": {"spec": {"containers": [
+		{"name": "app", "resources": {"requests": {"cpu": "150m"}}},
+		{"name": "istio-proxy", "resources": {"requests": {"cpu": "20m"}}},
+		{"name": "agent", "resources": {"requests": {"cpu": "20m"}}}]}}}}`)
+	s.waitComplete()
+	s.assertReplaced(before)
+	for name, pod := range s.pods() {
+		if app, proxy := cpuOf(pod.Spec.Containers[0].Resources), cpuOf(pod.Spec.InitContainers[0].Resources); app != "150m" || proxy != "20m" {
+			s.t.Errorf("%s: app has %s, and istio-proxy %s", name, app, proxy)
+		}
+	}
+	if _, _, message := complete(s.get()); !strings.HasSuffix(message, "; not in the pods, so not sized: agent") {
+		s.t.Errorf("the condition says %q", message)
+	}
+	if deleted := s.audit("delete", "pods", "", ""); len(deleted) > 0 {
+		s.t.Errorf("%d pods were deleted", len(deleted))
+	}
+}
+
+// TestAdmittedValues: what admission has made of values that nobody edits stays, and no pod is restarted for it.
+func TestAdmittedValues(t *testing.T) {
+	parallel(t)
+	const guaranteed = "{requests: {cpu: 200m, memory: 200Mi}, limits: {cpu: 200m, memory: 200Mi}}"
+	set := func(containers []any, side string, values map[string]any) {
+		_ = unstructured.SetNestedField(containers[0].(map[string]any), values, "resources", side)
+	}
+	for _, tt := range []struct {
+		name             string
+		admit            func(*unstructured.Unstructured, []any) []any
+		requests, limits string // the edit
+		want             string // of the first container
+	}{
+		{
+			name: "requests are lowered", requests: "cpu=400m", limits: "cpu=400m", want: "cpu 400m/400m, memory 50Mi/200Mi",
+			admit: func(_ *unstructured.Unstructured, containers []any) []any {
+				set(containers, "requests", map[string]any{"cpu": "50m", "memory": "50Mi"})
+				return containers
+			},
+		},
+		{
+			name: "a limit is removed", requests: "memory=300Mi", limits: "memory=300Mi", want: "cpu 200m/0, memory 300Mi/300Mi",
+			admit: func(_ *unstructured.Unstructured, containers []any) []any {
+				set(containers, "limits", map[string]any{"memory": "200Mi"})
+				return containers
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			parallel(t)
+			w := createWorkload(t, options{Resources: guaranteed, By: injecting(t, tt.admit)})
+			w.waitAvailable()
+			w.waitComplete()
+			before := w.uids()
+			w.setResources(tt.requests, tt.limits)
+			w.waitComplete()
+			w.assertReplaced(before)
+			for name, pod := range w.pods() {
+				r := pod.Spec.Containers[0].Resources
+				if got := fmt.Sprintf("cpu %s/%s, memory %s/%s", r.Requests.Cpu(), r.Limits.Cpu(), r.Requests.Memory(), r.Limits.Memory()); got != tt.want {
+					t.Errorf("%s has %s, want %s", name, got, tt.want)
+				}
+			}
+		})
+	}
+}

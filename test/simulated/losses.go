@@ -1,0 +1,200 @@
+package simulated
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// quota is a controller that deletes each pod which has another size than the one that it was made with, as Kueue does.
+type quota struct {
+	Guarded
+
+	born    map[types.UID]Version
+	deleted []types.UID
+}
+
+func (q *quota) rounds(n int) {
+	for range n {
+		for _, pod := range q.Pods {
+			if _, known := q.born[pod.UID]; !known {
+				q.born[pod.UID] = SizeOf(pod)
+			}
+		}
+		q.Try()
+		for _, name := range slices.Sorted(maps.Keys(q.Pods)) {
+			pod := q.Pods[name]
+			if born, known := q.born[pod.UID]; !known || SizeOf(pod) == born || pod.DeletionTimestamp != nil {
+				continue
+			}
+			q.deleted = append(q.deleted, pod.UID)
+			q.DeletePod(name)
+		}
+	}
+}
+
+// DeletedAfterResize tries what becomes of a rollout whose resized pods are deleted by somebody else, again and again. New
+// makes a world of three pods, one of which may be down. At the third one, another may have been asked beside it. OnDelete
+// gives the workload that strategy; nil where there is none.
+func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete func(Guarded)) {
+	t.Helper()
+	const most = 3
+	start := func(t *testing.T, annotations map[string]string) *quota {
+		t.Helper()
+		q := &quota{Guarded: new(t), born: map[types.UID]Version{}}
+		q.Annotate(annotations)
+		return q
+	}
+	t.Run("the others are restarted", func(t *testing.T) {
+		q := start(t, nil)
+		q.Edit(Newer)
+		q.rounds(200)
+		if len(q.deleted) > most+1 || !q.Condition().Complete() {
+			t.Errorf("%d pods were deleted, want %d at most: %+v", len(q.deleted), most, q.Condition())
+		}
+		if n := Count(q.Recorded(), rollout.EventDeletedAfterResize+" "); n != len(q.deleted) {
+			t.Errorf("%d events: %q", n, q.Recorded())
+		}
+	})
+	t.Run("none is restarted", func(t *testing.T) {
+		q := start(t, map[string]string{api.ResizeActionAnnotation: string(policy.LiveResize)})
+		q.Edit(Newer)
+		q.rounds(60)
+		stopped := func(deleted int) {
+			t.Helper()
+			if c := q.Condition(); len(q.deleted) < deleted || len(q.deleted) > deleted+deleted/most || c.Reason != rollout.ReasonDeletedAfterResize {
+				t.Fatalf("%d pods were deleted, want %d: %+v", len(q.deleted), deleted, c)
+			}
+		}
+		stopped(most)
+		q.Restart() // which the condition tells
+		q.rounds(60)
+		stopped(most)
+		q.Annotate(map[string]string{api.RetryAnnotation: "1"})
+		q.rounds(60)
+		if q.Condition().Complete() { // those that come are of the new size, as with a DaemonSet
+			return
+		}
+		stopped(2 * most)
+		q.Edit(Version{Image: 1, CPU: 3})
+		q.rounds(60)
+		stopped(3 * most)
+	})
+	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		t.Run("a canary, and "+onFailure, func(t *testing.T) {
+			q := start(t, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: onFailure})
+			q.Edit(Newer)
+			q.rounds(100)
+			back := 0
+			if onFailure == policy.OnFailureRevert { // what has come in its place may be of the new size
+				back = most
+			}
+			if len(q.deleted) > 1+back || !rollout.Stopped(q.Condition()) {
+				t.Errorf("%d pods were deleted, want 1, and %d on their way back: %+v", len(q.deleted), back, q.Condition())
+			}
+		})
+	}
+	if onDelete == nil {
+		return
+	}
+	t.Run("under OnDelete", func(t *testing.T) {
+		q := start(t, nil)
+		onDelete(q.Guarded)
+		q.Edit(Newer)
+		q.rounds(100)
+		if len(q.deleted) > most+1 || q.Held() {
+			t.Errorf("%d pods were deleted, want %d at most; held: %t; %+v", len(q.deleted), most, q.Held(), q.Condition())
+		}
+	})
+}
+
+// RejectedByKubelet tries what becomes of a rollout whose pods can only be restarted, and whose new pods are rejected by
+// their kubelets. New makes a world of at least three pods, one of which may be down. Back is whether a guarded rollout has
+// its pods made of the size from before again.
+func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back bool) {
+	t.Helper()
+	const why = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
+	larger := Version{Image: 1, CPU: 3} // so that no pod gives room for others on its way back
+	start := func(t *testing.T) (g Guarded, before map[types.UID]bool) {
+		t.Helper()
+		g, before = new(t), map[types.UID]bool{}
+		g.Edit(larger)
+		for range 60 {
+			g.Try()
+		}
+		if c := g.Condition(); !c.Complete() {
+			t.Fatalf("the setup: %+v", c)
+		}
+		for _, pod := range g.Pods {
+			before[pod.UID] = true
+		}
+		g.Infeasible(func(pod *corev1.Pod) bool { return SizeOf(pod).CPU == Newer.CPU })
+		g.Rejects = func(pod *corev1.Pod) bool { return SizeOf(pod).CPU == Newer.CPU }
+		return g, before
+	}
+	lost := func(g Guarded, before map[types.UID]bool) int {
+		there := 0
+		for _, pod := range g.Pods {
+			there += asInt(before[pod.UID])
+		}
+		return len(before) - there
+	}
+	t.Run("no other is restarted, and an edit back helps", func(t *testing.T) {
+		g, before := start(t)
+		g.Edit(Newer)
+		for range 60 {
+			g.Try()
+		}
+		if c := g.Condition(); lost(g, before) != 1 || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
+			t.Fatalf("%d pods are gone, want 1: %+v", lost(g, before), c)
+		}
+		if n := Count(g.Recorded(), " "+rollout.EventPodRejected+" "); n != 1 {
+			t.Errorf("%d events, want 1: %q", n, g.Recorded())
+		}
+		g.Edit(larger)
+		for range 30 {
+			g.Try()
+		}
+		if c := g.Condition(); !c.Complete() || lost(g, before) != 1 {
+			t.Errorf("%d pods are gone, want 1, and after an edit back the condition says %+v", lost(g, before), c)
+		}
+	})
+	t.Run("a kubelet that takes the next one has the rollout go on", func(t *testing.T) {
+		g, _ := start(t)
+		g.Edit(Newer)
+		for range 30 {
+			g.Try()
+		}
+		g.Rejects = nil
+		for range 100 {
+			g.Try()
+		}
+		if c := g.Condition(); !c.Complete() {
+			t.Errorf("the condition says %+v", c)
+		}
+	})
+	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		t.Run("a canary, and "+onFailure, func(t *testing.T) {
+			g, before := start(t)
+			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: onFailure})
+			g.Edit(Newer)
+			for range 60 {
+				g.Try()
+			}
+			if c := g.Condition(); lost(g, before) != 1 || !rollout.Stopped(c) || !strings.Contains(c.Message, why) {
+				t.Errorf("%d pods are gone, want 1: %+v", lost(g, before), c)
+			}
+			if n := len(g.Sized(larger)); back && onFailure == policy.OnFailureRevert && n != len(before) {
+				t.Errorf("%d pods have the size from before, want %d: %+v", n, len(before), g.Condition())
+			}
+		})
+	}
+}
