@@ -720,6 +720,9 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 		return fmt.Sprintf("%v have pods", running)
 	}
 	for _, pod := range w.Pods {
+		if pod.Status.Phase == corev1.PodFailed { // it is there until it is collected
+			continue
+		}
 		owner, is := metav1.GetControllerOf(pod), simulated.VersionOf(&pod.Spec)
 		if owner.Kind != "ReplicaSet" || pod.Labels[api.DetachedLabel] != "" {
 			return fmt.Sprintf("%s is detached", pod.Name)
