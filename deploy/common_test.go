@@ -17,7 +17,7 @@ import (
 var ownMeaning = map[string][]string{
 	"hold":    {"recorded", "before", "kept", "asked", "wish", "stirs", "wanted", "hold", "retryAction", "empty"},
 	"guard":   {"switched", "lost", "empty"},
-	"pending": {"held", "outOfDate"},
+	"pending": {"held", "outOfDate", "lowers"},
 }
 
 // setsOnly are those that StatefulSets and DaemonSets have in common: the controllers of both make a new

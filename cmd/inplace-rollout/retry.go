@@ -195,7 +195,7 @@ func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, e
 	if o.action == "" {
 		return outcome, nil
 	}
-	if inForce, _, _ := strings.Cut(after.GetAnnotations()[api.InForceAnnotation], ";"); inForce != o.action {
+	if inForce, _ := policy.ActionInForce(after.GetAnnotations()); inForce != o.action {
 		return "", fmt.Errorf("retrying %s: the action %s is not in force: the rollout has just ended, or the admission policies are missing or older", nameOf(after), o.action)
 	}
 	return outcome + ", and " + o.action + " is in force", nil

@@ -83,6 +83,9 @@ not. With --watch the command ends when everything is complete, or after --timeo
 			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.scope(o.all)); err != nil {
 				return err
 			}
+			if err := o.warnOfUnowned(cmd.Context(), cmd.ErrOrStderr(), o.scope(o.all)); err != nil {
+				return err
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
@@ -268,6 +269,21 @@ func TestStatusWidths(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// status lists the detached pods that nothing owns.
+func TestStatusListsUnownedPods(t *testing.T) {
+	s := newDeploymentStage(t, 3)
+	detach(s, 0)
+	detach(s, 1)
+	s.pods[1].OwnerReferences = nil
+	var out bytes.Buffer
+	if err := s.cluster(t).warnOfUnowned(t.Context(), &out, ""); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("Warning: pod/%s (namespace default): %s\n", s.pods[1].Name, deployment.Unowned); out.String() != want {
+		t.Errorf("it says %q, want %q", out.String(), want)
 	}
 }
 

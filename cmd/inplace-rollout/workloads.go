@@ -25,6 +25,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -64,6 +65,25 @@ func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string
 	}
 	_, err = fmt.Fprintf(warnings, "Warning: rollouts are not made in place, because\n%s\n", err)
 	return err
+}
+
+// warnOfUnowned lists the detached pods of a namespace, or of all if it is empty, that nothing owns, as far as the user may
+// see pods.
+func (c *cluster) warnOfUnowned(ctx context.Context, warnings io.Writer, namespace string) error {
+	list, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: api.DetachedLabel})
+	if err != nil {
+		return nil //nolint:nilerr // who may not see pods is told so with the workloads
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if len(pod.OwnerReferences) > 0 || rollout.Gone(pod) {
+			continue
+		}
+		if _, err := fmt.Fprintf(warnings, "Warning: pod/%s (namespace %s): %s\n", pod.Name, pod.Namespace, deployment.Unowned); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // named finds one workload, named as kubectl names it: sts/web, deployment web.

@@ -55,7 +55,7 @@ const (
 	DeferredTimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
 
 	// InForceAnnotation has the action and the policy that were there when the template was
-	// edited, as `action;policy`: a later change of either applies from the next edit. The
+	// edited, as `action;policy`, where they have changed since: that applies from the next edit. The
 	// admission policy writes it, and nobody else can.
 	InForceAnnotation = "inplace-rollout.io/in-force"
 
@@ -140,7 +140,7 @@ const (
 	ConditionComplete = "inplace-rollout.io/Complete"
 
 	// ConditionObserved is the type of the status condition that says which generation of a held
-	// StatefulSet or DaemonSet the built-in controller has observed. The status itself says an older
+	// workload the built-in controller has observed. The status itself says an older
 	// one meanwhile, so that whoever waits for the workload goes on waiting. The admission policies
 	// write it, and take it away when the hold has ended.
 	ConditionObserved = "inplace-rollout.io/Observed"
@@ -175,6 +175,10 @@ const (
 
 	// LetGo leaves them to the built-in controllers.
 	LetGo = "LetGo"
+
+	// WishAnnotation is on a workload between the two askings of the policy that holds it, with the version that is
+	// written over: what the workload says then of partition, paused or strategy is what its user wants. It is never stored.
+	WishAnnotation = "inplace-rollout.io/wish"
 
 	// NotHeldAnnotation is on a workload whose last write was not held because no controller was there. Its value is the
 	// version that this write replaced. The admission policy writes it, and takes it away with the next write.

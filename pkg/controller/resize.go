@@ -117,16 +117,34 @@ func (s *Session[W, K]) answered(o rollout.Observation) {
 	}
 }
 
+// RefusedLabels reports whether the error of a write of a pod's labels is a refusal. One is remembered, with when to
+// ask again, for the next plan.
+func (s *Session[W, K]) RefusedLabels(pod *corev1.Pod, err error) bool {
+	refusal, refused := pods.RelabelRefusal(err)
+	if !refused {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	note := s.Notes.Note(pod.UID)
+	note.Relabel = note.Relabel.Again("", refusal, s.Now())
+	s.Requeue()
+	return true
+}
+
 // mark marks a pod that has its size as one of the revision.
 func (s *Session[W, K]) mark(ctx context.Context, w rollout.MarkPod) error {
 	m := w.Member
 	marked, err := s.Pods.Write(m.Pod, func() (*corev1.Pod, error) { return pods.Relabel(ctx, s.controller.client.CoreV1(), m.Pod, w.Label) })
+	if s.RefusedLabels(m.Pod, err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	s.Notes.Look(s.Now(), marked)
-	s.marked = true
+	s.Notes.Note(m.Pod.UID).Relabel, s.marked = nil, true
 	s.mu.Unlock()
 	klog.FromContext(ctx).V(2).Info("Resized a pod", "pod", m.Name, "revision", w.Revision)
 	s.RecordResized(m.Pod, "resized in place to revision "+w.Revision, "has the size of revision "+w.Revision+" already")

@@ -121,7 +121,11 @@ func (k Kind) Apply(ctx context.Context, s *session, _ *appsv1.DaemonSet, write 
 		return fmt.Errorf("applying a %T, which is no write of a DaemonSet", write)
 	}
 	unmarked, err := pods.Unlabel(ctx, k.client.CoreV1(), w.member.Pod, appsv1.ControllerRevisionHashLabelKey, templateGenerationLabel)
+	if s.RefusedLabels(w.member.Pod, err) {
+		return nil
+	}
 	if err == nil {
+		s.Notes.Note(w.member.Pod.UID).Relabel = nil
 		s.Pods.Wrote(unmarked)
 	}
 	return err

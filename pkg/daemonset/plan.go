@@ -32,7 +32,11 @@ func (p plan) complete(o observation) rollout.Plan {
 	surge, _ := bounds(o.set)
 	for _, r := range p.remove {
 		if surge > 0 {
-			p.Writes = append(p.Writes, unmark{r.Member})
+			if refused := r.Member.Relabel; o.Now.Before(refused.Until) {
+				p.RequeueWithin(refused.Until.Sub(o.Now))
+			} else {
+				p.Writes = append(p.Writes, unmark{r.Member})
+			}
 			continue
 		}
 		p.Writes = append(p.Writes, rollout.DeletePod{Restart: r})
@@ -74,6 +78,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		return rollout.Plan{}, err
 	}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: look.Found()}}
+	p.nameRefusedLabels(o)
 	p.Condition = p.Step.Condition()
 	for _, v := range verdicts {
 		if v.Member.Class != "" && v.Member.Updated {
@@ -93,6 +98,17 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		p.Plan, p.remove = u.Plan(p.Plan, condition(o.set))
 	}
 	return p.complete(o), nil
+}
+
+// nameRefusedLabels says of pods that are to be unmarked why they are not: admission refuses every write of their labels.
+func (p *plan) nameRefusedLabels(o observation) {
+	surge, _ := bounds(o.set)
+	for i, w := range p.Waits {
+		restarts := slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Name == w.Member.Name })
+		if refused := w.Member.Relabel; surge > 0 && w.Member.Labelled && restarts && refused.Reason != "" {
+			p.Waits[i].Reason, p.Waits[i].Message = refused.Kind, w.Message+"; its labels cannot be changed: "+refused.Reason
+		}
+	}
 }
 
 // letGo decides which pods of a held set are given up.

@@ -453,6 +453,22 @@ func TestNextStepSays(t *testing.T) {
 	}
 }
 
+// TestNextStepLabelsRefused: admission that changes pods on every update lets nobody unmark one.
+func TestNextStepLabelsRefused(t *testing.T) {
+	o := observed(t, "other image, counted|updated", maxSurge("1"))
+	refusal := rollout.Refusal{Reason: "no", Kind: rollout.ReasonAdmissionDenied, Until: o.Now.Add(time.Second)}
+	o.Notes.Note(o.pods[0].UID).Relabel = &rollout.Refused{Refusal: refusal}
+	p, err := planned(o)
+	if err != nil || does(p) != "" || p.RequeueAfter != time.Second || p.Condition.Reason != rollout.ReasonAdmissionDenied ||
+		!strings.HasSuffix(p.Condition.Message(), "; its labels cannot be changed: no") {
+		t.Errorf("does %q, looks again after %v, says %+v, %v", does(p), p.RequeueAfter, p.Condition, err)
+	}
+	o.Now = refusal.Until
+	if p, err = planned(o); err != nil || does(p) != "unmark web-0" {
+		t.Errorf("later it does %q, %v", does(p), err)
+	}
+}
+
 func TestNextStepNotHeld(t *testing.T) {
 	tests := []struct {
 		name    string

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -29,7 +30,7 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case evict:
 		return k.evict(ctx, s, d, w)
 	case reattach:
-		return Reattach(ctx, k.client, k.objects, w.pods[0].Namespace, w.pods)
+		return k.reattach(ctx, s, w.pods)
 	case removeSet:
 		return k.removeSet(ctx, d, w.set)
 	case saveHistory:
@@ -54,9 +55,13 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 func (k Kind) detach(ctx context.Context, s *session, d *Deployment, r rollout.Restart) error {
 	pod := r.Member.Pod
 	detached, err := pods.Detach(ctx, k.client.CoreV1(), pod, *metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment")))
+	if s.RefusedLabels(pod, err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
+	s.Notes.Note(pod.UID).Relabel = nil
 	s.Pods.Wrote(detached)
 	s.RecordRestart(d, r, "replaced: it is evicted when its new pod is available")
 	return nil
@@ -87,12 +92,58 @@ func (k Kind) evict(ctx context.Context, s *session, d *Deployment, w evict) err
 	return nil
 }
 
+// reattach puts detached pods under their ReplicaSets again. There is no session where nothing is rolled out.
+func (k Kind) reattach(ctx context.Context, s *session, detached []*corev1.Pod) error {
+	var failed []error
+	for _, pod := range detached {
+		err := Reattach(ctx, k.client, k.objects, pod.Namespace, []*corev1.Pod{pod})
+		switch {
+		case errors.Is(err, ErrUnowned):
+			failed = append(failed, k.tellUnowned(ctx, pod))
+		case s == nil || !s.RefusedLabels(pod, err):
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// tellUnowned records once, on a detached pod that nothing owns and on the Deployments that select it, that it is theirs no more.
+func (k Kind) tellUnowned(ctx context.Context, pod *corev1.Pod) error {
+	if _, told := k.told.Load(pod.UID); told || k.events == nil {
+		return nil
+	}
+	list, err := k.objects.Resource(deployments).Namespace(pod.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing Deployments: %w", err)
+	}
+	k.told.Store(pod.UID, nil)
+	klog.FromContext(ctx).Info("Left a detached pod alone: nothing owns it, and its ReplicaSet does not exist", "pod", klog.KObj(pod))
+	k.events.Event(pod, corev1.EventTypeWarning, rollout.EventPodLeftBehind, Unowned)
+	for i := range list.Items {
+		d, err := decodeDeployment(&list.Items[i])
+		if err != nil {
+			continue
+		}
+		if selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector); err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			k.events.Event(d, corev1.EventTypeWarning, rollout.EventPodLeftBehind, pod.Name+": "+Unowned)
+		}
+	}
+	return nil
+}
+
+// Unowned is what there is to say of a detached pod that nothing owns and no ReplicaSet takes back, such as after the
+// restore of a backup.
+const Unowned = "nothing owns this pod, and the ReplicaSet that it was detached from does not exist: it runs, and may serve, until it is deleted"
+
+// ErrUnowned says so.
+var ErrUnowned = errors.New(Unowned)
+
 // Reattach puts detached pods under their ReplicaSets again. A ReplicaSet then has a pod too
 // many, and its controller chooses which one goes. A pod whose ReplicaSet is gone is evicted.
 //
 // One that nothing owns may never have been detached, whatever its label says. So it must have been
 // made by that ReplicaSet, as what its name was generated from tells, which nobody can change.
-// Otherwise it stays as it is.
+// Otherwise it stays as it is, and the error is [ErrUnowned].
 func Reattach(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespace string, detached []*corev1.Pod) error {
 	list, err := objects.Resource(replicaSets).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -105,7 +156,7 @@ func Reattach(ctx context.Context, client kubernetes.Interface, objects dynamic.
 			return string(rs.GetUID()) == pod.Labels[api.DetachedLabel] && (owned || pod.GenerateName == rs.GetName()+"-")
 		})
 		if i < 0 && !owned {
-			klog.FromContext(ctx).Info("Left a detached pod alone: its ReplicaSet does not exist", "pod", klog.KObj(pod))
+			failed = append(failed, ErrUnowned)
 			continue
 		}
 		if i < 0 {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -608,6 +609,38 @@ func TestForgedDetachedLabel(t *testing.T) {
 	}
 	if name, is := DetachedFrom(forged); is {
 		t.Errorf("it is taken for one of %s", name)
+	}
+}
+
+// TestUnownedPodIsTold: a detached pod that a backup has brought back without owners is adopted by nobody. It and its Deployment
+// say so, once.
+func TestUnownedPodIsTold(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{})
+	told := record.NewFakeRecorder(10)
+	kind := New(&fake.Clientset{}, served{objects: objects{world: c.world}, cluster: c}, "").Recording(told)
+	restored := c.Pods[c.names()[0]].DeepCopy()
+	restored.UID, restored.Name, restored.OwnerReferences = "restored", "web-old-1", nil
+	restored.Labels[api.DetachedLabel] = "of a ReplicaSet that is gone"
+	delete(restored.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	if err := kind.detached.GetStore().Add(restored); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		write, err := kind.leftBehind(cache.NewObjectName("default", ""))
+		if err != nil || write == nil {
+			t.Fatalf("%v, %v", write, err)
+		}
+		if err := kind.Apply(t.Context(), nil, nil, write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(told.Events)
+	var events []string
+	for event := range told.Events {
+		events = append(events, event)
+	}
+	if want := []string{"Warning PodLeftBehind " + Unowned, "Warning PodLeftBehind web-old-1: " + Unowned}; !slices.Equal(events, want) {
+		t.Errorf("the events are %q, want %q", events, want)
 	}
 }
 

@@ -7,6 +7,7 @@ package deployment
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,14 +44,23 @@ type Kind struct {
 	// detached watches the detached pods of all Deployments: one may be opted out before they
 	// are gone.
 	detached cache.SharedIndexInformer
+	// events that no session records; nil if nobody is told. told are the pods that were told of.
+	events controller.Recorder
+	told   *sync.Map
 }
 
 // New returns the kind for the Deployments of a namespace, or of all if it is empty. It reads
 // and writes through client and objects.
 func New(client kubernetes.Interface, objects dynamic.Interface, namespace string) Kind {
-	return Kind{client, objects, coreinformers.NewFilteredPodInformer(client, namespace, 0,
+	return Kind{client: client, objects: objects, told: &sync.Map{}, detached: coreinformers.NewFilteredPodInformer(client, namespace, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(o *metav1.ListOptions) { o.LabelSelector = api.DetachedLabel })}
+}
+
+// Recording returns the kind, which records through events what is found where nothing is rolled out.
+func (k Kind) Recording(events controller.Recorder) Kind {
+	k.events = events
+	return k
 }
 
 // kindState is what a session keeps of a Deployment besides its pods.

@@ -385,7 +385,12 @@ func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 
 // condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.
 func condition(d *Deployment) *rollout.StoredCondition {
-	c := deploymentutil.GetDeploymentCondition(d.Status, api.ConditionComplete)
+	return conditionOf(d, api.ConditionComplete)
+}
+
+// conditionOf returns the Deployment's condition of that type, or nil.
+func conditionOf(d *Deployment, kind appsv1.DeploymentConditionType) *rollout.StoredCondition {
+	c := deploymentutil.GetDeploymentCondition(d.Status, kind)
 	if c == nil {
 		return nil
 	}

@@ -291,7 +291,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 		}
 	}
 	if base != nil && !base.template.Same(o.deployment.template) {
-		p.reattach = o.detached()
+		p.reattach, _ = p.reattaches(o)
 	}
 	return p, len(p.reattach) > 0
 }
@@ -367,14 +367,15 @@ func (p *plan) leavesAny(o observation) bool {
 // them, stays: they are looked at as before, though nobody holds the rollout. They are not restarted
 // before the Deployment controller has made its own.
 func (p *plan) letGoLeaving(o observation) {
-	p.reattach, p.write = o.detached(), o.removeDuplicate()
+	reattach, refused := p.reattaches(o)
+	p.reattach, p.write = reattach, o.removeDuplicate()
 	switch {
 	case p.base.adopted() && !p.base.adoption.Closed:
 		p.write = p.closeAdoption()
 	case o.retries(p.base), p.write != nil:
 	case !p.base.acknowledged():
 		p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
-	case len(p.reattach) == 0:
+	case len(p.reattach) == 0 && !refused:
 		p.write = rollout.Release{}
 	}
 }
@@ -401,13 +402,14 @@ func (o observation) besides(base *replicaSet) string {
 
 // letGo lets go of the hold, once what only the rollout needed is gone.
 func (p *plan) letGo(o observation, handOver string, cause rollout.Cause) {
-	p.reattach, p.write = o.detached(), o.removeDuplicate()
+	reattach, refused := p.reattaches(o)
+	p.reattach, p.write = reattach, o.removeDuplicate()
 	adopted := o.adopted()
 	switch {
 	case p.write != nil:
 	case adopted != nil:
 		p.write = endAdoption{adopted, o.forgets(adopted)}
-	case len(p.reattach) == 0:
+	case len(p.reattach) == 0 && !refused:
 		p.write = rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
 	}
 }
@@ -458,9 +460,36 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 		case !o.available(r.Member.Pod) || left.spare > 0:
 			p.remove(o, r, &left)
 		case unavailable == 0 && len(detached)+len(p.detach) < surge:
-			p.detach = append(p.detach, r)
+			if p.mayRelabel(o, r.Member, "its new pod cannot come first: ") {
+				p.detach = append(p.detach, r)
+			}
 		}
 	}
+}
+
+// mayRelabel reports whether the labels of a pod may be written now. If admission has refused that, it notes so: what
+// begins the message.
+func (p *plan) mayRelabel(o observation, m rollout.Member, what string) bool {
+	refused := o.Notes.Of(m.Pod.UID).Relabel.Last()
+	if refused.Reason == "" {
+		return true
+	}
+	p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: refused.Kind, Message: what + refused.Reason})
+	p.RequeueWithin(refused.Until.Sub(o.Now))
+	return !o.Now.Before(refused.Until)
+}
+
+// reattaches returns the detached pods that go back to their ReplicaSets now, and whether others do not, because admission
+// refuses it.
+func (p *plan) reattaches(o observation) (now []*corev1.Pod, others bool) {
+	for _, pod := range o.detached() {
+		if p.mayRelabel(o, rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}, "cannot be given back to its ReplicaSet: ") {
+			now = append(now, pod)
+		} else {
+			others = true
+		}
+	}
+	return now, others
 }
 
 // allowance is how many pods may still go.

@@ -532,6 +532,37 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	}
 }
 
+// TestNextStepLabelsRefused: admission that changes pods on every update lets nobody detach one, or give it back.
+func TestNextStepLabelsRefused(t *testing.T) {
+	for _, tt := range []struct{ what, sets, refused, want, then, says string }{
+		{what: "detach", sets: "a newer closed: infeasible|infeasible", refused: "a-0", want: "detach a-1", then: "detach a-0", says: "a-0: its new pod cannot come first: no"},
+		{what: "reattach, and the edit goes on", sets: "a older: older|older; detached: older", refused: "detached-0", want: "resize a-0", then: "give back detached-0"},
+		{what: "reattach, before the hold is let go", sets: "a newer: newer|newer; detached: older", refused: "detached-0", want: "evict detached-0", then: "evict detached-0"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			o := observed(t, tt.sets, bounds(1, 0))
+			o.Notes = &rollout.PodNotes{Foreseen: true}
+			refusal := &rollout.Refused{Refusal: rollout.Refusal{Reason: "no", Kind: rollout.ReasonAdmissionDenied, Until: o.Now.Add(time.Second)}}
+			for _, pod := range o.pods {
+				if pod.Name == tt.refused {
+					o.Notes.Note(pod.UID).Relabel = refusal
+				}
+			}
+			p, err := planned(o)
+			if err != nil || does(p) != tt.want {
+				t.Errorf("does %q, %v, want %q", does(p), err, tt.want)
+			}
+			if !strings.Contains(p.Condition.Message(), tt.says) {
+				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.says)
+			}
+			o.Now = refusal.Until
+			if p, err = planned(o); err != nil || does(p) != tt.then {
+				t.Errorf("later it does %q, %v, want %q", does(p), err, tt.then)
+			}
+		})
+	}
+}
+
 func TestNextStepDeadlines(t *testing.T) {
 	o := observed(t, "a older: deferred", bounds(0, 1))
 	o.Notes = &rollout.PodNotes{}

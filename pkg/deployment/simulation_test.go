@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -252,7 +251,7 @@ func (s *simulation) requested(verb string, object metav1.Object) {
 	case "resize":
 		s.mayResize(d, s.Pods[object.GetName()])
 		s.triesOn(d, s.Pods[object.GetName()])
-		_, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
+		_, list := policy.ActionInForce(d.Annotations)
 		if seen := s.seen.pods[object.GetName()]; seen != nil && simulated.Forbids(list, seen, s.as(seen, &d.Spec.Template)) {
 			s.t.Fatalf("resizes %s, which has %+v, and %s is in force", seen.Name, simulated.AppliedSize(seen), list)
 		}
@@ -296,7 +295,7 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 		s.t.Fatalf("%d pods are under way, more than %d", underWay, most)
 	}
 	s.mayHarm(d, pod, most, unavailable)
-	if action, _, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";"); action == string(policy.Restart) {
+	if action, _ := policy.ActionInForce(d.Annotations); action == string(policy.Restart) {
 		s.t.Fatalf("resizes %s, and the action is Restart", pod.Name)
 	}
 }
@@ -401,7 +400,7 @@ func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
 func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	want, have, applied := s.as(pod, &d.Spec.Template), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
 	size := version{CPU: want.CPU, Memory: want.Memory}
-	action, list, _ := strings.Cut(d.Annotations[api.InForceAnnotation], ";")
+	action, list := policy.ActionInForce(d.Annotations)
 	differs := applied != size || simulated.SizeOf(pod) != size
 	if s.Hands != nil {
 		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template) || s.replacedFirst(pod, d)

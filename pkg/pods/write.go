@@ -253,6 +253,19 @@ func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
 	return r, true
 }
 
+// RelabelRefusal returns why the API server did not take a pod's labels, from the error of [Relabel], [Unlabel] or [Detach].
+// refused is false if there is no error, the pod has changed or is gone, or nobody answered. Admission that changes
+// pods whenever they are updated has the API server's validation refuse each such write, with the whole change
+// after the first line.
+func RelabelRefusal(err error) (r rollout.Refusal, refused bool) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !Answered(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return r, false
+	}
+	why, _, _ := strings.Cut(status.Status().Message, "\n")
+	return rollout.Refusal{Reason: why, Kind: rollout.ReasonAdmissionDenied}, true
+}
+
 // allSay reports whether every cause is of the API server's own validation, and has one of
 // the texts; false if there is no cause. A ValidatingAdmissionPolicy may answer Invalid, too,
 // but its causes have no type. Those of validation always have one.

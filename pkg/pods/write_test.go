@@ -214,3 +214,29 @@ func TestDelete(t *testing.T) {
 func broken(clienttesting.Action) (bool, runtime.Object, error) {
 	return true, nil, errors.New("broken")
 }
+
+// TestRelabelRefusal: of what the API server says to a write of labels, the first line is kept. The others are a change that
+// a webhook has made, and can be long.
+func TestRelabelRefusal(t *testing.T) {
+	resource := schema.GroupResource{Resource: "pods"}
+	changed := field.ErrorList{field.Forbidden(field.NewPath("spec"), "pod updates may not change fields other than `image`\n  core.PodSpec{\n")}
+	for _, tt := range []struct {
+		what   string
+		err    error
+		reason string // empty: it is no refusal
+	}{
+		{"admission has changed the pod", fmt.Errorf("relabelling: %w", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", changed)),
+			`Pod "web-0" is invalid: spec: Forbidden: pod updates may not change fields other than ` + "`image`"},
+		{"a policy denies it", apierrors.NewForbidden(resource, "web-0", errors.New("no")), `pods "web-0" is forbidden: no`},
+		{"the pod has changed", apierrors.NewConflict(resource, "web-0", errors.New("changed")), ""},
+		{"the pod is gone", apierrors.NewNotFound(resource, "web-0"), ""},
+		{"nobody has answered", errors.New("connection refused"), ""},
+		{"the API server is busy", apierrors.NewTooManyRequests("busy", 1), ""},
+		{"it is written", nil, ""},
+	} {
+		r, refused := pods.RelabelRefusal(tt.err)
+		if r.Reason != tt.reason || refused != (tt.reason != "") || refused && (r.Kind != rollout.ReasonAdmissionDenied || r.Final) {
+			t.Errorf("%s: %+v, %t", tt.what, r, refused)
+		}
+	}
+}

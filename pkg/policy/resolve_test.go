@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -160,4 +161,20 @@ func TestRestartOnlyDominates(t *testing.T) {
 			t.Errorf("%q: %s (%s), want %s", list, got, why, want)
 		}
 	})
+}
+
+func TestActionInForce(t *testing.T) {
+	for _, tt := range []struct {
+		annotations  map[string]string
+		action, list string
+	}{
+		{nil, "", ""},
+		{map[string]string{api.ResizeActionAnnotation: "LiveResize", api.ResizePolicyAnnotation: "cpu=RestartOnly"}, "LiveResize", "cpu=RestartOnly"},
+		{map[string]string{api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: ";"}, "", ""},
+		{map[string]string{api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: "Restart;memory=RestartOnly"}, "Restart", "memory=RestartOnly"},
+	} {
+		if action, list := policy.ActionInForce(tt.annotations); action != tt.action || list != tt.list {
+			t.Errorf("of %v, %q and %q are in force, want %q and %q", tt.annotations, action, list, tt.action, tt.list)
+		}
+	}
 }

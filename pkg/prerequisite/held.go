@@ -84,13 +84,12 @@ spec:
         securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 `
 
-// Annotations of the workload. What is there already, the policies change: so it shows whether they were asked. With the
+// Annotations of the workload. The policies take away what says that an edit was before: so it shows whether they were asked. With the
 // action LiveResize it is held whether a controller is there or not.
 var (
-	plainly = map[string]string{api.AllowCriticalAnnotation: "true", api.ResizePolicyAnnotation: "cpu=LiveResizeable"}
+	plainly = map[string]string{api.AllowCriticalAnnotation: "true", api.InForceAnnotation: "LiveResize;"}
 	always  = map[string]string{
-		api.AllowCriticalAnnotation: "true", api.ResizePolicyAnnotation: "cpu=LiveResizeable",
-		api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: "LiveResize;",
+		api.AllowCriticalAnnotation: "true", api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: "LiveResize;",
 	}
 )
 
@@ -111,7 +110,8 @@ func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, n
 		return answer{}, err
 	}
 	_, said := would.GetAnnotations()[api.HoldAnnotation]
-	a := answer{held: held && said, evaluated: would.GetAnnotations()[api.EvaluatedAnnotation]}
+	_, kept := would.GetAnnotations()[api.InForceAnnotation]
+	a := answer{held: held && said, asked: !kept, evaluated: would.GetAnnotations()[api.EvaluatedAnnotation]}
 	for key, value := range would.GetAnnotations() {
 		if sent, was := annotations[key]; strings.HasPrefix(key, "inplace-rollout.io/") && (!was || sent != value) {
 			a.asked = true

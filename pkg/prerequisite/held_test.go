@@ -69,7 +69,7 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 			annotations := sent.Annotations
 			held := s.asks && (s.there || annotations[api.ResizeActionAnnotation] == "LiveResize")
 			if s.asks {
-				annotations[api.InForceAnnotation], annotations[api.EditAnnotation] = annotations[api.ResizeActionAnnotation]+";cpu=LiveResizeable", "new"
+				delete(annotations, api.InForceAnnotation)
 			}
 			if held {
 				annotations[api.HoldAnnotation] = "any"

@@ -219,7 +219,11 @@ func (f Facts) Members(places []Place, revision Revision) []Member {
 
 func (f Facts) member(place Place, revision Revision) Member {
 	m := Member{Place: place, Refusal: place.Unborn, Lost: f.Places.Lost(place.Pod), Kubelet: f.kubelet(place.Pod), Policy: policy.LiveResizeable}
-	if Gone(place.Pod) || place.Differs != "" {
+	if Gone(place.Pod) {
+		return m
+	}
+	note := f.Notes.Of(place.Pod.UID)
+	if m.Relabel = note.Relabel.Last(); place.Differs != "" {
 		return m
 	}
 	m.Sighting = f.Notes.Sighting(place, f.Now)
@@ -238,7 +242,6 @@ func (f Facts) member(place Place, revision Revision) Member {
 		m.PutBack = resize.Describe(place.Target.PutBack(revision.Template))
 	}
 	size := revision.Size(place.Target.Changes)
-	note := f.Notes.Of(place.Pod.UID)
 	m.Refusal = note.Size.Of(size)
 	full := note.Room.Of(size)
 	if place.Updated { // it may have to go all the same, with others

@@ -603,7 +603,7 @@ func (s Step) Reverted(g *Guard) Condition {
 	}
 	_, c.Details = Spell(waits)
 	c.Reason, c.Phase, c.Version, c.Why = ReasonResizeFailed, PhaseReverted, g.Version, g.Stored.Why
-	if len(s.Resize)+len(s.MarkUpdated) == 0 && !slices.ContainsFunc(s.Verdicts, func(v *Verdict) bool { return v.Decision == policy.Wait || v.Decision == policy.Resize }) {
+	if len(s.Resize)+len(s.MarkUpdated)+s.Unmarked == 0 && !slices.ContainsFunc(s.Verdicts, func(v *Verdict) bool { return v.Decision == policy.Wait || v.Decision == policy.Resize }) {
 		c.Reason = ReasonReverted
 	}
 	return c

@@ -177,22 +177,22 @@ type look struct {
 
 // notes are what was noted of one pod when it was judged, as far as its verdict rests on it.
 type notes struct {
-	size, room Refusal
-	contests   int
-	seen       Sighting
-	known      known
+	size, relabel, room Refusal
+	contests            int
+	seen                Sighting
+	known               known
 }
 
 func (f Facts) notesOf(pod *corev1.Pod) notes {
 	note := f.Notes.Of(pod.UID)
-	return notes{note.Size.Last(), note.Room.Last(), note.Contests, f.Notes.Sighted(pod.UID), f.Notes.known(pod)}
+	return notes{note.Size.Last(), note.Relabel.Last(), note.Room.Last(), note.Contests, f.Notes.Sighted(pod.UID), f.Notes.known(pod)}
 }
 
 // stillNoted reports whether nothing else is noted of the pod than when it was judged. What was seen of its
 // resize may have been noted since: that look has seen it.
 func (f *Facts) stillNoted(l *look) bool {
 	was, note := &l.notes, f.Notes.Of(l.pod)
-	if note.Size.Last() != was.size || note.Room.Last() != was.room || note.Contests != was.contests ||
+	if note.Size.Last() != was.size || note.Relabel.Last() != was.relabel || note.Room.Last() != was.room || note.Contests != was.contests ||
 		f.Notes.known(l.verdict.Member.Pod) != was.known {
 		return false
 	}

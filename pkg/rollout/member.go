@@ -62,6 +62,8 @@ type Member struct {
 	PutBack string
 	// Refusal of this resize by the API server; of a place without a pod, of the pod.
 	Refusal Refusal
+	// Relabel is why the API server does not take other labels of the pod; without a reason, nothing is known of that.
+	Relabel Refusal
 	// Unplaceable is why there is no place for the pod that a restart would bring, on any
 	// node or in the namespace, and when to look again; without a reason, there is.
 	Unplaceable Refusal

@@ -18,6 +18,9 @@ type PodNotes struct {
 	// Foreseen: they are made for a forecast. Nobody has looked at the pods, or asks them for anything.
 	Foreseen bool
 
+	// Helped: a pod that was overdue to be Ready has become so. What was done about it may help the next one, too.
+	Helped bool
+
 	pods  map[types.UID]*PodNote
 	nodes map[string]nodeAnswers
 	again bool // pods whose resize has not been seen yet may be asked again
@@ -25,9 +28,9 @@ type PodNotes struct {
 
 // PodNote is what is noted of one pod.
 type PodNote struct {
-	// Size, Room and Eviction are what it was refused: a size, by the API server; a restart, for lack of room; and its
-	// eviction.
-	Size, Room, Eviction *Refused
+	// Size, Relabel, Room and Eviction are what it was refused: a size and other labels, by the API server; a restart, for
+	// lack of room; and its eviction.
+	Size, Relabel, Room, Eviction *Refused
 	// Contests count how often a size that others have set was taken back.
 	Contests int
 	// Request that the pod has taken, as long as it lacks the size still; nil if there is none.
@@ -103,7 +106,7 @@ func (n *PodNotes) Note(pod types.UID) *PodNote {
 func (n *PodNotes) AskAgain() {
 	n.again, n.nodes = true, nil
 	for _, note := range n.pods {
-		note.Size, note.Room, note.Eviction, note.Contests, note.Recorded = nil, nil, nil, 0, ""
+		note.Size, note.Relabel, note.Room, note.Eviction, note.Contests, note.Recorded = nil, nil, nil, nil, 0, ""
 		note.askAgain()
 	}
 }

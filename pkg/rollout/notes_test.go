@@ -16,6 +16,7 @@ func noted(n *PodNotes, pod *corev1.Pod) {
 	n.Look(build.Start, pod)
 	n.See([]*Verdict{{Member: Member{Place: Place{Pod: pod}, Sighting: Sighting{State: resize.Deferred}}}})
 	note, refusal := n.Note(pod.UID), Refusal{Reason: "too large"}
+	note.Relabel = note.Relabel.Again("", refusal, build.Start)
 	note.Size, note.Room, note.Eviction = note.Size.Again("", refusal, build.Start), note.Room.Again("", refusal, build.Start), note.Eviction.Again("", refusal, build.Start)
 	note.Contests, note.Recorded, note.Request = maxContests, ReasonInfeasible, &Request{Changes: "cpu"}
 	note.Displace([]resize.Change{{Container: "app"}})
@@ -45,7 +46,7 @@ func TestAskAgain(t *testing.T) {
 	noted(n, pod)
 	n.AskAgain()
 	note := n.Of(pod.UID)
-	if note.Size != nil || note.Room != nil || note.Eviction != nil || note.ContestLost() || note.Recorded != "" || !n.Sighted(pod.UID).Again || !n.Sighted("another").Again {
+	if note.Size != nil || note.Relabel != nil || note.Room != nil || note.Eviction != nil || note.ContestLost() || note.Recorded != "" || !n.Sighted(pod.UID).Again || !n.Sighted("another").Again {
 		t.Errorf("noted is still %+v", note)
 	}
 	if note.Request == nil || note.Displaced == nil {

@@ -112,6 +112,8 @@ const (
 	// EventNotKept: a revision is not kept in the history, so that nobody can go
 	// back to it.
 	EventNotKept = "RevisionNotKept"
+	// EventPodLeftBehind: a pod that was detached from a ReplicaSet which does not exist any more is owned by nothing.
+	EventPodLeftBehind = "PodLeftBehind"
 	// EventHandedOver: the rest of the rollout is the built-in controller's.
 	EventHandedOver = "HandedOver"
 	// EventComplete: the rollout is complete.

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -16,8 +17,9 @@ import (
 // another one. A controller that was restarted has seen nothing yet, and waits for longer.
 type seen struct {
 	first
-	resize Sighting
-	judged bool // a verdict has rested on the sighting of its resize
+	resize  Sighting
+	judged  bool // a verdict has rested on the sighting of its resize
+	overdue bool // and found it overdue to be Ready
 }
 
 // first is when a pod was first seen with its label of a revision, and with its spec.
@@ -42,7 +44,8 @@ func (n *PodNotes) See(verdicts []*Verdict) {
 		m := &v.Member
 		if !Gone(m.Pod) && m.Differs == "" {
 			note := n.Note(m.Pod.UID)
-			note.resize, note.judged = m.Sighting, true
+			n.Helped = n.Helped || note.overdue && podutils.IsPodReady(m.Pod)
+			note.resize, note.judged, note.overdue = m.Sighting, true, v.Overdue
 			n.answers(v)
 		}
 	}

@@ -57,6 +57,8 @@ type Options struct {
 	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
 	// before that counts as final.
 	DeferredTimeout, ErrorTimeout time.Duration
+	// ReadyTimeout is how long a pod is waited for to be Ready before it counts as overdue; 0 if none does.
+	ReadyTimeout time.Duration
 	// Guard of the rollout; nil if there is none.
 	Guard *Guard
 	// BoosterTimeout is how long a pod that has its size is waited for that a startup booster is about to put back.
@@ -83,11 +85,15 @@ type Step struct {
 	Waits []Wait
 	// Updated pods, of Total. Beside them the workload has others that are no members, or is to have them.
 	Updated, Total, Beside int
+	// Unmarked pods have the size, and are not updated only because the API server lets nobody mark them.
+	Unmarked int
 	// RequeueAfter is when something becomes possible, or is over, without any event; 0 if
 	// nothing is.
 	RequeueAfter time.Duration
 	// Unready: pods are not Ready since they were resized.
 	Unready bool
+	// Overdue: others wait for pods to be Ready, for too long.
+	Overdue bool
 	// Canary: pods wait until the canary of a guarded rollout is over.
 	Canary bool
 	// Guarding: a guarded rollout has been stopped, or pods have yet to prove their size to it. It is not let go.
@@ -191,6 +197,7 @@ func (s *Step) add(v *Verdict, o Options, b *budget) {
 	s.RequeueWithin(v.Until.Sub(o.Now))
 	s.proving = s.proving || v.unproved()
 	s.Unready = s.Unready || v.Unready && !v.Member.InPlaceOnly
+	s.Overdue = s.Overdue || v.Overdue
 	s.Hold = s.Hold || v.holds()
 	switch v.Decision {
 	case policy.RestartByController:
@@ -198,16 +205,28 @@ func (s *Step) add(v *Verdict, o Options, b *budget) {
 	case policy.Leave:
 		s.passOver(v)
 	case policy.MarkUpdated:
-		// The StatefulSet controller forgets the revision from before when the last pod is marked.
-		if !b.guard.unproved(v, o) {
-			s.MarkUpdated = append(s.MarkUpdated, v.Member)
-		}
+		s.mark(v, o, b)
 	case policy.Resize:
 		s.resize(v, o, b)
 	case policy.Wait:
 		s.wait(v)
 	default: // it is updated, or waits for the user
 		s.wait(v)
+	}
+}
+
+// mark has the member marked as updated, as soon as the API server lets it. Until then it has its size all the same: no
+// resize waits for it, and what is restarted after it does.
+func (s *Step) mark(v *Verdict, o Options, b *budget) {
+	if b.guard.unproved(v, o) { // the StatefulSet controller forgets the revision from before when the last pod is marked
+		return
+	}
+	if !o.Now.Before(v.Member.Relabel.Until) {
+		s.MarkUpdated = append(s.MarkUpdated, v.Member)
+	}
+	if v.Member.Relabel.Reason != "" {
+		s.Unmarked++
+		s.passOver(v)
 	}
 }
 
@@ -315,7 +334,7 @@ func (s *Step) RequeueWithin(d time.Duration) {
 func (s Step) Progress() string { return s.progress().Message() }
 
 func (s Step) progress() Condition {
-	return Condition{Phase: PhaseResizing, Updated: s.Updated, Total: s.Total + s.Beside}
+	return Condition{Phase: PhaseResizing, Updated: s.Updated + s.Unmarked, Total: s.Total + s.Beside}
 }
 
 // NothingUnderWay reports whether no resize is under way, or about to be: every pod is updated, or waits

@@ -71,6 +71,12 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale(build.WithSize(build.Size(t, "requests: {cpu: 170m}")))
 	case "resized":
 		stale(build.Resized(newer))
+	case "resized, and its label was refused", "resized, and its label is to be tried again":
+		stale(build.Resized(newer))
+		m.Relabel = rollout.Refusal{Reason: "spec: Forbidden: pod updates may not change it", Kind: rollout.ReasonAdmissionDenied, Until: now.Add(time.Second)}
+		if strings.HasSuffix(situation, "again") {
+			m.Relabel.Until = now
+		}
 	case "resized by us, not available":
 		stale(build.Resized(newer), build.ResizedAt(build.Start))
 		m.Available = false
@@ -247,6 +253,13 @@ func TestNext(t *testing.T) {
 		{name: "as many as the limit go at once", places: "updated|updated|stale|stale|stale", limit: 2, want: "resize 2 1, hold"},
 		{name: "the next waits while one is being resized", places: "resizing|stale", limit: 1, want: "hold"},
 		{name: "a resized one is marked as updated, and the next may go in the same step", places: "resized|stale", limit: 1, want: "resize 0, mark 1, hold"},
+		{name: "one that cannot be marked has its size, and holds up no resize", places: "resized, and its label was refused|stale", limit: 1, want: "resize 0, hold",
+			reason: "AdmissionDenied", message: "1 of 2 pods resized; web-1: has its size, but cannot be marked as updated: spec: Forbidden: pod updates may not change it; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "one that cannot be marked is tried again after a while", places: "updated|resized, and its label was refused", limit: 1, want: "hold, look in 1s"},
+		{name: "one that cannot be marked is tried again", places: "updated|resized, and its label is to be tried again", limit: 1, want: "mark 0, hold",
+			reason: "AdmissionDenied", message: "2 of 2 pods resized; web-0: has its size, but cannot be marked as updated: spec: Forbidden: pod updates may not change it"},
+		{name: "a restart below one that cannot be marked waits for it, and says so", places: "resized, and its label was refused|other image", limit: 1, want: "hold, look in 1s",
+			reason: "AdmissionDenied", message: "1 of 2 pods resized; web-1: has its size, but cannot be marked as updated: spec: Forbidden: pod updates may not change it; web-0: waits for web-1, which is kept: the image changed"},
 		{name: "a resized one that is not available for minReadySeconds yet holds up the next", places: "resized, not available|stale", limit: 1, want: "mark 1, hold"},
 		{name: "an updated one that is not available holds up the next", places: "updated, not available|stale", limit: 1, want: "hold",
 			reason: "Progressing", message: "1 of 2 pods resized; web-1: waiting for the pod to become available"},

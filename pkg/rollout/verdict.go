@@ -32,6 +32,8 @@ type Verdict struct {
 	Reason, Message string
 	// Unready: the pod is not Ready since it was resized. The size may have done it.
 	Unready bool
+	// Overdue: the pod has its size, and has been waited for to be Ready for longer than Options.ReadyTimeout.
+	Overdue bool
 	// ProvedAt is when the pod will have proved the size that it has; zero if it has, or has nothing
 	// to prove.
 	ProvedAt time.Time
@@ -80,6 +82,7 @@ func (m Member) Judge(o Options) *Verdict {
 	default:
 		v.resize(o)
 	}
+	v.overdue(o)
 	v.prove(o)
 	v.changesAt(m.AvailableAt(o.MinReadySeconds), o)
 	if m.Pod != nil {
@@ -137,6 +140,16 @@ func (v *Verdict) resize(o Options) {
 		if v.Reason == ReasonDeletedAfterResize {
 			v.Message += " until it is tried again, restarted by the action Restart, or opted out"
 		}
+	case policy.MarkUpdated:
+		v.unmarked(o)
+	}
+}
+
+// unmarked notes why a pod that has its size does not count as updated: admission refuses every write of its labels.
+func (v *Verdict) unmarked(o Options) {
+	if refused := v.Member.Relabel; refused.Reason != "" {
+		v.Reason, v.Message = refused.Kind, "has its size, but cannot be marked as updated: "+refused.Reason
+		v.changesAt(refused.Until, o)
 	}
 }
 
@@ -402,6 +415,20 @@ func (v *Verdict) notReady(o Options) progress {
 		return progress{resize.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
 	}
 	return progress{state: resize.InProgress, reason: ReasonNotReadyAfterResize, why: "not Ready since its resize"}
+}
+
+// overdue notes whether the pod is waited for to be Ready for too long.
+func (v *Verdict) overdue(o Options) {
+	m := v.Member
+	if o.ReadyTimeout <= 0 || v.Observed != resize.Unready || v.Message == "" || m.Lost != "" || m.Target.Unscheduled() {
+		return
+	}
+	if at := m.since(o).Add(o.ReadyTimeout); o.Now.Before(at) {
+		v.changesAt(at, o)
+		return
+	}
+	v.Overdue = true
+	v.Message += fmt.Sprintf(", for more than %s", o.ReadyTimeout)
 }
 
 // since is when the pod came into its state, as far as anybody has seen it.

@@ -103,8 +103,27 @@ func (o observation) options() rollout.Options {
 				!slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && !o.labelled(pod) })
 		}
 	}
+	if policy.Held(o.set) && rolling(o.set) {
+		options.ReadyTimeout = o.readyTimeout(options)
+	}
 	return options
 }
+
+// readyTimeout is for how long a held set's pods are waited for to be Ready before its generation is shown: see
+// showGeneration. Where that has helped one pod, the next ones need not wait as long. A canary must not fail before it.
+func (o observation) readyTimeout(options rollout.Options) time.Duration {
+	timeout := options.ErrorTimeout
+	if o.Notes != nil && o.Notes.Helped {
+		timeout = min(timeout, helpedTimeout)
+	}
+	if options.Guard != nil && options.Guard.NotReadyTimeout > 0 {
+		timeout = min(timeout, options.Guard.NotReadyTimeout/2)
+	}
+	return timeout
+}
+
+// helpedTimeout is how long a pod may take to be Ready as a matter of course, such as for the restart of a container.
+const helpedTimeout = 10 * time.Second
 
 // newest returns the set's template, as its newest revision has it. The caller has made sure
 // that the StatefulSet controller has observed the set's generation.
@@ -224,9 +243,15 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 func (o observation) look(options rollout.Options) *rollout.Look {
 	basis := rollout.Basis{
 		Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set),
-		CacheKey: [2]string{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision},
+		CacheKey: cacheKey{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision, options.ReadyTimeout},
 	}
 	return o.Look(basis, options, o.revision(), o.place)
+}
+
+// cacheKey is what places of pods, and the verdicts on them, depend on besides.
+type cacheKey struct {
+	updateRevision, currentRevision string
+	readyTimeout                    time.Duration
 }
 
 // verdicts returns those on the places at index from and above, the highest first.

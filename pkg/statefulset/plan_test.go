@@ -60,6 +60,10 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(newer, build.RelabelledAt(build.Start.Add(-time.Minute)))
 	case "updated, not ready":
 		return made(newer, build.NotReady)
+	case "updated, not ready since it was resized":
+		return made(newer, build.Resized(wanted), build.NotReady, build.ResizedAt(build.Start))
+	case "resized, not ready":
+		return made(older, build.Resized(wanted), build.NotReady, build.ResizedAt(build.Start))
 	case "updated, resized by others":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]))
 	case "updated, resized by others during the rollout":
@@ -237,6 +241,10 @@ func does(p rollout.Plan) string {
 	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
 		if _, is := write.(makeOfNewest); is {
 			say("made of the newest")
+			return
+		}
+		if _, is := write.(showGeneration); is {
+			say("show the generation")
 			return
 		}
 		w := write.(lowerPartition)
@@ -449,6 +457,52 @@ func TestNextStep(t *testing.T) {
 			simulated.Does(t, p, err, does(p), tt.want)
 			if tt.after != 0 && p.RequeueAfter != tt.after {
 				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
+			}
+		})
+	}
+}
+
+// TestNextStepShowsTheGeneration: an operator may wait for the generation before it makes pods Ready, and the hold waits for the pods.
+func TestNextStepShowsTheGeneration(t *testing.T) {
+	notReady := func(set *appsv1.StatefulSet) {
+		set.Generation, set.Status.ObservedGeneration, set.Status.ReadyReplicas = 3, 2, set.Status.Replicas-1
+	}
+	guarded := func(set *appsv1.StatefulSet) { set.Annotations[api.CanaryAnnotation] = "1" }
+	const shown = "show the generation"
+	for _, tt := range []struct {
+		what, places string
+		changes      []func(*appsv1.StatefulSet)
+		after        time.Duration
+		helped       bool
+		want         string
+	}{
+		{what: "a resized pod, before its deadline", places: "updated, not ready since it was resized|live", after: 9 * time.Minute},
+		{what: "a resized pod", places: "updated, not ready since it was resized|live", after: 10 * time.Minute, want: shown},
+		{what: "a pod that was lost", places: "updated, not ready|live", after: 10 * time.Minute, want: shown},
+		{what: "nothing is left to resize", places: "updated|updated, not ready since it was resized", after: 10 * time.Minute, want: shown},
+		{what: "it has helped before", places: "updated, not ready since it was resized|live", after: 10 * time.Second, helped: true, want: shown},
+		{what: "it is shown already", places: "updated, not ready|live", after: 10 * time.Minute, changes: []func(*appsv1.StatefulSet){func(set *appsv1.StatefulSet) { set.Status.ObservedGeneration = 3 }}},
+		{what: "all are Ready by now", places: "updated, not ready|live", after: 10 * time.Minute, changes: []func(*appsv1.StatefulSet){func(set *appsv1.StatefulSet) { set.Status.ReadyReplicas++ }}},
+		{what: "marked under OnDelete", places: "updated, not ready|live", after: 4 * time.Minute, changes: []func(*appsv1.StatefulSet){heldOnDelete}},
+		{what: "a canary, before it fails", places: "resized, not ready|live", after: 30 * time.Second, changes: []func(*appsv1.StatefulSet){guarded}, want: shown},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			o := observed(t, tt.places, append([]func(*appsv1.StatefulSet){notReady}, tt.changes...)...)
+			if rolling(o.set) {
+				held("0", everything)(o.set)
+			}
+			o.Notes.Helped = tt.helped
+			p, err := planned(o)
+			if err != nil || slices.Contains(strings.Split(does(p), ", "), shown) {
+				t.Fatalf("at first it does %q, %v", does(p), err)
+			}
+			o.Notes.See(p.Verdicts)
+			o.Now = o.Now.Add(tt.after)
+			if p, err = planned(o); err != nil || does(p) != tt.want {
+				t.Errorf("does %q, %v, want %q", does(p), err, tt.want)
+			}
+			if says := strings.Contains(p.Condition.Details, "the generation counts as observed"); tt.want != "" && !says {
+				t.Errorf("it says %+v", p.Condition)
 			}
 		})
 	}

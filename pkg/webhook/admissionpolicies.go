@@ -259,8 +259,29 @@ func signed(policy string, attributes admission.Attributes, after runtime.Object
 	return after, nil
 }
 
-// apply returns the object after the policy; nil if it does not match the request.
+// apply returns the object after the policy; nil if it does not match the request. A policy that has shown what is wished is
+// asked again at once: whoever asks this one may not do it.
 func (p *Policies) apply(ctx context.Context, policy policy, attributes admission.Attributes) (runtime.Object, error) {
+	after, err := p.applyOnce(ctx, policy, attributes)
+	if err != nil || after == nil || wishMark(after) == "" || wishMark(after) == wishMark(attributes.GetObject()) {
+		return after, err
+	}
+	return p.applyOnce(ctx, policy, admission.NewAttributesRecord(after, attributes.GetOldObject(), attributes.GetKind(), attributes.GetNamespace(),
+		attributes.GetName(), attributes.GetResource(), attributes.GetSubresource(), attributes.GetOperation(), attributes.GetOperationOptions(),
+		attributes.IsDryRun(), attributes.GetUserInfo()))
+}
+
+// wishMark is the mark of the first of two answers; empty if the object has none.
+func wishMark(object runtime.Object) string {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return ""
+	}
+	return accessor.GetAnnotations()[api.WishAnnotation]
+}
+
+// applyOnce asks the policy once.
+func (p *Policies) applyOnce(ctx context.Context, policy policy, attributes admission.Attributes) (runtime.Object, error) {
 	interfaces := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
 	matches, resource, kind, err := p.matcher.Matches(attributes, interfaces, criteria(policy.match))
 	if err != nil || !matches {

@@ -137,7 +137,7 @@ func TestObservedGeneration(t *testing.T) {
 		{what: "our own write of a hold that is", hold: "0", user: deploy.User, stored: says{8, 9}, writes: 8, want: says{8, 9}},
 		{what: "our own write at rest", user: deploy.User, stored: says{9, 0}, writes: 9, want: says{9, 0}},
 	} {
-		for _, kind := range []string{"StatefulSet", "DaemonSet"} {
+		for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
 			t.Run(kind+" "+tt.what, func(t *testing.T) {
 				annotations := ""
 				if tt.hold != "" {
@@ -179,11 +179,118 @@ status:
 				if is := (says{got.Status.ObservedGeneration, int64(observed)}); is != tt.want {
 					t.Errorf("it says %+v, want %+v\n%s", is, tt.want, now)
 				}
-				if got.Status.Conditions[0].Type != "Other" || (complete == nil || complete.Reason != "Deferred") != (tt.omits && kind == "DaemonSet") {
+				if got.Status.Conditions[0].Type != "Other" || (complete == nil || complete.Reason != "Deferred") != (tt.omits && kind != "StatefulSet") {
 					t.Errorf("the other conditions are\n%s", now)
 				}
 			})
 		}
+	}
+}
+
+// While pods of a held StatefulSet are not Ready, our controller may have its generation seen: then it is, until the write that
+// brings the last Ready pod, or the next edit.
+func TestShownGeneration(t *testing.T) {
+	p := load(t)
+	const builtIn = "system:serviceaccount:kube-system:statefulset-controller"
+	for _, tt := range []struct {
+		what                   string
+		user                   string
+		hold                   string
+		stored, condition, ask int64
+		ready                  int
+		want                   int64
+	}{
+		{what: "we show it", user: deploy.User, hold: "0", stored: 8, condition: 9, ask: 9, ready: 2, want: 9},
+		{what: "we show what is not observed", user: deploy.User, hold: "0", stored: 8, condition: 8, ask: 9, ready: 2, want: 8},
+		{what: "all are Ready by now", user: deploy.User, hold: "0", stored: 8, condition: 9, ask: 9, ready: 3, want: 8},
+		{what: "another write of ours", user: deploy.User, hold: "0", stored: 9, condition: 9, ask: 9, ready: 2, want: 9},
+		{what: "it stays", user: builtIn, hold: "0", stored: 9, condition: 9, ask: 9, ready: 2, want: 9},
+		{what: "the last pod becomes Ready", user: builtIn, hold: "0", stored: 9, condition: 9, ask: 9, ready: 3, want: 8},
+		{what: "nobody has shown it", user: builtIn, hold: "0", stored: 8, condition: 9, ask: 9, ready: 2, want: 8},
+		{what: "an edit has come", user: builtIn, hold: "0", stored: 8, condition: 8, ask: 9, ready: 2, want: 8},
+		{what: "a hold without a new generation", user: builtIn, hold: "0", stored: 9, condition: 0, ask: 9, ready: 2, want: 8},
+		{what: "an operator under OnDelete would delete pods", user: deploy.User, hold: "OnDelete", stored: 8, condition: 9, ask: 9, ready: 2, want: 8},
+	} {
+		as := func(generation int64, condition bool) string {
+			text := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s: %q}}
+spec: {replicas: 3, updateStrategy: {type: RollingUpdate}}
+status:
+  observedGeneration: %d
+  readyReplicas: %d
+  conditions:
+  - {type: %s, status: "False", reason: NotReadyAfterResize, message: web-1}`, api.EnabledLabel, api.HoldAnnotation, tt.hold, generation, tt.ready, api.ConditionComplete)
+			if condition && tt.condition > 0 {
+				text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(tt.condition))
+			}
+			return text
+		}
+		request := update(t, "status", tt.user, as(tt.ask, true))
+		request.OldObject = raw(t, as(tt.stored, true))
+		now := admitted(t, p, "inplace-rollout-pending-statefulsets", request)
+		var got struct {
+			Status struct{ ObservedGeneration int64 }
+		}
+		if err := json.Unmarshal(now, &got); err != nil {
+			t.Fatal(err)
+		}
+		if _, observed := conditionsOf(t, now); got.Status.ObservedGeneration != tt.want || observed != 9 {
+			t.Errorf("%s: it says %d, and that %d is observed, want %d\n%s", tt.what, got.Status.ObservedGeneration, observed, tt.want, now)
+		}
+	}
+}
+
+// Of a held Deployment that has not moved in time the generation counts as observed, so that whoever waits looks at what its
+// conditions say. A newer edit is not late.
+func TestObservedLateDeployment(t *testing.T) {
+	p := load(t)
+	as := func(field, condition int64, late string) string {
+		text := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s: "false", %s: "42"}}
+status:
+  observedGeneration: %d
+  updatedReplicas: 2
+  conditions:
+  - {type: Progressing, status: "False", reason: ProgressDeadlineExceeded, message: "The edit of version %s has made no progress for 5s."}`,
+			api.EnabledLabel, api.HoldAnnotation, api.EditAnnotation, field, late)
+		if condition > 0 {
+			text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(condition))
+		}
+		return text
+	}
+	for _, tt := range []struct {
+		what, user, late string
+		stored           [2]int64 // the field, and the condition
+		writes           int64
+		want             [2]int64
+	}{
+		{what: "the edit is late", late: "42", stored: [2]int64{8, 9}, writes: 9, want: [2]int64{9, 9}},
+		{what: "it was before", late: "42", stored: [2]int64{9, 9}, writes: 9, want: [2]int64{9, 9}},
+		{what: "in our write", user: deploy.User, late: "42", stored: [2]int64{9, 9}, writes: 9, want: [2]int64{9, 9}},
+		{what: "in our write, which is fenced", user: deploy.User, late: "42", stored: [2]int64{9, 0}, writes: 9, want: [2]int64{9, 0}},
+		{what: "another edit was", late: "41", stored: [2]int64{8, 8}, writes: 9, want: [2]int64{8, 9}},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			request := update(t, "status", cmp.Or(tt.user, "system:serviceaccount:kube-system:deployment-controller"), as(tt.writes, tt.stored[1], tt.late))
+			request.OldObject = raw(t, as(tt.stored[0], tt.stored[1], tt.late))
+			request.Kind.Kind, request.Resource.Resource = "Deployment", "deployments"
+			now := admitted(t, p, "inplace-rollout-pending-deployments", request)
+			var got appsv1.Deployment
+			if err := json.Unmarshal(now, &got); err != nil {
+				t.Fatal(err)
+			}
+			_, observed := conditionsOf(t, now)
+			if is := [2]int64{got.Status.ObservedGeneration, int64(observed)}; is != tt.want {
+				t.Errorf("it says %v, want %v\n%s", is, tt.want, now)
+			}
+			if ours := tt.user != ""; (got.Status.UpdatedReplicas == 0) == ours {
+				t.Errorf("%d replicas are updated\n%s", got.Status.UpdatedReplicas, now)
+			}
+		})
 	}
 }
 

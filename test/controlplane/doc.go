@@ -35,7 +35,10 @@
 // resize is done. Readiness gates count as on a real node: somebody else has to
 // set their conditions.
 //
-// The same annotation makes a node not Ready. Its kubelet goes on all the same: whoever wants it
+// The annotation sim.inplace-rollout.io/rejects-cpu, such as "150m", has a kubelet reject a pod that requests that much cpu, for a
+// TopologyAffinityError.
+//
+// The annotation sim.inplace-rollout.io/ready: "false" makes a node not Ready, too. Its kubelet goes on all the same: whoever wants it
 // silent annotates the pods, too.
 //
 // What the simulation leaves out: probes, completing pods, images, logs,

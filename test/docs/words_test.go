@@ -24,8 +24,9 @@ var budgets = map[string]int{
 	// Install and operate.
 	"docs/install.md":         1500,
 	"docs/operations.md":      1600,
-	"docs/gitops.md":          900,
-	"docs/operators.md":       900,
+	"docs/gitops.md":          1050,
+	"docs/operators.md":       1250,
+	"docs/other-tools.md":     450,
 	"docs/autoscalers.md":     1300,
 	"docs/troubleshooting.md": 2200,
 
@@ -44,7 +45,7 @@ var budgets = map[string]int{
 }
 
 // allWords is how many all pages together may have: fewer than the sum of what each may.
-const allWords = 20_100
+const allWords = 21_400
 
 // generated are written by the program, so nobody can shorten them.
 var generated = []string{"docs/commands.md"}

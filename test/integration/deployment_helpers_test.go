@@ -53,9 +53,7 @@ func (d *deployment) waitRolledOut() {
 // waitObserved waits until the Deployment controller has seen the newest generation.
 func (d *deployment) waitObserved() {
 	d.t.Helper()
-	d.waitFor("the Deployment controller to observe the newest generation", func(o *appsv1.Deployment) bool {
-		return o.Status.ObservedGeneration == o.Generation
-	})
+	d.waitFor("the Deployment controller to observe the newest generation", observed)
 }
 
 // waitComplete waits for our condition, and checks that it was true whenever it said so.

@@ -134,6 +134,12 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 		{"undo is refused by kubectl", refused("rollout", "undo", web), "false", true, ""},
 		{"restart is refused by kubectl", refused("rollout", "restart", web), "false", true, ""},
 		{"wishing a pause says nothing, because that is what is held", patch(`{"spec":{"paused":true}}`), "false", true, ""},
+		{"Reloader notes that it pauses, which is a wish", patch(`{"metadata":{"annotations":{"deployment.reloader.stakater.com/paused-at":"2026-01-01T00:00:00Z"}},"spec":{"paused":true}}`), "true", true, ""},
+		{"that note is no new one", user("annotate", web, "--overwrite", "a=c"), "true", true, ""},
+		{"Reloader resumes it", patch(`{"metadata":{"annotations":{"deployment.reloader.stakater.com/paused-at":null}},"spec":{"paused":false}}`), "false", true, ""},
+		{"applying on the server side that it is paused is a wish", applied("paused: true", "--server-side", "--force-conflicts", "--field-manager=release"), "true", true, "release"},
+		{"and once more", applied("paused: true", "--server-side", "--force-conflicts", "--field-manager=release"), "true", true, "release"},
+		{"and no more, by whoever owned it", applied("", "--server-side", "--force-conflicts", "--field-manager=release"), "false", true, ""},
 		{"removing the hold", user("annotate", web, hold+"-"), "false", true, ""},
 		{"what the hold says is wished", user("annotate", "--overwrite", web, hold+"=true"), "true", true, ""},
 		{"nonsense wishes nothing", user("annotate", "--overwrite", web, hold+"=yes"), "true", true, ""},
@@ -170,8 +176,9 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 	}
 }
 
-// TestInForce: action and policy apply from the next edit.
+// TestInForce: action and policy apply from the next edit. Where they have not changed since the last one, nothing is added.
 func TestInForce(t *testing.T) {
+	t.Run("StatefulSet", func(t *testing.T) { newWorkload(t, options{Replicas: 1}).testInForce() })
 	t.Run("Deployment", func(t *testing.T) { newDeployment(t, options{Replicas: 1}).testInForce() })
 	t.Run("DaemonSet", func(t *testing.T) { newDaemonSet(t, options{Replicas: 1}).testInForce() })
 }
@@ -183,18 +190,20 @@ func (s *sandbox[W]) testInForce() {
 		args []string
 		want string
 	}{
-		{[]string{"annotate", web, setAction + "=Restart"}, ""},
-		{[]string{"annotate", web, inForce + "=LiveResize;"}, ""},
-		{[]string{"set", "image", web, "app=app:2"}, "Restart;"},
+		{[]string{"annotate", web, setAction + "=Restart"}, ";"},
+		{[]string{"annotate", "--overwrite", web, inForce + "=LiveResize;"}, ";"},
+		{[]string{"set", "image", web, "app=app:2"}, ""},
 		{[]string{"annotate", "--overwrite", web, setAction + "=LiveResize", setPolicy + "=cpu=RestartOnly"}, "Restart;"},
 		{[]string{"annotate", "--overwrite", web, inForce + "=LiveResize;"}, "Restart;"},
 		{[]string{"annotate", web, inForce + "-"}, "Restart;"},
-		{[]string{"set", "image", web, "app=app:3"}, "LiveResize;cpu=RestartOnly"},
+		{[]string{"annotate", "--overwrite", web, setAction + "=Restart", setPolicy + "-"}, ""},
+		{[]string{"annotate", "--overwrite", web, setAction + "=LiveResize", setPolicy + "=cpu=RestartOnly"}, "Restart;"},
+		{[]string{"set", "image", web, "app=app:3"}, ""},
 		{[]string{"annotate", web, setAction + "-", setPolicy + "-"}, "LiveResize;cpu=RestartOnly"},
 		{[]string{"annotate", web, api.RetryAnnotation + "=now;Restart"}, "Restart;cpu=RestartOnly"},
 		{[]string{"label", web, enabled + "-"}, ""},
 		{[]string{"annotate", web, setAction + "=Restart"}, ""},
-		{[]string{"label", web, enabled + "=true"}, "Restart;"},
+		{[]string{"label", web, enabled + "=true"}, ""},
 		{[]string{"annotate", web, setAction + "-"}, "Restart;"},
 		{[]string{"set", "image", web, "app=app:4"}, ""},
 	} {

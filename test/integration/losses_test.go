@@ -126,3 +126,42 @@ func TestDeletedAfterLiveResize(t *testing.T) {
 	q.assertDeleted(t, 3)
 	w.assertMoved(0)
 }
+
+// rejected has kubelets take no pod with cpu 150m, and none resize to it.
+const rejected = `annotations: {sim.inplace-rollout.io/rejects-cpu: 150m, sim.inplace-rollout.io/resize: infeasible}`
+
+const rejection = "rejected by the kubelet of node "
+
+// TestRejectedByKubelet: a restarted pod is rejected by its kubelet. No other one is restarted, and an edit back helps.
+func TestRejectedByKubelet(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{PodMeta: rejected})
+	before := w.uids()
+	w.setResources("cpu=150m", "")
+	w.waitCondition("PodRejected", "web-2: "+rejection)
+	w.waitCondition("PodRejected", "TopologyAffinityError: Resources cannot be allocated with Topology locality")
+	w.waitEvent("PodRejected", rejection)
+	w.setResources("cpu=100m", "")
+	w.waitComplete()
+	w.assertReplaced(before, "web-2")
+}
+
+// TestRejectedByKubeletOfDeployment is the same for a Deployment, whose ReplicaSet makes more and more such pods.
+func TestRejectedByKubeletOfDeployment(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{PodMeta: rejected, Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"})
+	before := d.uids()
+	d.setResources("cpu=150m", "")
+	d.waitCondition("PodRejected", rejection)
+	d.setResources("cpu=100m", "")
+	d.waitComplete()
+	there := 0
+	for name, uid := range d.uids() {
+		if before[name] == uid {
+			there++
+		}
+	}
+	if there != 2 {
+		t.Errorf("%d pods of 3 are there still, want 2", there)
+	}
+}

@@ -52,6 +52,10 @@ func TestObservedAgain(t *testing.T) {
 			observedAgain(t, w.sandbox, w == none, what, nil) // under OnDelete it is marked: TestHandOver
 		}
 	})
+	t.Run("Deployment", func(t *testing.T) {
+		d := newDeployment(t, options{Replicas: 2, Meta: liveOnly})
+		observedAgain(t, d.sandbox, false, "its pause", nil)
+	})
 	t.Run("DaemonSet", func(t *testing.T) {
 		d := newDaemonSet(t, options{Replicas: 1, Meta: liveOnly})
 		observedAgain(t, d.sandbox, false, "its strategy", func() { d.patch(`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`) })

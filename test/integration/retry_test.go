@@ -51,7 +51,22 @@ func TestUndoKeepsPolicyAndAction(t *testing.T) {
 		d.waitCondition("Infeasible", "left as it is")
 		d.assertReplaced(before)
 		a := d.get().Annotations
-		if a[action] != "LiveResize" || a[policy] != "memory=RestartOnly" || a[timeout] != "90s" || a[api.InForceAnnotation] != "LiveResize;memory=RestartOnly" || a["app"] != "web" {
+		if a[action] != "LiveResize" || a[policy] != "memory=RestartOnly" || a[timeout] != "90s" || a[api.InForceAnnotation] != "" || a["app"] != "web" {
+			t.Errorf("annotations %v", a)
+		}
+	})
+	t.Run("Terraform takes the name of the edit away, and brings an action", func(t *testing.T) {
+		parallel(t)
+		d := edited(t, "")
+		before := d.uids()
+		for name := range before {
+			d.annotatePod(name, simInfeasible)
+		}
+		d.patchAs("Terraform", `{"metadata":{"annotations":{"`+api.EditAnnotation+`":null,"`+action+`":"LiveResize"}},
+			"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"180m"}}}]}}}}`)
+		d.waitCondition("Infeasible", "left as it is")
+		d.assertReplaced(before)
+		if a := d.get().Annotations; a[action] != "LiveResize" || a[api.EditAnnotation] == "" {
 			t.Errorf("annotations %v", a)
 		}
 	})
@@ -86,7 +101,7 @@ func TestUndoKeepsPolicyAndAction(t *testing.T) {
 				}
 			}
 			d.kubectl("apply", "--filename", writeFile(t, strings.Join(lines, "\n")))
-			if got := d.get().Annotations; got[action] != "LiveResize" || got[api.InForceAnnotation] != "LiveResize;" {
+			if got := d.get().Annotations; got[action] != "LiveResize" || got[api.InForceAnnotation] != "" {
 				t.Errorf("annotations %v", got)
 			}
 			d.waitComplete()
@@ -124,7 +139,7 @@ func TestRetry(t *testing.T) {
 			t.Errorf("the action of the next edit is %q", action)
 		}
 		w.setResources("cpu=180m", "")
-		if a := w.get().Annotations; a[api.RetryAnnotation] != "" || a[api.InForceAnnotation] != "LiveResize;" {
+		if a := w.get().Annotations; a[api.RetryAnnotation] != "" || a[api.InForceAnnotation] != "" {
 			t.Errorf("after an edit: %v", a)
 		}
 		w.waitComplete()

@@ -28,8 +28,12 @@ var waits = map[string][3]string{
 	"Argo CD, its own health check":     {"waits: Progressing", "waits: Suspended", "waits: Progressing"},
 	"Argo CD, the check below":          {"waits: Progressing", "waits: Progressing", "waits: Progressing"},
 	"Flux, and others that use kstatus": {"waits: InProgress", "waits: InProgress", "waits: InProgress"},
+	generationWait:                      {"waits", "waits", "waits"},
 	helmWait:                            {"waits", "does not: it skips paused Deployments", "waits"},
 }
+
+// generationWait is the row of tools that look at no more of a Deployment than its generation, and how many pods are available.
+const generationWait = "kapp, Ansible's kubernetes.core, Pulumi"
 
 // helmWait is the row of Helm 3 and 4, in each way to wait.
 const helmWait = "Helm 3 and 4, `--wait`, also `=watcher` and `=legacy`"
@@ -112,7 +116,12 @@ func asked[W metav1.Object](t *testing.T, column int, s *sandbox[W], waitComplet
 		if err != nil {
 			t.Fatal(err)
 		}
+		generation := "does not"
+		if statusOf(s.get()).ObservedGeneration != s.get().GetGeneration() {
+			generation = "waits"
+		}
 		for tool, shows := range map[string]string{
+			generationWait:                      generation,
 			"`kubectl wait` for the condition":  kubectl(timeout, "wait", "--for=condition="+api.ConditionComplete, s.ref),
 			"`kubectl rollout status`":          kubectl(timeout, "rollout", "status", s.ref),
 			"Argo CD, its own health check":     "waits: " + argocd(t.Context(), t, s.kind, s.get()),

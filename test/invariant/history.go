@@ -119,7 +119,12 @@ type version struct {
 func (v version) enabled() bool { return v.meta.Labels["inplace-rollout.io/enabled"] == "true" }
 
 // live reports whether the action in force is LiveResize.
-func (v version) live() bool { return strings.HasPrefix(v.annotation("in-force"), "LiveResize;") }
+func (v version) live() bool {
+	if inForce, changed := v.meta.Annotations["inplace-rollout.io/in-force"]; changed {
+		return strings.HasPrefix(inForce, "LiveResize;")
+	}
+	return v.annotation("resource-resize-action") == "LiveResize"
+}
 
 func (v version) annotation(name string) string {
 	return v.meta.Annotations["inplace-rollout.io/"+name]

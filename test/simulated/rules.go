@@ -18,7 +18,7 @@ import (
 type Rules struct {
 	*Cluster
 
-	// Want is the template's version, and InForce the annotation that says which action and policy are.
+	// Want is the template's version, and InForce the action and the policy that are.
 	Want     Version
 	Template *corev1.PodTemplateSpec
 	InForce  string

@@ -208,8 +208,9 @@ func (s *Simulation[S, K]) minReady(set S) time.Duration {
 // Rules are those of the set's rollout.
 func (s *Simulation[S, K]) Rules(set S) Rules {
 	want, seconds, now := s.Wanted(set), s.Fields.MinReadySeconds(set), metav1.NewTime(s.Clock.Now())
+	action, list := policy.ActionInForce(set.GetAnnotations())
 	r := Rules{
-		Cluster: s.Cluster, Want: want, Template: s.Fields.Template(set), InForce: set.GetAnnotations()[api.InForceAnnotation], Edit: s.Edit(set), MinReady: s.minReady(set),
+		Cluster: s.Cluster, Want: want, Template: s.Fields.Template(set), InForce: action + ";" + list, Edit: s.Edit(set), MinReady: s.minReady(set),
 		Labelled:  func(pod *corev1.Pod) bool { return s.builtIn.Of(pod) == want },
 		Available: func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, seconds, now) },
 		Keeps:     func(pod *corev1.Pod) bool { return s.keeps(pod, want) },

@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
 // classLabel is the label of nodes that classes go by: small or large; some nodes have none.
@@ -184,9 +185,9 @@ func (v view) forbids(pod corev1.Pod) bool {
 		return true
 	}
 	annotations := v.GetAnnotations()
-	said := annotations[api.InForceAnnotation] + ";" + annotations[policyAnnotation]
+	action, list := policy.ActionInForce(annotations)
+	said := list + ";" + annotations[policyAnnotation]
 	_, retried, _ := strings.Cut(annotations[api.RetryAnnotation], ";")
-	action, _, _ := strings.Cut(annotations[api.InForceAnnotation], ";")
 	return strings.Contains(said, "RestartOnly") || slices.Contains([]string{action, annotations[actionAnnotation], retried}, "Restart")
 }
 

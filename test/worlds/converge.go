@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
 )
 
@@ -290,7 +291,7 @@ func waits(v view) bool {
 	case corev1.ConditionTrue: // it stays so when pods come later, which no node can hold
 		return infeasible(v.template.Spec)
 	}
-	action, _, _ := strings.Cut(v.GetAnnotations()[api.InForceAnnotation], ";")
+	action, _ := policy.ActionInForce(v.GetAnnotations())
 	switch v.reason {
 	case "WaitingForDelete":
 		return v.onDelete

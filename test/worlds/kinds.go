@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
+	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 )
 
@@ -281,7 +282,7 @@ var kinds = map[string]kind{
 			n := ptr.Deref(d.Spec.Replicas, 1)
 			v := view{
 				Object: d, replicas: int(n), template: d.Spec.Template, paused: d.Spec.Paused, replicaset: true,
-				observed: d.Status.ObservedGeneration >= d.Generation,
+				observed: deployment.Kind{}.Access().Observed(&deployment.Deployment{Deployment: d}),
 				counted:  d.Status.Replicas == n && d.Status.UpdatedReplicas == n && d.Status.AvailableReplicas == n,
 			}
 			return v, nil

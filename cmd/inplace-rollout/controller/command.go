@@ -291,7 +291,7 @@ func newControllers(ctx context.Context, client kubernetes.Interface, objects dy
 	var failed []error
 	add := func(kind kindController, err error) { c.kinds, failed = append(c.kinds, kind), append(failed, err) }
 	add(engine.New(ctx, statefulset.New(client), client, recorder, nodes, options))
-	add(engine.New(ctx, deployment.New(client, objects, options.Namespace), client, recorder, nodes, options))
+	add(engine.New(ctx, deployment.New(client, objects, options.Namespace).Recording(recorder), client, recorder, nodes, options))
 	add(engine.New(ctx, daemonset.New(client), client, recorder, nodes, options))
 	return c, errors.Join(failed...)
 }
