@@ -256,7 +256,7 @@ func Acts(c *rollout.StoredCondition) string {
 	switch {
 	case c == nil:
 		return ""
-	case c.Says().Phase == rollout.PhaseHandedOver:
+	case strings.HasPrefix(c.Message, "left to the "):
 		return "HandedOver"
 	default:
 		return c.Reason
