@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -312,6 +313,28 @@ func TestSimulationOfCanaries(t *testing.T) {
 		defer s.Stop()
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
 		s.GuardedEnds(onFailure, happens)
+	})
+}
+
+// TestSimulationOfHands: whatever others make of pods and containers at their birth, and whatever kubelets answer, no pod
+// is restarted for what a new one would have, too, one edit restarts a pod at most once, no value is touched that nobody has
+// edited, and each rollout completes, or its condition says who must act.
+func TestSimulationOfHands(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 300)
+	often := simulated.OfHands(happenings)
+	rapid.Check(t, func(r *rapid.T) {
+		set := webSet(version{Image: rapid.IntRange(simulated.Proxied, simulated.Proxied+1).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")})
+		set.Spec.UpdateStrategy = rapid.SampledFrom(strategies).Draw(r, "strategy")
+		set.Annotations[api.ResizeActionAnnotation] = rapid.SampledFrom([]string{"", "", string(policy.LiveResize)}).Draw(r, "action")
+		nodes := rapid.IntRange(1, 4).Draw(r, "nodes")
+		outcomes, hands := simulated.OutcomesOfHands(r), simulated.DrawHands(r, nodeName(0), nodeName(1), nodeName(2))
+		fromBirth, happens := rapid.IntRange(0, 3).Draw(r, "from birth") > 0, simulated.Steps(often).Draw(r, "steps")
+
+		s := newSimulation(t, r, set, nodes, outcomes)
+		defer s.Stop()
+		s.HandsOn(hands, fromBirth)
+		s.Converges(happens)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -65,6 +66,8 @@ type simulation struct {
 	admits  int // what admission does to new pods: nothing, or one of the below
 	edits   int // of the template
 	replace int // the edit for which a pod was last given up
+	once    simulated.Once
+	nodes   []*corev1.Node
 	births  map[types.UID]birth
 }
 
@@ -130,6 +133,9 @@ func (s *simulation) asOf(pod *corev1.Pod, v version) version {
 // admitted reports whether the pod was made from a template of that version, and is what
 // admission made of it. Nothing distinguishes it from one that was made a moment too late.
 func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
+	if s.Hands != nil {
+		return s.births[pod.UID].late || s.Lacks(pod, &s.d.Spec.Template) == ""
+	}
 	born := s.births[pod.UID]
 	return s.admits != 0 && (born.of == v || born.late || s.asOf(pod, v) == simulated.VersionOf(&pod.Spec)) && simulated.AppliedSize(pod) == simulated.SizeOf(pod)
 }
@@ -144,7 +150,15 @@ func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
 	if born.of == want && born.edit == s.edits && born.after {
 		s.t.Fatalf("gives %s up, which has come for another one and is of %v", pod.Name, want)
 	}
+	s.takes(pod, 0)
 	s.replace = s.edits
+}
+
+// takes checks that no edit takes more pods than there are replicas, and surplus ones.
+func (s *simulation) takes(pod *corev1.Pod, surplus int) {
+	if why := s.once.Restarts("", strconv.Itoa(s.edits), int(*s.d.Spec.Replicas)+surplus, pod.UID); why != "" {
+		s.t.Fatalf("%s is restarted, and %s", pod.Name, why)
+	}
 }
 
 // Restart puts a new controller in the place of the one that there is.
@@ -157,7 +171,7 @@ func (s *simulation) Restart() {
 	s.views.sets, s.views.pods, s.views.detached = simulated.NewView(), simulated.NewView(), kind.detached.GetStore()
 	s.kind = &simulated.Kind[*Deployment, *kindState]{Kind: watching{kind, s}, Pods: s.views.pods}
 	var err error
-	s.controller, err = controller.New(s.Renew(), s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(largeNode()),
+	s.controller, err = controller.New(s.Renew(), s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(s.nodes...),
 		controller.Options{Defaults: timeouts, Ready: func() error { return nil }, Clock: s.Clock})
 	s.NoError(err)
 	s.seen.d, s.seen.sets, s.seen.pods = nil, nil, nil
@@ -260,6 +274,9 @@ func (s *simulation) requested(verb string, object metav1.Object) {
 
 // mayResize checks that no more pods are under way for one edit than may be.
 func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
+	if s.Hands != nil {
+		return
+	}
 	if seen := s.seen.pods[pod.Name]; seen == nil || !podutils.IsPodReady(seen) {
 		return // it has nothing to lose
 	}
@@ -385,6 +402,9 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	size := version{CPU: want.CPU, Memory: want.Memory}
 	action, list := policy.ActionInForce(d.Annotations)
 	differs := applied != size || simulated.SizeOf(pod) != size
+	if s.Hands != nil {
+		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template) || s.replacedFirst(pod, d)
+	}
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 ||
 		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size)) ||
 		s.replacedFirst(pod, d)
@@ -474,6 +494,10 @@ func (s *simulation) Check() {
 
 // deleted checks each pod that its ReplicaSet has too many.
 func (s *simulation) deleted(pod *corev1.Pod) {
+	if s.Hands != nil {
+		rolling := s.d.Spec.Strategy.RollingUpdate // an edit that was given up has begun with so many
+		s.takes(pod, rolling.MaxSurge.IntValue()+rolling.MaxUnavailable.IntValue())
+	}
 	if s.gentle {
 		if s.surpluses--; s.surpluses < 0 {
 			s.t.Fatalf("%s is deleted, and nobody has scaled down", pod.Name)
@@ -695,6 +719,9 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 		return fmt.Sprintf("%v have pods", running)
 	}
 	for _, pod := range w.Pods {
+		if pod.Status.Phase == corev1.PodFailed { // it is there until it is collected
+			continue
+		}
 		owner, is := metav1.GetControllerOf(pod), simulated.VersionOf(&pod.Spec)
 		if owner.Kind != "ReplicaSet" || pod.Labels[api.DetachedLabel] != "" {
 			return fmt.Sprintf("%s is detached", pod.Name)
@@ -761,6 +788,64 @@ func TestSimulationOfRestarts(t *testing.T) {
 	simulate(t, []int{3}, ofRestarts)
 }
 
+// TestSimulationOfHands: whatever others make of pods and containers at their birth, and whatever kubelets answer, no pod
+// is restarted for what a new one would have, too, one edit restarts no more pods than there are replicas, no value is touched
+// that nobody has edited, and each rollout completes, or its condition says who must act.
+func TestSimulationOfHands(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 300)
+	often := simulated.OfHands(happenings)
+	rapid.Check(t, func(r *rapid.T) {
+		d := webDeployment(version{Image: rapid.IntRange(simulated.Proxied, simulated.Proxied+1).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}, rapid.IntRange(1, 4).Draw(r, "replicas"))
+		surge := rapid.IntRange(0, 2).Draw(r, "maxSurge")
+		d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt(surge))
+		d.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(asInt(surge == 0), 2).Draw(r, "maxUnavailable")))
+		d.Annotations[api.ResizeActionAnnotation] = rapid.SampledFrom([]string{"", "", string(policy.LiveResize)}).Draw(r, "action")
+		outcomes, hands := simulated.OutcomesOfHands(r), simulated.DrawHands(r, "node", "twin")
+		fromBirth, happens := rapid.IntRange(0, 3).Draw(r, "from birth") > 0, simulated.Steps(often).Draw(r, "steps")
+
+		s := newSimulation(t, r, d, outcomes)
+		defer s.Stop()
+		s.handsOn(hands, fromBirth)
+		s.All(slices.Concat(happens...))
+		s.Converges(s.Unfinished, func() string {
+			return ptr.Deref(condition(&Deployment{Deployment: s.d}), rollout.StoredCondition{}).Reason
+		}, func() {
+			s.Hands.Answers, s.Hands.Fits, s.Hands.Deletes = nil, 0, false
+			s.budget = 0
+			s.user(func(d *appsv1.Deployment) {
+				d.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResizePreferred)
+				s.uses(d, step{Do: "edit cpu", Arg: simulated.VersionOf(&d.Spec.Template.Spec).CPU})
+			})
+		})
+	})
+}
+
+// handsOn lets hands be there from the birth of the pods on, or only from now on.
+func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
+	s.Hands, s.Rejects, s.nodes = &h, h.Rejects, append(s.nodes, simulated.Twin(largeNode(), "twin"))
+	s.Schedule = func(pod *corev1.Pod) string { return s.nodes[s.place(pod)%2].Name }
+	s.Lost = func(pod *corev1.Pod) { s.once.Lost("", strconv.Itoa(s.edits), pod.UID) }
+	s.Resizes = func(old, resized *corev1.Pod) {
+		from := &s.sets[metav1.GetControllerOf(old).Name].Spec.Template
+		if why := s.Unedited(old, resized, from, &s.kind.Planned.Spec.Template); why != "" {
+			s.t.Fatalf("%s", why)
+		}
+	}
+	s.Restart()
+	for _, name := range slices.Sorted(maps.Keys(s.Pods)) {
+		if fromBirth {
+			s.DeletePod(name)
+		}
+	}
+	for _, in := range []string{"false", "true"} {
+		s.user(func(d *appsv1.Deployment) { d.Labels = map[string]string{api.EnabledLabel: in} })
+		for range 30 {
+			s.Round()
+		}
+	}
+}
+
 // TestSimulationOfRoom: users edit sizes while nodes have no room. Others go on beside a pod that waits for
 // room, but not where it has something to lose when it gets its size, such as that it had no limit.
 func TestSimulationOfRoom(t *testing.T) {
@@ -818,7 +903,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes []simulated.Outcome) *simulation {
 	s := &simulation{
 		world: newWorld(t, d, outcomes), t: r, first: simulated.VersionOf(&d.Spec.Template.Spec),
-		detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{},
+		detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{}, nodes: []*corev1.Node{largeNode()},
 	}
 	s.admission = s.admit
 	s.request, s.released, s.surplus, s.completed = s.requested, s.letGo, s.deleted, s.complete

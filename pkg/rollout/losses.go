@@ -147,7 +147,7 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 // newest template that its kubelet has rejected, if it was not known. It counts until all pods are Ready: the controller
 // that makes them may delete it, or leave it there for long, and make others.
 func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*corev1.Pod) bool) (fresh *Rejected) {
-	ready, rejected := 0, []*corev1.Pod(nil)
+	ready, old, rejected := 0, false, []*corev1.Pod(nil)
 	for _, pod := range there {
 		_, detached := pod.Labels[api.DetachedLabel]
 		switch {
@@ -155,9 +155,10 @@ func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*cor
 			rejected = append(rejected, pod)
 		case !detached && !Gone(pod) && podutils.IsPodReady(pod):
 			ready++
+			old = old || !newest(pod)
 		}
 	}
-	if ready >= replicas {
+	if ready >= replicas && (l.rejected == nil || !old) { // else those that have come back of the former size would be given up again
 		l.rejected, l.past = nil, sets.Set[types.UID]{}
 		for _, pod := range rejected {
 			l.past.Insert(pod.UID)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -319,6 +320,33 @@ func TestSimulationOfRefusedBirths(t *testing.T) {
 			}
 		}
 		s.Ends(nil)
+	})
+}
+
+// TestSimulationOfHands: others move, drop, rename and add containers, and make other values of the template's, when a pod is
+// born; kubelets answer otherwise, and pods are deleted because they were resized. No pod is restarted for what a new
+// one would have, too, one edit restarts a pod at most once, no value is touched that nobody has edited, and each
+// rollout completes, or its condition says who must act.
+func TestSimulationOfHands(t *testing.T) {
+	load(t)
+	simulated.Pin(t, 1, 300)
+	often := simulated.OfHands(happenings)
+	rapid.Check(t, func(t *rapid.T) {
+		set := webSet(version{Image: rapid.IntRange(simulated.Proxied, simulated.Proxied+1).Draw(t, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}, rapid.IntRange(1, 4).Draw(t, "replicas"))
+		if rapid.Bool().Draw(t, "parallel") {
+			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+		}
+		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(1, 2).Draw(t, "maxUnavailable")))
+		set.Annotations[api.ResizeActionAnnotation] = rapid.SampledFrom([]string{"", "", string(policy.LiveResize)}).Draw(t, "action")
+		outcomes, hands := simulated.OutcomesOfHands(t), simulated.DrawHands(t, "node", "twin")
+		fromBirth, happens := rapid.IntRange(0, 3).Draw(t, "from birth") > 0, simulated.Steps(often).Draw(t, "steps")
+
+		s := newSimulation(t, set, outcomes)
+		defer s.Stop()
+		s.Nodes = map[string]*corev1.Node{"node": s.Nodes["node"], "twin": simulated.Twin(s.Nodes["node"], "twin")}
+		s.Schedule = func(pod *corev1.Pod) string { return []string{"node", "twin"}[s.world.place(pod)%2] }
+		s.HandsOn(hands, fromBirth)
+		s.Converges(happens)
 	})
 }
 

@@ -152,6 +152,7 @@ func (h *history) checkDaemonGoes(w write, p *pod) {
 		if bySize {
 			p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
 			h.checkAvailability(w, work, p)
+			h.checkOnce(w, work, p)
 		}
 		p.restart = bySize
 	case h.twin(work, p):

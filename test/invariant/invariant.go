@@ -22,6 +22,9 @@ const (
 	// Restart: a pod goes only if its user has it go, or the table of policies and actions
 	// allows it for this pod at that time.
 	Restart = "restart"
+	// Once: no pod is restarted for what its successor would have, too, and one edit takes from one replica at most one
+	// restart by us.
+	Once = "once"
 	// Availability: a restart never leaves fewer pods available than the workload allows.
 	Availability = "availability"
 	// Order: the pods of a StatefulSet are asked in reverse ordinal order.

@@ -143,6 +143,81 @@ func TestTemplate(t *testing.T) {
 	})
 }
 
+// TestOnce: a pod goes once for an edit, and not for what its successor has, too.
+func TestOnce(t *testing.T) {
+	restart := annotated(action, "Restart")
+	again := func(l *trail, cpu string) { // pod 1 comes, of that size
+		l.write(statefulSet, "create", "pods", "web-1", pod("web-1", cpu, "web-"+cpu, "set", "StatefulSet", func(p *corev1.Pod) {
+			p.UID = types.UID("web-1 of event " + time.Duration(len(l.events)).String())
+		}))
+	}
+	goes := func(l *trail) { l.write(statefulSet, "delete", "pods", "web-1", nil) }
+	edited := func(l *trail, change ...func(*appsv1.StatefulSet)) {
+		l.statefulSets(change...)
+		goes(l)
+	}
+	checkAll(t, []promised{
+		{"it goes once", func(l *trail) {
+			edited(l, restart)
+			again(l, "2")
+		}, ""},
+		{"its successor goes, too", func(l *trail) {
+			edited(l, restart)
+			again(l, "2")
+			goes(l)
+		}, "once pods/web-1"},
+		{"its successor goes for another edit", func(l *trail) {
+			edited(l, restart)
+			again(l, "2")
+			l.write(user, "patch", "statefulsets", "web", set("3", restart, annotated(hold, "0")))
+			goes(l)
+		}, ""},
+		{"its successor goes by its user", func(l *trail) {
+			edited(l, restart)
+			again(l, "2")
+			l.write(user, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"its successor goes, and its user has asked for that", func(l *trail) {
+			edited(l, restart)
+			again(l, "2")
+			l.write(user, "patch", "statefulsets", "web", set("2", restart, annotated("inplace-rollout.io/retry", "1"), annotated(hold, "0")))
+			goes(l)
+		}, ""},
+		{"its successor was made of the former template, and goes", func(l *trail) {
+			edited(l, restart)
+			again(l, "1")
+			goes(l)
+		}, "once pods/web-1"},
+		{"its user has it go, it is made of the former template, and goes", func(l *trail) {
+			l.statefulSets(restart)
+			l.write(user, "delete", "pods", "web-1", nil)
+			again(l, "1")
+			goes(l)
+		}, ""},
+		{"a Deployment's pods go once each", func(l *trail) {
+			l.deployments(func(d *appsv1.Deployment) { d.Annotations[action] = "Restart" })
+			for _, name := range []string{"web-a-1", "web-a-0"} {
+				l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
+				l.write(ours, "create", "pods/eviction", name, nil)
+				l.write(replicaSet, "create", "pods", name+"-again", pod(name+"-again", "2", "", "web-a", "ReplicaSet"))
+			}
+		}, ""},
+		{"a Deployment's new pod goes", func(l *trail) {
+			l.deployments(func(d *appsv1.Deployment) { d.Annotations[action] = "Restart" })
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
+			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+			l.write(replicaSet, "create", "pods", "web-a-2", pod("web-a-2", "2", "", "web-a", "ReplicaSet"))
+			l.write(ours, "create", "pods/eviction", "web-a-2", nil)
+		}, "once pods/web-a-2"},
+		{"a container that is not in the pod is no reason", func(l *trail) {
+			proxied := func(s *appsv1.StatefulSet) {
+				s.Spec.Template.Spec.Containers = append(s.Spec.Template.Spec.Containers, corev1.Container{Name: "proxy", Image: "proxy:1"})
+			}
+			edited(l, proxied)
+		}, "restart pods/web-1"},
+	})
+}
+
 // baking is a set with minReadySeconds, of three pods.
 func baking(s *appsv1.StatefulSet) {
 	s.Spec.MinReadySeconds, s.Spec.Replicas = 30, ptr.To(int32(3))

@@ -134,6 +134,7 @@ func (h *history) checkRestart(w write, p *pod) {
 	if bySize {
 		p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
 		h.checkAvailability(w, work, p)
+		h.checkOnce(w, work, p)
 	}
 	p.restart = bySize
 }

@@ -51,13 +51,14 @@ func containers(spec *corev1.PodSpec) map[string]*corev1.Container {
 }
 
 // lacks returns the name of a container of the pod that does not have the size that a template
-// says, or "". What no template says does not count: admission may have filled it in.
+// says, or "". What no template says does not count: admission may have filled it in. One that is not in the pod
+// was dropped or renamed by an injector.
 func lacks(p *corev1.Pod, t corev1.PodTemplateSpec) string {
 	have := containers(&p.Spec)
 	want := containers(&t.Spec)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if have[name] == nil || !covers(have[name].Resources.Requests, want[name].Resources.Requests) ||
-			!covers(have[name].Resources.Limits, want[name].Resources.Limits) {
+		if have[name] != nil && (!covers(have[name].Resources.Requests, want[name].Resources.Requests) ||
+			!covers(have[name].Resources.Limits, want[name].Resources.Limits)) {
 			return name
 		}
 	}
@@ -104,7 +105,10 @@ func inTheWay(p *corev1.Pod, before, after corev1.PodTemplateSpec) bool {
 		plain[c.Name] = ptr.Deref(c.RestartPolicy, "") != corev1.ContainerRestartPolicyAlways
 	}
 	for name, c := range is {
-		if was[name] == nil || has[name] == nil {
+		if has[name] == nil { // an injector has dropped or renamed it, and would again
+			continue
+		}
+		if was[name] == nil {
 			return true
 		}
 		changed := !covers(has[name].Resources.Requests, c.Resources.Requests) || !covers(has[name].Resources.Limits, c.Resources.Limits)

@@ -7,6 +7,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -167,7 +168,7 @@ func command(ctx context.Context, dir string, log io.Writer, name string, args .
 // findByTests runs the scenario's tests, one of which must fail.
 func (m mutant) findByTests(ctx context.Context, dir string, f *finding, log io.Writer) error {
 	pattern := "^" + strings.ReplaceAll(m.tests, "/", "$/^") + "$"
-	out, err := command(ctx, dir, log, "go", "test", "-tags", "integration", "./test/integration", "-count=1", "-v", "-run", pattern)
+	out, err := command(ctx, dir, log, "go", "test", "-tags", "integration", cmp.Or(m.testsOf, "./test/integration"), "-count=1", "-v", "-run", pattern)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

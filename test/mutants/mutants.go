@@ -25,10 +25,11 @@ type without struct {
 type edit struct{ file, text, by string }
 
 // scenario shows what happens then: random worlds from a seed on, if one is known in which it
-// does; and tests of test/integration.
+// does; and tests of test/integration, or of another package.
 type scenario struct {
-	seed  uint64 // of the first of ten worlds that are played together
-	tests string
+	seed    uint64 // of the first of ten worlds that are played together
+	tests   string
+	testsOf string
 }
 
 // mutants are all that there are. Each of them must be found.
@@ -217,6 +218,33 @@ var mutants = []mutant{
 			{"pkg/prerequisite/gate.go", `case !l.cluster.DryRun && (l.woken ||`, `case l.cluster.DryRun && (l.woken ||`},
 		}},
 		scenario: scenario{tests: "TestHeldIsUndone"},
+	},
+	{
+		name: "newest-obstacle", safety: "an obstacle that a new pod would have, too, is none",
+		without: without{"a container that the template names and the pod lacks is one", []edit{
+			{"pkg/resize/target.go", `				t.Absent = append(t.Absent, want.name)
+`, `				t.obstruct("container %s is not in the pod", want.name)
+`},
+		}},
+		scenario: scenario{tests: "TestSimulationOfHands", testsOf: "./pkg/statefulset"},
+	},
+	{
+		name: "loss-per-pod", safety: "losses after a resize are counted for the rollout",
+		without: without{"they are counted for the pod, and the next one begins anew", []edit{
+			{"pkg/rollout/losses.go", `	l.lost = append(l.lost, fresh...)
+`, `	l.lost = fresh
+`},
+		}},
+		scenario: scenario{tests: "TestSimulationOfHands", testsOf: "./pkg/statefulset"},
+	},
+	{
+		name: "unedited-value", safety: "a value that the edit does not change stays as admission made it",
+		without: without{"every value of the template is set", []edit{
+			{"pkg/resize/target.go", `		return v.follows || !same(v.was, v.is)
+`, `		return true
+`},
+		}},
+		scenario: scenario{tests: "TestSimulationOfHands", testsOf: "./pkg/statefulset"},
 	},
 	{
 		name: "fence", safety: "the policies around our own ServiceAccount",

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubectl/pkg/util/podutils"
+	"k8s.io/kubectl/pkg/util/qos"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -78,6 +79,11 @@ type Cluster struct {
 	Silent bool
 	// Mended: no size makes pods unready any more.
 	Mended bool
+	// Hands are others that change pods, or answer otherwise; nil if there are none. Lost is called for each pod that
+	// others than a rollout have go, and Resizes before each resize of a pod that is carried out.
+	Hands   *Hands
+	Lost    func(*corev1.Pod)
+	Resizes func(old, resized *corev1.Pod)
 	// Changed is called after each write of an object; gone says that it was removed.
 	Changed func(object runtime.Object, gone bool)
 	// Requested is called for each write of the controller that arrives, and Wrote for each that is
@@ -92,6 +98,9 @@ type Cluster struct {
 	looks map[string]int        // of the kubelet at a resize
 	lived map[types.UID]int     // looks since a container was killed
 
+	births map[types.UID]*born
+	truths map[types.UID]truth
+
 	versions map[string]*corev1.Pod // that there have been, by the resource version
 	well     map[string]time.Time   // since when pods have been well with their size, by UID and generation
 }
@@ -104,6 +113,7 @@ func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 		Ahead:  []time.Duration{0, 10 * time.Minute, -10 * time.Minute}[len(outcomes)%3],
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{}, lived: map[types.UID]int{},
 		Schedule: func(*corev1.Pod) string { return "node" }, Away: map[string]bool{},
+		births: map[types.UID]*born{}, truths: map[types.UID]truth{}, Lost: func(*corev1.Pod) {}, Resizes: func(_, _ *corev1.Pod) {},
 		versions: map[string]*corev1.Pod{}, well: map[string]time.Time{}, Requested: func(clienttesting.Action) {}, Wrote: func(clienttesting.Action, Object) {},
 	}
 }
@@ -146,6 +156,7 @@ func NewPod(uid types.UID, name string, template *corev1.PodTemplateSpec) *corev
 
 // WritePod stores it.
 func (c *Cluster) WritePod(pod *corev1.Pod) {
+	c.bear(pod)
 	c.Pods[pod.Name] = pod
 	c.Written(pod)
 }
@@ -211,11 +222,13 @@ func (c *Cluster) DeletePod(name string) {
 
 // Resize is admission of a write to a pod's resize subresource.
 func (c *Cluster) Resize(old, pod *corev1.Pod) error {
-	if size := SizeOf(pod); size != AppliedSize(pod) && c.Outcome(pod, size).Refused {
+	if size := SizeOf(pod); !sameContainers(old, pod) || qos.ComputePodQOS(pod) != old.Status.QOSClass || size != AppliedSize(pod) && c.Outcome(pod, size).Refused {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "Pod QOS Class may not change as a result of resizing")})
 	}
+	c.Resizes(old, pod)
 	c.manage(old, pod)
-	if SizeOf(old) != SizeOf(pod) {
+	c.resized(old, pod)
+	if !equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
 		pod.Generation++
 	}
 	return nil
@@ -230,11 +243,16 @@ func (c *Cluster) manage(old, pod *corev1.Pod) {
 		}
 		_ = owned.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes()))
 	}
-	before, after := old.Spec.Containers[0].Resources, pod.Spec.Containers[0].Resources
-	for side, lists := range map[string][2]corev1.ResourceList{"requests": {before.Requests, after.Requests}, "limits": {before.Limits, after.Limits}} {
-		for name, quantity := range lists[1] {
-			if had, ok := lists[0][name]; !ok || had.Cmp(quantity) != 0 {
-				owned.Insert(fieldpath.MakePathOrDie("spec", "containers", fieldpath.KeyByFields("name", "app"), "resources", side, string(name)))
+	lists := map[string][2][]corev1.Container{"containers": {old.Spec.Containers, pod.Spec.Containers}, "initContainers": {old.Spec.InitContainers, pod.Spec.InitContainers}}
+	for list, both := range lists {
+		for i := range both[1] {
+			before, after := both[0][i].Resources, both[1][i].Resources
+			for side, of := range map[string][2]corev1.ResourceList{"requests": {before.Requests, after.Requests}, "limits": {before.Limits, after.Limits}} {
+				for name, quantity := range of[1] {
+					if had, ok := of[0][name]; !ok || had.Cmp(quantity) != 0 {
+						owned.Insert(fieldpath.MakePathOrDie("spec", list, fieldpath.KeyByFields("name", both[1][i].Name), "resources", side, string(name)))
+					}
+				}
 			}
 		}
 	}
@@ -255,6 +273,7 @@ func (c *Cluster) Kubelets() {
 	for _, name := range slices.Sorted(maps.Keys(c.Pods)) {
 		c.Kubelet(name)
 	}
+	c.reap()
 }
 
 // Kubelet looks at one pod once: schedules it (the scheduler's part), starts it,
@@ -265,6 +284,7 @@ func (c *Cluster) Kubelet(name string) {
 		return
 	}
 	pod := before.DeepCopy()
+	c.recall(pod)
 	switch {
 	case pod.DeletionTimestamp != nil:
 		c.RemovePod(pod)
@@ -287,6 +307,7 @@ func (c *Cluster) Kubelet(name string) {
 	if c.Silent {
 		c.silence(before, pod)
 	}
+	c.report(before, pod)
 	if before.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(before.Status, pod.Status) {
 		c.WritePod(pod)
 	}
@@ -342,6 +363,9 @@ func (c *Cluster) kill(pod *corev1.Pod) bool {
 
 // lookAtSize goes on with a resize, and reports whether the container has restarted for it.
 func (c *Cluster) lookAtSize(pod *corev1.Pod) (restarted bool) {
+	if c.answers(pod) == deaf && !carriedOut(pod) {
+		return false
+	}
 	before := pod.Status.Conditions
 	defer func() {
 		for i, condition := range pod.Status.Conditions {
@@ -355,7 +379,7 @@ func (c *Cluster) lookAtSize(pod *corev1.Pod) (restarted bool) {
 	pod.Status.Conditions = slices.DeleteFunc(slices.Clone(before), func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady })
 	pod.Status.ObservedGeneration = pod.Generation
 	size := SizeOf(pod)
-	if size == AppliedSize(pod) {
+	if carriedOut(pod) {
 		return false // also where a resize was taken back in time
 	}
 	try := fmt.Sprint(pod.UID, pod.Generation)

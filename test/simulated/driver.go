@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // T is a test, by hand or of rapid.
@@ -159,6 +161,7 @@ func (d *Driver) One(one Step) {
 		d.cluster.Kubelets()
 	case "delete":
 		if pod != nil {
+			d.cluster.Lost(pod)
 			d.cluster.DeletePod(pod.Name)
 		}
 	case "sync":
@@ -216,6 +219,47 @@ func (d *Driver) Finish(unfinished func() string, help func()) {
 	}
 	if left := unfinished(); left != "" {
 		d.t.Fatal(left)
+	}
+}
+
+// Converges has the rollout complete within a bounded time, or say who must act: reason is that of the condition. Then those
+// do, by help, and it completes.
+func (d *Driver) Converges(unfinished func() string, reason func() string, help func()) {
+	for _, helped := range []bool{false, true} {
+		for rounds, waits := 0, 0; unfinished() != ""; rounds++ {
+			if waits++; helped || slices.Contains(underWay, reason()) {
+				waits = 0
+			}
+			if waits > 20 {
+				break
+			}
+			if rounds > 500 {
+				d.t.Fatalf("it does not converge (helped: %t), and the condition says %q: %s", helped, reason(), unfinished())
+			}
+			before := d.cluster.RV
+			if d.actors.Round(); d.cluster.RV == before {
+				d.actors.Pass(5 * longer)
+			}
+		}
+		if !helped {
+			help()
+		}
+	}
+}
+
+// underWay are the reasons of a condition with which nobody is to act.
+var underWay = []string{"", rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonComplete}
+
+// Acts is the reason of a condition, or that what is left to the built-in controller is that one's, whose own status tells of
+// pods that kubelets reject.
+func Acts(c *rollout.StoredCondition) string {
+	switch {
+	case c == nil:
+		return ""
+	case strings.HasPrefix(c.Message, "left to the "):
+		return "HandedOver"
+	default:
+		return c.Reason
 	}
 }
 

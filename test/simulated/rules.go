@@ -19,8 +19,9 @@ type Rules struct {
 	*Cluster
 
 	// Want is the template's version, and InForce the action and the policy that are.
-	Want    Version
-	InForce string
+	Want     Version
+	Template *corev1.PodTemplateSpec
+	InForce  string
 	// Edit of the template.
 	Edit string
 	// Labelled: the built-in controller takes the pod for updated. Available is as it means it.
@@ -58,6 +59,9 @@ func (r Rules) NeedsRestart(pod *corev1.Pod) bool {
 	have, has := VersionOf(&pod.Spec), AppliedSize(pod)
 	o := r.Outcome(pod, r.size(pod))
 	differs := has != r.size(pod)
+	if r.Hands != nil { // what a new one would have, too, is no reason
+		return r.Want.Image != have.Image || r.NeedsNew(pod, r.Template) || r.forced(pod, differs)
+	}
 	return r.Want.Image != have.Image || have.Memory > 0 && r.Want.Memory == 0 || (o.Refused || o.Infeasible) && differs || r.forced(pod, differs)
 }
 

@@ -54,8 +54,9 @@ type Simulation[S Set, K controller.KindState] struct {
 	anyhow bool                   // users opt out, let go, and choose OnDelete: then the built-in controller restarts what it likes
 	listed map[string]*corev1.Pod // as they were before the sync
 	wrong  string                 // what the controller has done that it must not, while it writes on several threads
-	doomed map[types.UID]string   // needed a restart when they were left to the built-in controller for this edit
-	sick   map[types.UID]bool     // crashed for good while the set was held
+	once   Once
+	doomed map[types.UID]string // needed a restart when they were left to the built-in controller for this edit
+	sick   map[types.UID]bool   // crashed for good while the set was held
 	births map[types.UID]birth
 	given  map[types.UID]bool    // admission gave the pod its cpu
 	sizes  map[types.UID]Version // the size that a pod was asked for while it was Ready
@@ -135,6 +136,7 @@ func NewSimulation[S Set, K controller.KindState](t T, w *Workload[S], setup Set
 func (s *Simulation[S, K]) Start(of Rollouts[S]) {
 	s.of, s.Driver = of, NewDriver(s.t, s.Cluster, of)
 	s.Requested, s.Wrote, s.Changed, s.Admitted = s.mayRequest, s.hasWritten, s.trace, s.admitted
+	s.Lost = func(pod *corev1.Pod) { s.once.Lost(of.Place(s.Set, pod).Name, s.Edit(s.Set), pod.UID) }
 	s.Begin(30)
 }
 
@@ -208,7 +210,7 @@ func (s *Simulation[S, K]) Rules(set S) Rules {
 	want, seconds, now := s.Wanted(set), s.Fields.MinReadySeconds(set), metav1.NewTime(s.Clock.Now())
 	action, list := policy.ActionInForce(set.GetAnnotations())
 	r := Rules{
-		Cluster: s.Cluster, Want: want, InForce: action + ";" + list, Edit: s.Edit(set), MinReady: s.minReady(set),
+		Cluster: s.Cluster, Want: want, Template: s.Fields.Template(set), InForce: action + ";" + list, Edit: s.Edit(set), MinReady: s.minReady(set),
 		Labelled:  func(pod *corev1.Pod) bool { return s.builtIn.Of(pod) == want },
 		Available: func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, seconds, now) },
 		Keeps:     func(pod *corev1.Pod) bool { return s.keeps(pod, want) },
@@ -240,7 +242,7 @@ func (s *Simulation[S, K]) mayRequest(action clienttesting.Action) {
 		if why := r.MayAsk(pod, SizeOf(asked)); why != "" {
 			s.Must("%s", why)
 		}
-		if why := s.Turns.MayResize(r, s.of.Place(set, pod).Name, pod, s.of.Beside(set, pod)); why != "" {
+		if why := s.Turns.MayResize(r, s.of.Place(set, pod).Name, pod, s.of.Beside(set, pod)); why != "" && s.Hands == nil {
 			s.Must("%s", why)
 		}
 		s.Turns.Batch = append(s.Turns.Batch, pod)
@@ -276,6 +278,10 @@ func (s *Simulation[S, K]) hasWritten(action clienttesting.Action, before Object
 			if s.Rules(set).Down > 0 || !s.NeedsRestart(pod, set) {
 				s.never("unmarked %s, which needs no new one beside it", pod.Name)
 			}
+		} else if s.Hands != nil {
+			if lacks := s.Lacks(pod, s.Fields.Template(set)); lacks != "" {
+				s.never("settled what is not: %s", lacks)
+			}
 		} else if have, spec := AppliedSize(pod), SizeOf(pod); !s.admitted(pod, want) && VersionOf(&pod.Spec) != want || pod.Spec.NodeName != "" && have != spec {
 			s.never("settled %s, which has %+v, as %+v", pod.Name, have, want)
 		}
@@ -308,7 +314,10 @@ func (s *Simulation[S, K]) isComplete() {
 		if s.Unproved(pod, s.minReady(s.Set)) && !place.Lost {
 			s.never("the set says Complete, and %s has yet to prove its size", pod.Name)
 		}
-		if of := s.builtIn.Of(pod); pod.DeletionTimestamp == nil && (of != want || !s.admitted(pod, want) && VersionOf(&pod.Spec) != want) {
+		if lacks := s.Lacks(pod, s.Fields.Template(s.Set)); s.Hands != nil && pod.DeletionTimestamp == nil && lacks != "" {
+			s.never("the set says Complete, and %s", lacks)
+		}
+		if of := s.builtIn.Of(pod); s.Hands == nil && pod.DeletionTimestamp == nil && (of != want || !s.admitted(pod, want) && VersionOf(&pod.Spec) != want) {
 			s.never("the set says Complete, and %s is of %v with %+v", pod.Name, of, VersionOf(&pod.Spec))
 		}
 	}
@@ -336,7 +345,7 @@ func (s *Simulation[S, K]) takes(set S, pod *corev1.Pod, gone bool) {
 		skipped := s.of.Place(set, other.Pod).Lost || gives && !there[name]
 		taken += asInt(other.Edit == edit && !skipped && (other.Gone || !waiting[other.Pod.UID]))
 	}
-	if taken > r.Most {
+	if taken > r.Most && s.Hands == nil {
 		s.Must("%d places are under way, more than %d", taken, r.Most)
 	}
 }
@@ -380,6 +389,9 @@ func (s *Simulation[S, K]) Restarts(pod *corev1.Pod) {
 func (s *Simulation[S, K]) Stays(set S, pod *corev1.Pod) {
 	if want := s.Wanted(set); s.births[pod.UID] == (birth{want, s.Edit(set)}) {
 		s.Must("%s is restarted, which was born of %v", pod.Name, want)
+	}
+	if why := s.once.Restarts(s.of.Place(set, pod).Name, s.Edit(set), 1, pod.UID); why != "" {
+		s.Must("%s is restarted, and %s", pod.Name, why)
 	}
 }
 
@@ -635,6 +647,47 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
 	s.Ends(nil)
 }
 
+// HandsOn lets hands be there from the birth of the pods on, or only from now on.
+func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
+	s.Hands, s.Rejects, s.Admits = &h, h.Rejects, false
+	s.Resizes = func(old, resized *corev1.Pod) {
+		if why := s.Unedited(old, resized, s.setup.Templates[s.builtIn.Of(old)], s.Fields.Template(s.Planned())); why != "" {
+			s.Must("%s", why)
+		}
+	}
+	s.Admitted = func(pod *corev1.Pod, _ Version) bool { return s.Lacks(pod, s.Fields.Template(s.Set)) == "" }
+	if !fromBirth {
+		return
+	}
+	optIn := func(in string) {
+		s.User(func(set S) { set.SetLabels(map[string]string{api.EnabledLabel: in}) })
+		for range 10 + 5*len(s.Pods) {
+			s.of.Round()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Pods)) {
+		s.DeletePod(name)
+	}
+	optIn("false")
+	optIn("true")
+}
+
+// Converges has the rollout come to its end after these steps, whatever hands do, or say who must act. Then they
+// do: kubelets answer as usual, nobody deletes pods, and the users edit, and want no more than the usual action.
+func (s *Simulation[S, K]) Converges(steps [][]Step) {
+	s.All(slices.Concat(steps...))
+	s.Driver.Converges(s.Unfinished, func() string { return Acts(s.Fields.Condition(s.Set)) }, func() {
+		s.Hands.Answers, s.Hands.Fits, s.Hands.Deletes = nil, 0, false
+		s.of.Mend()
+		s.User(func(set S) {
+			set.GetAnnotations()[api.ResizeActionAnnotation] = string(policy.LiveResizePreferred)
+			v := s.Wanted(set)
+			v.CPU = 1 + v.CPU%3
+			s.EditTo(set, v)
+		})
+	})
+}
+
 // killing is the cpu with which a guarded simulation has containers killed.
 const killing = 3
 
@@ -645,6 +698,7 @@ func (s *Simulation[S, K]) triesOn(before *corev1.Pod) {
 		s.Excused[pod.UID] = true // it goes back, and may have to be restarted to come to the size after all
 		delete(s.births, pod.UID)
 		delete(s.Turns.asked, pod.UID)
+		s.once.Lost(s.of.Place(s.Set, pod).Name, s.Edit(s.Set), pod.UID) // a restart for the size did not count
 	}
 	if s.Canaries == 0 || pod == nil || SizeOf(pod).CPU != killing || !podutils.IsPodReady(before) {
 		return

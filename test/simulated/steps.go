@@ -39,6 +39,25 @@ func OutcomesOfRoom(t *rapid.T) []Outcome {
 	return rapid.SliceOfN(rapid.SampledFrom([]Outcome{{}, {Deferred: 1, Slow: 1}, {Deferred: 3}, {Refused: true}}), 1, 5).Draw(t, "outcomes")
 }
 
+// OutcomesOfHands draws what becomes of resizes where others have a hand in them.
+func OutcomesOfHands(t *rapid.T) []Outcome {
+	return rapid.SliceOfN(rapid.SampledFrom([]Outcome{{}, {}, {Slow: 2}, {Deferred: 1, Slow: 1}, {Infeasible: true}}), 0, 5).Draw(t, "outcomes")
+}
+
+// OfHands has users edit sizes and lose pods, and do nothing else.
+func OfHands(often map[string]int) map[string]int {
+	often = maps.Clone(often)
+	maps.DeleteFunc(often, func(do string, _ int) bool { return slices.Contains(ofUsers, do) })
+	maps.Copy(often, map[string]int{"edit cpu": 3, "edit memory": 3, "first template": 1, "delete": 1, "time": 2})
+	return often
+}
+
+// ofUsers is what users do, and what becomes of nodes.
+var ofUsers = []string{
+	"edit image", "action", "policy", "opt", "release", "abandon", "strategy", "scale", "partition", "undo", "limit", "pause", "resume", "history", "crash",
+	"join", "leave", "away", "back", "taint", "cordon", "shrink", "collide", "orphan", "budget", "quota",
+}
+
 // Meanwhile is the step that has the controller sync while others do what follows it.
 const Meanwhile = "sync meanwhile"
 
@@ -52,6 +71,9 @@ func (s Step) Edited(v, first Version) Version {
 		v.Memory = s.Arg % 3
 	case "edit image":
 		v.Image = 1 + s.Arg%2
+		if first.Image >= Proxied {
+			v.Image = Proxied + s.Arg%2
+		}
 	case "first template":
 		v = first
 	}

@@ -12,17 +12,18 @@ import (
 
 // Version is one of the templates that users of a simulation choose from. A pod
 // with a memory limit cannot be resized to a version without. The container of image 3
-// restarts for another memory limit.
+// restarts for another memory limit. From image 4 on there is a container proxy beside it, and both have limits of
+// cpu: with image 5 all limits are the requests.
 type Version struct{ Image, CPU, Memory int }
 
 func (v Version) String() string { return fmt.Sprintf("i%dc%dm%d", v.Image, v.CPU, v.Memory) }
 
-// Templates makes those of all versions: three images, three requests of cpu, and
+// Templates makes those of all versions: five images, three requests of cpu, and
 // no limit of memory or one of two.
 func Templates(t testing.TB) map[Version]*corev1.PodTemplateSpec {
 	t.Helper()
 	templates := map[Version]*corev1.PodTemplateSpec{}
-	for i := range 3 * 3 * 3 {
+	for i := range 5 * 3 * 3 {
 		v := Version{1 + i/9, 1 + i/3%3, i % 3}
 		limits := ""
 		if v.Memory > 0 {
@@ -32,10 +33,32 @@ func Templates(t testing.TB) map[Version]*corev1.PodTemplateSpec {
 		if v.Image == restarting {
 			restarts = "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], "
 		}
+		if v.Image >= Proxied {
+			templates[v] = proxied(t, v)
+			continue
+		}
 		templates[v] = build.Template(t, fmt.Sprintf("containers: [{name: app, image: 'app:%d', %sresources: {%srequests: {cpu: %dm}}}]", v.Image, restarts, limits, v.CPU))
 		templates[v].Labels = map[string]string{"app": "web"}
 	}
 	return templates
+}
+
+// Proxied is the first image with a container proxy beside it.
+const Proxied = 4
+
+func proxied(t testing.TB, v Version) *corev1.PodTemplateSpec {
+	t.Helper()
+	limit, more := v.CPU, ""
+	if v.Image == Proxied {
+		limit = 4 * v.CPU
+	}
+	if v.Memory > 0 {
+		more = fmt.Sprintf(", memory: %dMi", v.Memory)
+	}
+	says := fmt.Sprintf("resources: {limits: {cpu: %dm%s}, requests: {cpu: %dm}}", limit, more, v.CPU)
+	template := build.Template(t, fmt.Sprintf("containers: [{name: app, image: 'app:%d', %s}, {name: %s, image: 'proxy:1', %s}]", v.Image, says, proxy, says))
+	template.Labels = map[string]string{"app": "web"}
+	return template
 }
 
 // restarting is the image whose container restarts for another memory limit.

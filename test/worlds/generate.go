@@ -53,6 +53,7 @@ func newWorld(seed uint64) World {
 	w.addClasses()
 	w.addTrouble()
 	w.addOperators()
+	w.addHands()
 	return w
 }
 

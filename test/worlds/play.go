@@ -41,7 +41,8 @@ type player struct {
 	objects   dynamic.Interface    // as they, too
 	wishes    []wish               // for each workload
 	cleanUp   []func(context.Context) error
-	added     int // nodes
+	removed   func() // ends the deletions of what is resized; nil if there are none
+	added     int    // nodes
 	gaps      *spans
 	tally     tally
 }
@@ -102,6 +103,15 @@ func (p *player) create(ctx context.Context) error {
 		if err := p.meddle(ctx); err != nil {
 			return err
 		}
+	}
+	if p.Injects != "" {
+		if err := p.inject(ctx); err != nil {
+			return err
+		}
+	}
+	if p.Deletes {
+		p.remove(ctx)
+		p.cleanUp = append(p.cleanUp, func(context.Context) error { p.removed(); return nil })
 	}
 	for i, w := range p.Workloads {
 		if w.Budget != "" {

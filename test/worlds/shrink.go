@@ -55,7 +55,8 @@ func (w World) smaller() []World {
 		}
 	}
 	for _, less := range []func(*World){
-		func(w *World) { w.Quota = "" }, func(w *World) { w.Limits = nil }, func(w *World) { w.Webhook = "" }, (*World).classless,
+		func(w *World) { w.Quota = "" }, func(w *World) { w.Limits = nil }, func(w *World) { w.Webhook = "" }, func(w *World) { w.Injects = "" },
+		func(w *World) { w.Deletes = false }, (*World).classless,
 		(*World).roomy, (*World).graceless, (*World).unoperated,
 	} {
 		candidate := w

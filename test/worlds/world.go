@@ -19,7 +19,11 @@ type World struct {
 	// Limits are those of a LimitRange.
 	Limits *Limits `json:"limits,omitempty"`
 	// Webhook meddles with every write to a workload, as its name says; none if empty.
-	Webhook   string     `json:"webhook,omitempty"`
+	Webhook string `json:"webhook,omitempty"`
+	// Injects is what an injector makes of new pods, as its name says; nothing if empty.
+	Injects string `json:"injects,omitempty"`
+	// Deletes: somebody deletes what is resized.
+	Deletes   bool       `json:"deletes,omitempty"`
 	Workloads []Workload `json:"workloads"`
 	Edits     []Edit     `json:"edits,omitempty"`
 }
@@ -143,7 +147,7 @@ func readWorld(file string) (World, error) {
 // size is how large the world is: shrinking makes it smaller.
 func (w World) size() int {
 	size := 10*len(w.Workloads) + len(w.Edits)
-	for _, some := range []bool{w.Quota != "", w.Limits != nil, w.Webhook != ""} {
+	for _, some := range []bool{w.Quota != "", w.Limits != nil, w.Webhook != "", w.Injects != "", w.Deletes} {
 		if some {
 			size++
 		}

@@ -1,0 +1,58 @@
+package invariant
+
+import (
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// checkOnce checks the restart of a pod for its size by the two rules of [Once]. What others do in between has the
+// next restart be one of its own: they ask for it, change what is in force, or have the pod's successor go.
+func (h *history) checkOnce(w write, work *workload, p *pod) {
+	of := work.ofTemplate()
+	born, began := p.versions[0], of[0].at
+	if !p.resized.IsZero() || !p.reverted.IsZero() || born.Status.Phase == corev1.PodFailed {
+		return
+	}
+	began = began.Add(h.options.Lag) // what goes before may go for the edit before
+	for i, v := range of {
+		if i > 0 && !slices.Equal(asks(of[i-1]), asks(v)) {
+			began = v.at.Add(h.options.Lag)
+		}
+	}
+	made, known := h.template(born.Pod)
+	if known && born.at.After(began) && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) {
+		h.violate(w, Once, p.ref(), "%s had it go for what its successor has, too: it was made of the newest template", w.User.Username)
+		return
+	}
+	gone, most := 1, int32(1)
+	if work.kind == "Deployment" {
+		most = 0
+		for _, v := range of {
+			most = max(most, v.replicas+v.most) // and what an edit that was given up has brought
+		}
+	}
+	for _, other := range h.pods {
+		switch owner, _ := h.workload(other.last()); {
+		case other == p || owner != work || other.there() || other.going.Before(began):
+		case work.kind == "StatefulSet" && other.last().Name != p.last().Name, work.kind == "DaemonSet" && nodeOf(other.last()) != nodeOf(p.last()):
+		case other.restart:
+			gone++
+		default:
+			most++
+		}
+	}
+	if gone > int(most) {
+		h.violate(w, Once, p.ref(), "%s had it go, the %d. pod of this replica for one edit", w.User.Username, gone)
+	}
+}
+
+// asks are what a version says of how its template is to be rolled out, and the template as it is spelled: another
+// spelling is another revision.
+func asks(v version) []string {
+	actions, policies := v.said()
+	spelled, _ := json.Marshal(v.template) // what has been read can be written
+	return slices.Concat(actions, policies, []string{string(spelled), v.annotation("retry"), v.annotation("node-resources"), v.meta.Labels["inplace-rollout.io/enabled"]})
+}

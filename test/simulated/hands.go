@@ -1,0 +1,359 @@
+package simulated
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/util/qos"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// Hands change what the template says, or what becomes of it: see the table in pkg/resize/doc.go. The zero value changes
+// nothing.
+type Hands struct {
+	// Proxy is what becomes, at birth, of the template's container of that name, Adds what is injected beside it, and
+	// Values what admission makes of the app's values.
+	Proxy, Adds, Values string
+	// Answers are how the kubelets of the nodes answer, by the node's name; "" is as usual.
+	Answers map[string]string
+	// Fits is the most cpu that a new pod may have: its kubelet rejects others. 0 is any.
+	Fits int
+	// Deletes: a controller deletes each pod whose requests are not those that it was born with, as Kueue does.
+	Deletes bool
+}
+
+// What hands do.
+const (
+	moved, dropped, renamed               = "moved to the init containers", "dropped", "renamed"
+	plain, sizedToo                       = "without a size", "with a size"
+	share, noLimit, filledIn, requestsToo = "request: half of the limit", "cpu limit dropped", "memory limit filled in", "memory request of its own"
+	noQuota, another, mirrored, deaf      = "reports no new cpu limit", "reports another cpu limit", "observes the generation of another pod", "does nothing"
+)
+
+// DrawHands draws what hands do. The nodes have these names.
+func DrawHands(t *rapid.T, nodes ...string) Hands {
+	h := Hands{
+		Proxy:   rapid.SampledFrom([]string{"", moved, moved, dropped, renamed}).Draw(t, "proxy"),
+		Adds:    rapid.SampledFrom([]string{"", "", plain, sizedToo}).Draw(t, "adds"),
+		Values:  rapid.SampledFrom([]string{"", "", share, noLimit, filledIn, requestsToo}).Draw(t, "values"),
+		Answers: map[string]string{},
+	}
+	for _, node := range nodes {
+		h.Answers[node] = rapid.SampledFrom([]string{"", "", noQuota, another, mirrored, deaf}).Draw(t, "answers")
+	}
+	h.Fits = rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "fits")
+	h.Deletes = rapid.IntRange(0, 5).Draw(t, "deletes") == 5
+	return h
+}
+
+// admit is what mutating admission makes of a new pod.
+func (h Hands) admit(pod *corev1.Pod) {
+	spec := &pod.Spec
+	if i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == proxy }); i >= 0 && h.Proxy != "" {
+		c := spec.Containers[i]
+		spec.Containers = slices.Delete(spec.Containers, i, i+1)
+		switch h.Proxy {
+		case moved:
+			c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+			spec.InitContainers = append(spec.InitContainers, c)
+		case renamed:
+			c.Name = "injected"
+			spec.Containers = append(spec.Containers, c)
+		}
+	}
+	if h.Adds != "" {
+		c := corev1.Container{Name: "added", Image: "added:1"}
+		if h.Adds == sizedToo {
+			c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")}
+		}
+		spec.Containers = append(spec.Containers, c)
+	}
+	r := &spec.Containers[0].Resources
+	switch limit, limited := r.Limits[corev1.ResourceCPU]; {
+	case h.Values == share && limited:
+		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity((limit.MilliValue()+1)/2, resource.DecimalSI)
+	case h.Values == noLimit:
+		delete(r.Limits, corev1.ResourceCPU)
+	case h.Values == filledIn && limited && r.Limits.Memory().IsZero():
+		r.Limits[corev1.ResourceMemory], r.Requests[corev1.ResourceMemory] = resource.MustParse("100Mi"), resource.MustParse("100Mi")
+		pod.Annotations = map[string]string{resize.LimitRangerAnnotation: "LimitRanger plugin set: memory request for container app; memory limit for container app"}
+	case h.Values == requestsToo:
+		r.Requests[corev1.ResourceMemory] = resource.MustParse("512Ki")
+	}
+	pod.Status.QOSClass = qos.ComputePodQOS(pod)
+}
+
+// proxy is the second container of some templates.
+const proxy = "proxy"
+
+// born is what is known of a pod since its birth.
+type born struct {
+	said, is map[value]int64 // before admission, and after
+	asked    map[value]bool  // what has been set through resize
+}
+
+// value is one of a container, in whichever list that stands.
+type value struct {
+	container, side string
+	resource        corev1.ResourceName
+}
+
+func values(spec *corev1.PodSpec) map[value]int64 {
+	all := map[value]int64{}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for side, list := range map[string]corev1.ResourceList{"request": c.Resources.Requests, "limit": c.Resources.Limits} {
+			for name, quantity := range list {
+				all[value{c.Name, side, name}] = quantity.MilliValue()
+			}
+		}
+	}
+	return all
+}
+
+// names are those of the containers of a list.
+func names(list []corev1.Container) (all []string) {
+	for _, c := range list {
+		all = append(all, c.Name)
+	}
+	return all
+}
+
+// sameContainers reports whether two pods have the same, in the same lists.
+func sameContainers(a, b *corev1.Pod) bool {
+	return slices.Equal(names(a.Spec.Containers), names(b.Spec.Containers)) && slices.Equal(names(a.Spec.InitContainers), names(b.Spec.InitContainers))
+}
+
+// bear has admission make of a new pod what it does.
+func (c *Cluster) bear(pod *corev1.Pod) {
+	if c.births[pod.UID] != nil {
+		return
+	}
+	b := &born{said: values(&pod.Spec), asked: map[value]bool{}}
+	if c.Hands != nil {
+		c.Hands.admit(pod)
+	}
+	b.is = values(&pod.Spec)
+	c.births[pod.UID] = b
+}
+
+// next is the pod that would come of the template now.
+func (c *Cluster) next(template *corev1.PodTemplateSpec) *corev1.Pod {
+	pod := NewPod("", "next", template)
+	if c.Hands != nil {
+		c.Hands.admit(pod)
+	}
+	return pod
+}
+
+// Outlasts reports whether the pod has what no resize takes away, and a new one of the template would not have, too. It may
+// be so where what admission makes of the new one is not what the pod shows: nobody can know that.
+func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
+	next, b := c.next(template), c.births[pod.UID]
+	if pod.Status.QOSClass != next.Status.QOSClass || !sameContainers(pod, next) {
+		return true
+	}
+	says, would := values(resize.Defaulted(template)), values(&next.Spec)
+	for _, of := range []map[value]int64{b.said, b.is, says, would} {
+		for v := range of {
+			if change(b.said, b.is, v) != change(says, would, v) {
+				return true
+			}
+		}
+	}
+	for v, has := range values(&pod.Spec) {
+		if _, said := says[v]; !said && would[v] != has {
+			return true
+		}
+	}
+	return false
+}
+
+// change is what becomes of a value from a to b: it is added, removed, another one, or stays.
+func change(a, b map[value]int64, v value) string {
+	had, was := a[v]
+	has, is := b[v]
+	switch {
+	case was != is:
+		return fmt.Sprint("there: ", is)
+	case had != has:
+		return "another"
+	}
+	return ""
+}
+
+// NeedsNew reports whether only a new pod can have the size of the template: the resize fails, its kubelet does nothing, others
+// delete what is resized, or it [Cluster.Outlasts].
+func (c *Cluster) NeedsNew(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
+	size := VersionOf(&template.Spec)
+	size.Image = 0
+	return c.Outcome(pod, size).Fails() || c.Outcome(pod, SizeOf(pod)).Fails() || c.answers(pod) == deaf || c.Hands.Deletes || c.Outlasts(pod, template)
+}
+
+// Lacks says what a pod lacks of what the template says, but for what nobody has edited since its birth, or admission has
+// made another one then, and what a new one would not have, either.
+func (c *Cluster) Lacks(pod *corev1.Pod, template *corev1.PodTemplateSpec) string {
+	b, has, would := c.births[pod.UID], values(&pod.Spec), values(&c.next(template).Spec)
+	there := append(names(pod.Spec.Containers), names(pod.Spec.InitContainers)...)
+	for v, want := range values(resize.Defaulted(template)) {
+		if slices.Contains(there, v.container) && has[v] != want && has[v] != would[v] && b.said[v] != want && (has[v] != b.is[v] || b.is[v] == b.said[v]) {
+			return fmt.Sprintf("%s has %d as the %s %s of %s, not %d", pod.Name, has[v], v.resource, v.side, v.container, want)
+		}
+	}
+	return ""
+}
+
+// Unedited says which value a resize by us changes that the edit from one template to another does not, and no resize
+// has set before.
+func (c *Cluster) Unedited(old, pod *corev1.Pod, from, to *corev1.PodTemplateSpec) string {
+	b, was := c.births[pod.UID], values(&old.Spec)
+	said, says := values(resize.Defaulted(from)), values(resize.Defaulted(to))
+	for v, is := range values(&pod.Spec) {
+		if had, there := was[v]; (!there || had != is) && said[v] == says[v] && !b.asked[v] {
+			return fmt.Sprintf("the %s %s of container %s is made %d in %s, which nobody has edited", v.resource, v.side, v.container, is, pod.Name)
+		}
+	}
+	return ""
+}
+
+// resized notes what is set.
+func (c *Cluster) resized(old, pod *corev1.Pod) {
+	was := values(&old.Spec)
+	for v, is := range values(&pod.Spec) {
+		if had, there := was[v]; !there || had != is {
+			c.births[pod.UID].asked[v] = true
+		}
+	}
+}
+
+// answers is how the pod's kubelet answers.
+func (c *Cluster) answers(pod *corev1.Pod) string {
+	if c.Hands == nil {
+		return ""
+	}
+	return c.Hands.Answers[pod.Spec.NodeName]
+}
+
+// Rejects reports whether the pod's kubelet rejects it.
+func (h *Hands) Rejects(pod *corev1.Pod) bool { return h.Fits > 0 && SizeOf(pod).CPU > h.Fits }
+
+// truth is what is in force in a pod whose kubelet says another thing.
+type truth struct{ init, regular []corev1.ContainerStatus }
+
+// recall has the pod's status say what is in force.
+func (c *Cluster) recall(pod *corev1.Pod) {
+	if is, another := c.truths[pod.UID]; another {
+		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = slices.Clone(is.init), slices.Clone(is.regular)
+	}
+}
+
+// report has the status say what the pod's kubelet says, which was before.
+func (c *Cluster) report(before, pod *corev1.Pod) {
+	how := c.answers(pod)
+	if how == "" || how == deaf {
+		delete(c.truths, pod.UID)
+		return
+	}
+	c.truths[pod.UID] = truth{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses}
+	if how == mirrored {
+		pod.Status.ObservedGeneration = []int64{1, 7}[c.place(pod)%2]
+		return
+	}
+	said := map[string]corev1.ContainerStatus{}
+	for _, s := range slices.Concat(before.Status.InitContainerStatuses, before.Status.ContainerStatuses) {
+		said[s.Name] = s
+	}
+	for _, list := range []*[]corev1.ContainerStatus{&pod.Status.InitContainerStatuses, &pod.Status.ContainerStatuses} {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			s := &(*list)[i]
+			limit, limited := s.Resources.Limits[corev1.ResourceCPU]
+			was, there := said[s.Name]
+			s.Resources = s.Resources.DeepCopy()
+			switch {
+			case how == another && limited:
+				s.Resources.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(limit.MilliValue()*5, resource.DecimalSI)
+			case how == noQuota && limited && there:
+				delete(s.Resources.Limits, corev1.ResourceCPU)
+				if old, had := was.Resources.Limits[corev1.ResourceCPU]; had {
+					s.Resources.Limits[corev1.ResourceCPU] = old
+				}
+			}
+		}
+	}
+}
+
+// carriedOut reports whether all that the spec says is in force.
+func carriedOut(pod *corev1.Pod) bool {
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	return !slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
+		return i < 0 || !equality.Semantic.DeepEqual(*statuses[i].Resources, c.Resources)
+	})
+}
+
+// reap is the turn of the controller that deletes what was resized.
+func (c *Cluster) reap() {
+	if c.Hands == nil || !c.Hands.Deletes {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Pods)) {
+		pod := c.Pods[name]
+		for v, is := range values(&pod.Spec) {
+			if pod.DeletionTimestamp == nil && v.side == "request" && c.births[pod.UID].is[v] != is {
+				terminating := pod.DeepCopy()
+				terminating.Status.Conditions = append(terminating.Status.Conditions, corev1.PodCondition{Type: "TerminationTarget", Status: corev1.ConditionTrue, Reason: "WorkloadEvicted"})
+				c.WritePod(terminating)
+				c.Lost(terminating)
+				c.DeletePod(name)
+				break
+			}
+		}
+	}
+}
+
+// Once judges restarts by us: one edit takes from one replica at most one, and without any edit there is none. A place
+// is that of one replica, or of several that have none of their own.
+type Once struct{ took, lost map[turn]map[types.UID]bool }
+
+type turn struct{ place, edit string }
+
+// Restarts returns why the pod may not be restarted; empty if it may. There are so many replicas in that place.
+func (o *Once) Restarts(place, edit string, replicas int, pod types.UID) string {
+	at := turn{place, edit}
+	if edit == "" || edit == "0" {
+		return "nobody has edited anything"
+	}
+	note(&o.took, at, pod)
+	if n := len(o.took[at]); n > replicas+len(o.lost[at]) {
+		return fmt.Sprintf("the edit %s has taken %d pods of %d", edit, n, replicas)
+	}
+	return ""
+}
+
+// Lost notes that others have had the pod go: its successor may have to be restarted, too.
+func (o *Once) Lost(place, edit string, pod types.UID) { note(&o.lost, turn{place, edit}, pod) }
+
+func note(of *map[turn]map[types.UID]bool, at turn, pod types.UID) {
+	if *of == nil {
+		*of = map[turn]map[types.UID]bool{}
+	}
+	if (*of)[at] == nil {
+		(*of)[at] = map[types.UID]bool{}
+	}
+	(*of)[at][pod] = true
+}
+
+// Twin is a Ready node like that one.
+func Twin(node *corev1.Node, name string) *corev1.Node {
+	twin := node.DeepCopy()
+	twin.Name, twin.Status.Conditions = name, []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return twin
+}
