@@ -46,27 +46,35 @@ func (o observation) Edit() string { return o.deployment.Annotations[api.EditAnn
 // Replicas is that of rollout.Observation.
 func (o observation) Replicas() int { return o.deployment.replicas() }
 
-// MadeOfNewest is that of rollout.Observation. A ReplicaSet that gets another template keeps the pods that have failed.
+// MadeOfNewest is that of rollout.Observation.
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
-		return rs.template.Same(o.deployment.template) && metav1.IsControlledBy(pod, rs) && sizedAs(pod, rs.template)
+		return rs.template.Same(o.deployment.template) && o.madeOf(pod, rs)
 	})
 }
 
-// sizedAs reports whether a pod has each size that the template names.
-func sizedAs(pod *corev1.Pod, template *hash.Template) bool {
-	return !slices.ContainsFunc(resize.Between(&corev1.PodTemplateSpec{Spec: pod.Spec}, template.PodTemplateSpec), func(c resize.Change) bool { return c.To != nil })
+// madeOf reports whether a pod is of rs, and was made of the template that it has: a ReplicaSet that gets another one keeps
+// the pods that have failed. What admission has made of a pod may be like no template.
+func (o observation) madeOf(pod *corev1.Pod, rs *replicaSet) bool {
+	if !metav1.IsControlledBy(pod, rs) || resize.Has(pod, rs.template.PodTemplateSpec) {
+		return metav1.IsControlledBy(pod, rs)
+	}
+	former := rs.previous != nil && resize.Has(pod, rs.previous.template.PodTemplateSpec)
+	return !former && !slices.ContainsFunc(o.sets, func(other *replicaSet) bool { return resize.Has(pod, other.template.PodTemplateSpec) })
 }
 
-// rejects reports whether a pod that base has made of its own template was rejected by its kubelet, and not all are Ready:
-// another one has come in its place already.
+// rejects reports whether a pod that base has made of a template that is not wanted any more was rejected by its kubelet, and
+// not all are Ready: another one has come in its place already.
 func (o observation) rejects(base *replicaSet) bool {
+	if base.template.Same(o.deployment.template) || base.lags() {
+		return false
+	}
 	ready := 0
 	for _, pod := range o.podsOf(base) {
 		ready += asInt(podutils.IsPodReady(pod))
 	}
 	return ready < int(base.replicas()) && slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool {
-		return rollout.Rejection(pod) != "" && metav1.IsControlledBy(pod, base) && sizedAs(pod, base.template)
+		return rollout.Rejection(pod) != "" && o.madeOf(pod, base)
 	})
 }
 

@@ -162,7 +162,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 // held plans for a Deployment that is held, once it is known what its pods need.
 func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	switch base := p.base; {
-	case !base.template.Same(o.deployment.template) && !base.lags() && !historyDue && o.rejects(base):
+	case !historyDue && o.rejects(base):
 		// It goes on making pods that no kubelet lets in, which are missing for everything else.
 		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base)}
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been

@@ -809,7 +809,7 @@ func TestSimulationOfHands(t *testing.T) {
 		s.handsOn(hands, fromBirth)
 		s.All(slices.Concat(happens...))
 		s.Converges(s.Unfinished, func() string {
-			return ptr.Deref(condition(&Deployment{Deployment: s.d}), rollout.StoredCondition{}).Reason
+			return simulated.Acts(condition(&Deployment{Deployment: s.d}))
 		}, func() {
 			s.Hands.Answers, s.Hands.Fits, s.Hands.Deletes = nil, 0, false
 			s.budget = 0
