@@ -59,6 +59,11 @@ const (
 	// admission policy writes it, and nobody else can.
 	InForceAnnotation = "inplace-rollout.io/in-force"
 
+	// InForceStrategyAnnotation is on a held Deployment whose strategy has been changed to Recreate since its edit: it has
+	// what was there before, as `maxSurge;maxUnavailable`. That counts until the hold ends or the template is edited again. The
+	// admission policy writes it, and nobody else can.
+	InForceStrategyAnnotation = "inplace-rollout.io/in-force-strategy"
+
 	// EditAnnotation names the last edit of a Deployment's template. The admission policy
 	// writes it. ReplicaSets have copies of it, so a write that brings the name of another
 	// edit is known to come from `kubectl rollout undo`.

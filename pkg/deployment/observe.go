@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
@@ -85,7 +87,22 @@ func (d *Deployment) wishedPaused() bool { return policy.WishedPaused(d, d.Spec.
 
 // recreates reports whether no new pod may be there before the last old one has gone.
 func (d *Deployment) recreates() bool {
-	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && !d.switched()
+}
+
+// switched reports whether the strategy was changed to Recreate in the middle of the hold. What was there before
+// counts for its pods; but the Deployment controller, let go, would take all down that are of another template.
+func (d *Deployment) switched() bool {
+	return policy.Held(d) && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && d.Annotations[api.InForceStrategyAnnotation] != ""
+}
+
+// rollingUpdate returns what is in force of maxSurge and maxUnavailable.
+func (d *Deployment) rollingUpdate() appsv1.RollingUpdateDeployment {
+	if !d.switched() {
+		return ptr.Deref(d.Spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+	}
+	surge, unavailable, _ := strings.Cut(d.Annotations[api.InForceStrategyAnnotation], ";")
+	return appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.Parse(surge)), MaxUnavailable: ptr.To(intstr.Parse(unavailable))}
 }
 
 // bounds returns maxSurge and maxUnavailable as numbers of pods; at least one of them is
@@ -95,7 +112,7 @@ func (d *Deployment) bounds() (surge, unavailable int, err error) {
 	if d.recreates() {
 		return 0, max(d.replicas(), 1), nil
 	}
-	strategy := ptr.Deref(d.Spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+	strategy := d.rollingUpdate()
 	s, u, err := deploymentutil.ResolveFenceposts(strategy.MaxSurge, strategy.MaxUnavailable, int32(min(d.replicas(), 1<<30)))
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading maxSurge and maxUnavailable: %w", err)

@@ -168,7 +168,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
-	case restartsAll(*p) && !p.Canary:
+	case restartsAll(*p) && !p.Canary && !o.deployment.switched():
 		p.letGo(o, p.Restart[0].Reason, p.Restart[0].Cause)
 	case p.Unready: // it may be the size
 	case len(p.Restart) > 0 && o.deployment.recreates():
@@ -190,7 +190,9 @@ func (o observation) withoutBase() plan {
 		return p
 	}
 	p.letGo(o, o.differs(), rollout.CauseTemplate)
-	p.Condition = handedOver("")
+	if p.Condition = handedOver(""); p.write == nil && o.deployment.switched() {
+		p.Condition = p.Step.Condition()
+	}
 	return p
 }
 
@@ -344,7 +346,7 @@ func (p *plan) giveUp(o observation, detached []*corev1.Pod, surge, unavailable 
 // the others have it, while pods of other ReplicaSets are to be replaced. Those are not to wait, but
 // where a pod is to be restarted when there is room and the new one has to come first: that needs the hold.
 func (p *plan) leavesAny(o observation) bool {
-	if p.Unready || p.Guarding || p.Canary || o.deployment.recreates() || o.besides(p.base) == "" {
+	if p.Unready || p.Guarding || p.Canary || o.deployment.recreates() || o.deployment.switched() || o.besides(p.base) == "" {
 		return false
 	}
 	_, unavailable, err := o.deployment.bounds()
@@ -400,7 +402,8 @@ func (o observation) besides(base *replicaSet) string {
 	return said
 }
 
-// letGo lets go of the hold, once what only the rollout needed is gone.
+// letGo lets go of the hold, once what only the rollout needed is gone. It does not where more pods would be down by that than
+// the edit allowed: others have changed the strategy.
 func (p *plan) letGo(o observation, handOver string, cause rollout.Cause) {
 	reattach, refused := p.reattaches(o)
 	p.reattach, p.write = reattach, o.removeDuplicate()
@@ -409,7 +412,10 @@ func (p *plan) letGo(o observation, handOver string, cause rollout.Cause) {
 	case p.write != nil:
 	case adopted != nil:
 		p.write = endAdoption{adopted, o.forgets(adopted)}
-	case len(p.reattach) == 0 && !refused:
+	case len(p.reattach) > 0 || refused:
+	case o.deployment.switched() && !o.deployment.wishedPaused() && o.besides(p.base) != "":
+		p.await(o.deployment.Name, "the strategy was changed to Recreate during the rollout, by which all pods of another template would go at once: set it back, edit the template again, or release the Deployment")
+	default:
 		p.write = rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
 	}
 }
@@ -558,7 +564,9 @@ func (p *plan) awaits() bool {
 	})
 }
 
-func (p *plan) wait(format string, args ...any) {
+func (p *plan) wait(format string, args ...any) { p.await(p.base.Name, format, args...) }
+
+func (p *plan) await(name, format string, args ...any) {
 	p.Defer()
-	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
+	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
 }

@@ -224,6 +224,14 @@ func recreate(s *scene) {
 	s.d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 }
 
+// switched has others have changed the strategy to Recreate since the edit, when maxSurge and maxUnavailable were these.
+func switched(inForce string) change {
+	return func(s *scene) {
+		recreate(s)
+		s.d.Annotations[api.InForceStrategyAnnotation] = inForce
+	}
+}
+
 func historyLimit(n int32) change { return func(s *scene) { s.d.Spec.RevisionHistoryLimit = &n } }
 
 func inForce(value string) change {
@@ -441,6 +449,21 @@ func TestNextStep(t *testing.T) {
 		{name: "Recreate: after an adoption the base goes back", sets: "a newer was-older closed: infeasible|newer; b older: ", changes: changes{recreate}, want: "revert web-a to older"},
 		{name: "Recreate: after an edit back it gets what the edit has left", sets: "a newer: newer|left with a limit", changes: changes{recreate}, want: "revert web-a to i1c2m1"},
 		{name: "Recreate: if that is known", sets: "a newer was-newer closed restart-a-0: infeasible|newer", changes: changes{recreate}, waits: "a-0: left as it is until the next edit: a restart is not possible, because the strategy is Recreate"},
+		{name: "Recreate since the edit: as many at once as before", sets: "a older: older|older|resized", changes: changes{switched("0;1")}, want: "resize a-0"},
+		{name: "Recreate since the edit: the template is adopted", sets: "a older: infeasible|resized", changes: changes{switched("0;1")}, want: "adopt web-a"},
+		{name: "Recreate since the edit: one goes at a time", sets: "a newer was-older closed: infeasible|infeasible|newer; b older: ", changes: changes{switched("25%;1")}, want: "evict a-0"},
+		{name: "Recreate since the edit: or none, before another one has come", sets: "a newer was-older closed: infeasible|newer; b older: ", changes: changes{switched("25%;0")}, want: "detach a-0"},
+		{name: "Recreate since the edit: also with the action Restart", sets: "a older: older|older", changes: changes{switched("0;1"), inForce("Restart;")}, want: "adopt web-a"},
+		{name: "Recreate since the edit: it is let go where all are of the template", sets: "a newer acknowledged: newer|resized; b older: ", changes: changes{switched("0;1")}, want: "release"},
+		{name: "Recreate since the edit: but not where others are not", sets: "a image: image; b newer acknowledged: resized; c older: ", changes: changes{switched("0;1")},
+			waits: "web: the strategy was changed to Recreate during the rollout, by which all pods of another template would go at once: set it back, edit the template again, or release the Deployment"},
+		{name: "Recreate since the edit: nor where some are left", sets: "a image: image; b newer was-older closed acknowledged restart-b-0: infeasible|resized; c older: ",
+			changes: changes{switched("0;1"), inForce("LiveResize;")}, waits: "b-0: infeasible on node node: too big; left as it is"},
+		{name: "Recreate since the edit: nor where none is", sets: "a image: image", changes: changes{switched("0;1")},
+			waits: "web: the strategy was changed to Recreate during the rollout"},
+		{name: "Recreate since the edit: it is where it stays paused", sets: "a image: image; b newer acknowledged: resized; c older: ",
+			changes: changes{switched("0;1"), func(s *scene) { s.d.Annotations[api.HoldAnnotation] = "true" }}, want: "release"},
+		{name: "Recreate since the edit: whoever has no pods is let go", sets: "a image: ", changes: changes{switched("0;1")}, want: "release"},
 		{name: "replace: not before the ReplicaSet makes pods of the new size", sets: "a newer closed: infeasible", changes: changes{lagging}, waits: "a: waiting for the ReplicaSet controller"},
 		{name: "replace: not while another pod can be resized", sets: "a newer adopted: infeasible|older", changes: changes{bounds(1, 1)}, want: "resize a-1"},
 

@@ -54,9 +54,10 @@ type simulation struct {
 	evicted int                    // available pods
 
 	first     version
-	paused    bool // what the users want
-	gentle    bool // nothing that the users do, and nothing that becomes of a resize, has a pod restarted
-	surpluses int  // pods that are deleted because the users scale down
+	rolling   appsv1.DeploymentStrategy // that users may choose besides Recreate
+	paused    bool                      // what the users want
+	gentle    bool                      // nothing that the users do, and nothing that becomes of a resize, has a pod restarted
+	surpluses int                       // pods that are deleted because the users scale down
 	detached  map[types.UID]bool
 	asked     map[types.UID]int // the edit for which the controller has last resized a pod
 	batch     int               // pods that this sync has asked, and that were Ready
@@ -247,6 +248,13 @@ func (s *simulation) Sync() (time.Duration, error) {
 // requested checks each of the controller's writes before it is carried out.
 func (s *simulation) requested(verb string, object metav1.Object) {
 	d := s.kind.Planned
+	if surge, unavailable, err := d.bounds(); d.ResourceVersion == s.d.ResourceVersion {
+		s.NoError(err)
+		now := &Deployment{Deployment: &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: d.Spec.Replicas, Strategy: s.strategy}}}
+		if wantSurge, wantUnavailable, err := now.bounds(); err != nil || surge != wantSurge || unavailable != wantUnavailable || d.recreates() != now.recreates() {
+			s.t.Fatalf("takes maxSurge for %d and maxUnavailable for %d, and the edit allowed %d and %d: %v", surge, unavailable, wantSurge, wantUnavailable, err)
+		}
+	}
 	switch pod := s.listed[object.GetName()]; verb {
 	case "resize":
 		s.mayResize(d, s.Pods[object.GetName()])
@@ -424,6 +432,9 @@ func (s *simulation) letGo(before, after *appsv1.Deployment) {
 	var base *appsv1.ReplicaSet
 	for _, rs := range s.sets {
 		is := simulated.VersionOf(&rs.Spec.Template.Spec)
+		if *rs.Spec.Replicas > 0 && is != want && before.Spec.Strategy.Type != s.strategy.Type && !after.Spec.Paused {
+			s.t.Fatalf("has the Deployment controller take down all of %s, and the edit came with another strategy", rs.Name)
+		}
 		if *rs.Spec.Replicas == 0 || is.Image != want.Image {
 			continue
 		}
@@ -550,11 +561,11 @@ var happenings = map[string]int{
 	"round": 8, "kubelets": 4, "collect": 1, "dc sees it": 3, "dc sees the sets": 3, "dc": 6, "rsc sees the sets": 3, "rsc sees the pods": 3, "rsc": 5,
 	"sees it": 2, "sees the sets": 2, "sees the pods": 2, "sync": 6, simulated.Meanwhile: 4, "sync and die": 2, "sync and lose": 1, "restart": 1, "time": 1,
 	"edit cpu": 3, "edit memory": 2, "edit image": 1, "first template": 2, "undo": 1, "scale": 1, "delete": 1, "crash": 1, "budget": 1, "quota": 1,
-	"action": 1, "policy": 2, "pause": 1, "resume": 1, "opt": 1, "release": 1, "history": 1,
+	"action": 1, "policy": 2, "pause": 1, "resume": 1, "opt": 1, "release": 1, "history": 1, "strategy": 1,
 }
 
 // rough are those that may have a pod restarted.
-var rough = []string{"edit memory", "edit image", "delete", "action", "policy", "opt", "release", "crash"}
+var rough = []string{"edit memory", "edit image", "delete", "action", "policy", "opt", "release", "crash", "strategy"}
 
 // ofRestarts are those that matter where containers restart for another size, and pods are
 // down for other reasons, too.
@@ -649,6 +660,10 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 		d.Labels = map[string]string{}
 		if happens.Arg%3 > 0 {
 			d.Labels[api.EnabledLabel] = "true"
+		}
+	case "strategy": // users change it, and rollout tools
+		if d.Spec.Strategy = s.rolling; happens.Arg%2 == 0 {
+			recreate(&scene{d: d})
 		}
 	case "history":
 		d.Spec.RevisionHistoryLimit = ptr.To(int32(happens.Arg % 4))
@@ -903,7 +918,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 // newSimulation has a Deployment that begins with that template, and is at rest.
 func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes []simulated.Outcome) *simulation {
 	s := &simulation{
-		world: newWorld(t, d, outcomes), t: r, first: simulated.VersionOf(&d.Spec.Template.Spec),
+		world: newWorld(t, d, outcomes), t: r, first: simulated.VersionOf(&d.Spec.Template.Spec), rolling: d.Spec.Strategy,
 		detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{}, nodes: []*corev1.Node{largeNode()},
 	}
 	s.admission = s.admit
@@ -969,6 +984,10 @@ func (s *simulation) comeToRest(t *testing.T) {
 		s.Rest()
 		s.complete()
 	}
+	if s.d.Annotations[api.InForceStrategyAnnotation] != "" { // it may wait for that
+		s.One(step{Do: "strategy", Arg: 1})
+		s.Rest()
+	}
 	if left := s.Unfinished(); left != "" && s.paused && !policy.Held(s.d) {
 		s.One(step{Do: "resume"}) // nothing can have been done before
 		s.Rest()
@@ -1021,6 +1040,50 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 			s.Rest()
 			if left := s.Unfinished(); left != "" || !slices.Equal(uids, slices.Sorted(maps.Keys(s.Pods))) {
 				t.Errorf("unfinished: %q; the pods were %v, and are %v", left, uids, slices.Sorted(maps.Keys(s.Pods)))
+			}
+		})
+	}
+}
+
+// TestRecreateDuringAHold: others set the strategy Recreate while an edit is held, as some rollout tools do. No more pods are down for
+// that edit than it allowed, whether the others can only be restarted or are of another template.
+func TestRecreateDuringAHold(t *testing.T) {
+	load(t)
+	const replicas = 4
+	for name, tt := range map[string]struct {
+		surge, unavailable int
+		action             string
+	}{
+		"one may be down": {0, 1, ""}, "none may": {1, 0, ""}, "the action is Restart": {0, 1, string(policy.Restart)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := webDeployment(older, replicas)
+			d.Spec.Strategy.RollingUpdate.MaxSurge, d.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(tt.surge)), ptr.To(intstr.FromInt(tt.unavailable))
+			s := newSimulation(t, t, d, nil)
+			defer s.Stop()
+			infeasible := s.Pods[slices.Max(slices.Collect(maps.Keys(s.Pods)))]
+			s.Infeasible(func(pod *corev1.Pod) bool { return pod.UID == infeasible.UID })
+			s.user(func(d *appsv1.Deployment) {
+				d.Annotations[api.ResizeActionAnnotation] = tt.action
+				d.Spec.Template = *templates[newer]
+				s.edits++
+			})
+			s.user(func(d *appsv1.Deployment) { recreate(&scene{d: d}) })
+			for range 60 {
+				s.Round()
+				available := 0
+				for _, pod := range s.Pods {
+					available += asInt(s.available(pod))
+				}
+				if least := replicas - tt.unavailable; available < least {
+					t.Fatalf("%d pods are available, fewer than %d", available, least)
+				}
+			}
+			if left := s.Unfinished(); left != "" {
+				t.Error(left)
+			}
+			if s.d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+				t.Errorf("the strategy is %s", s.d.Spec.Strategy.Type)
 			}
 		})
 	}

@@ -57,11 +57,12 @@ var admission = simulated.NewAdmission[appsv1.Deployment]("deployments")
 // has seen at some time.
 type world struct {
 	*simulated.Cluster
-	t      testing.TB
-	d      *appsv1.Deployment
-	sets   map[string]*appsv1.ReplicaSet
-	budget int  // evictions that will be refused
-	full   bool // a quota has no room for another ReplicaSet
+	t        testing.TB
+	d        *appsv1.Deployment
+	sets     map[string]*appsv1.ReplicaSet
+	strategy appsv1.DeploymentStrategy // that is in force
+	budget   int                       // evictions that will be refused
+	full     bool                      // a quota has no room for another ReplicaSet
 
 	evictions func() error // what admission says of evictions
 
@@ -102,7 +103,7 @@ type world struct {
 
 func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) *world {
 	w := &world{
-		t: t, d: d, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
+		t: t, d: d, strategy: d.Spec.Strategy, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
 		admission: func(*appsv1.ReplicaSet, *corev1.Pod) {},
 		request:   func(string, metav1.Object) {}, evictions: func() error { return nil }, surplus: func(*corev1.Pod) {}, completed: func() {}, released: func(_, _ *appsv1.Deployment) {},
 	}
@@ -166,6 +167,10 @@ func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 	w.storeDeployment(d)
 	if ours && policy.Held(before) && !policy.Held(d) {
 		w.released(before, d)
+	}
+	if simulated.VersionOf(&before.Spec.Template.Spec) != simulated.VersionOf(&d.Spec.Template.Spec) || !policy.Held(before) || !policy.Held(d) ||
+		d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		w.strategy = d.Spec.Strategy
 	}
 }
 

@@ -323,3 +323,73 @@ func TestWhoTakesTheEditAway(t *testing.T) {
 		})
 	}
 }
+
+// TestRecreateDuringAHold: what is in force of the strategy is written down where Recreate comes in the middle of a hold.
+func TestRecreateDuringAHold(t *testing.T) {
+	p := load(t)
+	const recreate, mark = "{type: Recreate}", api.InForceStrategyAnnotation
+	rolling := func(surge, unavailable string) string {
+		return fmt.Sprintf("{type: RollingUpdate, rollingUpdate: {maxSurge: %s, maxUnavailable: %s}}", surge, unavailable)
+	}
+	for _, tt := range []struct {
+		what           string
+		had, has       string // the strategies
+		marked, brings string
+		free, edit     bool // it is not held before, or edited
+		user           string
+		want           string
+	}{
+		{what: "it comes", had: rolling("1", "0"), has: recreate, want: "1;0"},
+		{what: "percentages", had: rolling("25%", "50%"), has: recreate, want: "25%;50%"},
+		{what: "the default", had: "{type: RollingUpdate}", has: recreate, want: "25%;25%"},
+		{what: "with something else in the mark", had: rolling("1", "0"), has: recreate, brings: "0;9", want: "1;0"},
+		{what: "it stays", had: recreate, has: recreate, marked: "1;0", brings: "1;0", want: "1;0"},
+		{what: "whatever is written", had: recreate, has: recreate, marked: "1;0", brings: "0;9", want: "1;0"},
+		{what: "also where the mark is taken away", had: recreate, has: recreate, marked: "1;0", want: "1;0"},
+		{what: "and in the controller's writes", had: recreate, has: recreate, marked: "1;0", user: "system:serviceaccount:inplace-rollout:inplace-rollout", want: "1;0"},
+		{what: "it goes", had: recreate, has: rolling("1", "0"), marked: "1;0", brings: "1;0"},
+		{what: "the edit came with it", had: recreate, has: recreate, brings: "1;0"},
+		{what: "the next edit", had: recreate, has: recreate, marked: "1;0", brings: "1;0", edit: true},
+		{what: "an edit that brings it", had: rolling("1", "0"), has: recreate, edit: true},
+		{what: "it is not held", had: rolling("1", "0"), has: recreate, brings: "1;0", free: true},
+		{what: "other limits", had: rolling("1", "0"), has: rolling("1", "1")},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			hold, paused, template := "false", "{paused: true}", 100
+			if tt.free {
+				hold, paused = "", "{paused: false}"
+			}
+			if tt.edit {
+				template = 200
+			}
+			old, object := workload(t, "Deployment", 100, hold, paused), workload(t, "Deployment", template, hold, paused)
+			for u, is := range map[*unstructured.Unstructured][2]string{old: {tt.had, tt.marked}, object: {tt.has, tt.brings}} {
+				var strategy map[string]any
+				if err := yaml.Unmarshal([]byte(is[0]), &strategy); err != nil {
+					t.Fatal(err)
+				}
+				if limits, has := strategy["rollingUpdate"].(map[string]any); has {
+					for k, v := range limits {
+						if n, is := v.(float64); is {
+							limits[k] = int64(n)
+						}
+					}
+				}
+				if err := unstructured.SetNestedMap(u.Object, strategy, "spec", "strategy"); err != nil {
+					t.Fatal(err)
+				}
+				if annotations := u.GetAnnotations(); is[1] != "" {
+					if annotations == nil {
+						annotations = map[string]string{}
+					}
+					annotations[mark] = is[1]
+					u.SetAnnotations(annotations)
+				}
+			}
+			now := asks(t, p, cmp.Or(tt.user, "alice"), old, object, nil).GetAnnotations()
+			if got, has := now[mark]; got != tt.want || has != (tt.want != "") {
+				t.Errorf("in force is %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // TestDeploymentRecreate: where a pod can only be restarted, all old pods are gone before the first
@@ -146,6 +148,43 @@ func TestDeploymentRecreateAtRelease(t *testing.T) {
 	d.assertSettled("150m")
 	d.assertAllReplaced(before)
 	log.assertApart(before)
+}
+
+// TestDeploymentRecreateDuringAHold: a rollout tool sets the strategy Recreate, and paused, while an edit is held. A pod that can only be
+// restarted is, and no more are down by that than the edit allowed.
+func TestDeploymentRecreateDuringAHold(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{Replicas: 4, Spec: "strategy: {rollingUpdate: {maxUnavailable: 1, maxSurge: 0}}"})
+	d.waitComplete()
+	names, log := d.names(), d.logPods()
+	for _, name := range names[1:] {
+		d.annotatePod(name, simDeferred)
+	}
+	d.annotatePod(names[0], simInfeasible)
+	d.setResources("cpu=150m", "")
+	d.kubectl("patch", d.ref, "--patch", `{"spec": {"paused": true, "strategy": {"type": "Recreate", "rollingUpdate": null}}}`)
+	if o := d.get(); !held(o) || o.Annotations[api.InForceStrategyAnnotation] != "0;1" {
+		t.Fatalf("held: %t, %v", held(o), o.Annotations)
+	}
+	d.kubectl("annotate", d.ref, api.InForceStrategyAnnotation+"-")
+	if o := d.get(); o.Annotations[api.InForceStrategyAnnotation] != "0;1" {
+		t.Errorf("what is in force is lost: %v", o.Annotations)
+	}
+	for _, name := range names[1:] {
+		d.annotatePod(name, simAccepted)
+	}
+	d.waitComplete()
+	d.assertSettled("150m")
+	log.assertReady(3)
+	if o := d.get(); held(o) || o.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || o.Annotations[api.InForceStrategyAnnotation] != "" {
+		t.Errorf("held: %t, %+v, %v", held(o), o.Spec.Strategy, o.Annotations)
+	}
+	after := d.uids()
+	for _, name := range names[1:] {
+		if after[name] == "" {
+			t.Errorf("%s was replaced", name)
+		}
+	}
 }
 
 // assertApart checks that at no time a pod of before was there beside another one, terminating or not.

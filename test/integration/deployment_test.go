@@ -67,11 +67,11 @@ func TestDeploymentRolloutStatusIsTruthful(t *testing.T) {
 // the Deployment controller takes every pod for updated at once.
 func TestDeploymentRolloutStatusAfterARevert(t *testing.T) {
 	parallel(t)
-	d := newDeployment(t, options{})
+	d := newDeployment(t, options{Meta: liveOnly}) // the silent pod is not restarted
 	d.waitComplete()
 	before := d.uids()
 	slow := d.names()[0]
-	d.annotatePod(slow, simLasting)
+	d.annotatePod(slow, simSilent)
 	d.begin("150m", slow)
 	d.setResources("cpu=100m", "")
 	status := d.rolloutStatus()

@@ -223,7 +223,7 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 // TestNodeLostOfDeletedPod: a pod that is deleted, and whose node is silent, stays until people act: they are told so.
 func TestNodeLostOfDeletedPod(t *testing.T) {
 	parallel(t)
-	const name = "silent"
+	const name = "stopped"
 	if err := cp.AddNode(t.Context(), name, controlplane.Node{CPU: "8", Memory: "16Gi", Taints: []corev1.Taint{{Key: "pool", Value: name, Effect: corev1.TaintEffectNoSchedule}}}); err != nil {
 		t.Fatal(err)
 	}

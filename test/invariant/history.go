@@ -555,7 +555,12 @@ func ofStatefulSet(set *appsv1.StatefulSet) version {
 func ofDeployment(d *appsv1.Deployment) version {
 	v := version{kind: "Deployment", meta: d.ObjectMeta, template: d.Spec.Template, replicas: ptr.Deref(d.Spec.Replicas, 1), parallel: true}
 	_, v.held = d.Annotations["inplace-rollout.io/hold"]
-	if rolling := d.Spec.Strategy.RollingUpdate; rolling != nil {
+	rolling := d.Spec.Strategy.RollingUpdate
+	if inForce, switched := d.Annotations["inplace-rollout.io/in-force-strategy"]; switched && v.held {
+		surge, unavailable, _ := strings.Cut(inForce, ";") // the strategy was changed during the hold
+		rolling = &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.Parse(surge)), MaxUnavailable: ptr.To(intstr.Parse(unavailable))}
+	}
+	if rolling != nil {
 		down, errDown := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, int(v.replicas), false)
 		more, errMore := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, int(v.replicas), true)
 		if errDown == nil && errMore == nil {

@@ -151,6 +151,12 @@ func recreate(d *appsv1.Deployment) {
 	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 }
 
+// switched has others have changed the strategy since the edit.
+func switched(d *appsv1.Deployment) {
+	recreate(d)
+	d.Annotations["inplace-rollout.io/in-force-strategy"] = "0;1"
+}
+
 func deployment(cpu string, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "deployment", Labels: map[string]string{"inplace-rollout.io/enabled": "true"}, Annotations: map[string]string{hold: "false"}},
@@ -436,6 +442,19 @@ func TestCheck(t *testing.T) {
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
 			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
 		}, "apart pods/web-a-1"},
+		{"a Deployment's pod is evicted, and the strategy is Recreate since the edit", func(l *trail) {
+			l.deployments(switched)
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+		}, ""},
+		{"so are two, and one may be down", func(l *trail) {
+			l.deployments(switched)
+			for _, name := range []string{"web-a-1", "web-a-0"} {
+				l.answered(ours, "patch", "pods/resize", name, 403, nil)
+			}
+			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+			l.write(ours, "create", "pods/eviction", "web-a-0", nil)
+		}, "availability deployments/web"},
 		{"a Deployment's pods go together, and the strategy is Recreate", func(l *trail) {
 			l.deployments(recreate)
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)

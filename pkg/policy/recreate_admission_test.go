@@ -1,0 +1,52 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// TestStrategyOfAHold: a webhook that changes what is in force of a held Deployment's strategy has its write refused.
+func TestStrategyOfAHold(t *testing.T) {
+	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard-deployments.yaml")
+	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	deployment := func(recreates bool, marked, template string) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 2, ResourceVersion: "7", Annotations: map[string]string{api.HoldAnnotation: "false"}}}
+		d.Spec.Paused, d.Spec.Template.Spec.SchedulerName = true, template
+		if recreates {
+			d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+		} else {
+			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.FromInt32(0))}
+		}
+		if marked != "" {
+			d.Annotations[api.InForceStrategyAnnotation] = marked
+		}
+		return d
+	}
+	rolling := deployment(false, "", "")
+	for name, tt := range map[string]struct {
+		is, was *appsv1.Deployment
+		refused bool
+	}{
+		"it comes":                  {deployment(true, "25%;0", ""), rolling, false},
+		"and is lost":               {deployment(true, "", ""), rolling, true},
+		"or another one":            {deployment(true, "0;9", ""), rolling, true},
+		"it stays":                  {deployment(true, "25%;0", ""), deployment(true, "25%;0", ""), false},
+		"it is lost later":          {deployment(true, "", ""), deployment(true, "25%;0", ""), true},
+		"the next edit":             {deployment(true, "", "other"), deployment(true, "25%;0", ""), false},
+		"the strategy is as it was": {rolling, deployment(true, "25%;0", ""), false},
+		"the edit has come with it": {deployment(true, "", ""), deployment(true, "", ""), false},
+	} {
+		allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), object: tt.is, old: tt.was})
+		if allowed == tt.refused || tt.refused && !strings.Contains(said, api.InForceStrategyAnnotation) {
+			t.Errorf("%s: allowed: %t: %s", name, allowed, said)
+		}
+	}
+}
