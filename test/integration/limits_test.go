@@ -230,14 +230,14 @@ func TestNodeLostOfDeletedPod(t *testing.T) {
 	t.Cleanup(func() { _ = client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}) })
 	w := newWorkload(t, options{
 		Replicas: 1, PodMeta: "annotations: {sim.inplace-rollout.io/termination-time: 1h}",
-		Pod: `{terminationGracePeriodSeconds: 3600, nodeSelector: {kubernetes.io/hostname: silent}, tolerations: [{operator: Exists}]}`,
+		Pod: `{terminationGracePeriodSeconds: 3600, nodeSelector: {kubernetes.io/hostname: stopped}, tolerations: [{operator: Exists}]}`,
 	})
 	w.unchecked = true // the pod goes by force
 	w.kubectl("annotate", "node", name, simNotReady)
 	w.setResources("cpu=150m", "")
-	w.waitCondition("NodeLost", "web-0: its node silent is not Ready")
+	w.waitCondition("NodeLost", "web-0: its node stopped is not Ready")
 	w.kubectl("delete", "pod", "web-0", "--wait=false")
-	w.waitCondition("NodeLost", "web-0: its node silent is not Ready, so it stays until you delete the node, or the pod by force, or taint the node with node.kubernetes.io/out-of-service")
+	w.waitCondition("NodeLost", "web-0: its node stopped is not Ready, so it stays until you delete the node, or the pod by force, or taint the node with node.kubernetes.io/out-of-service")
 	w.kubectl("annotate", "node", name, simReady)
 	w.kubectl("delete", "pod", "web-0", "--force", "--grace-period=0")
 	w.waitComplete()

@@ -113,7 +113,7 @@ func TestDeletedAfterLiveResize(t *testing.T) {
 	w.setResources("cpu=150m", "")
 	w.waitCondition("DeletedAfterResize", "3 pods were deleted soon after their resize, the last: web-2 was deleted")
 	w.waitCondition("DeletedAfterResize", "TerminationTarget NoMatchingWorkload: No matching Workload; left as it is until it is tried again, restarted by the action Restart, or opted out")
-	q.assertDeleted(t, 3)
+	q.assertDeleted(t, 4)
 	for _, pod := range w.pods() {
 		if cpu := cpuOf(pod.Spec.Containers[0].Resources); cpu != "100m" && pod.DeletionTimestamp == nil {
 			t.Errorf("%s has cpu %s, want 100m", pod.Name, cpu)
@@ -123,7 +123,7 @@ func TestDeletedAfterLiveResize(t *testing.T) {
 		t.Fatal(got.stderr)
 	}
 	w.waitComplete()
-	q.assertDeleted(t, 3)
+	q.assertDeleted(t, 4)
 	w.assertMoved(0)
 }
 
