@@ -133,7 +133,7 @@ func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster,
 	members := cluster.Forecast(ctx, o.Facts, places, o.revision(), unavailable == 0)
 	handOver := o.cannotHold()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Judge(members, options), options)}}
-	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && restartsAll(p) && !o.deployment.switched() {
+	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}
 	return rollout.Forecasts(p.Verdicts), handOver, nil

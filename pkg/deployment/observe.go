@@ -87,13 +87,18 @@ func (d *Deployment) wishedPaused() bool { return policy.WishedPaused(d, d.Spec.
 
 // recreates reports whether no new pod may be there before the last old one has gone.
 func (d *Deployment) recreates() bool {
-	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && !d.switched()
+	return d.wouldRecreate() && !d.switched()
+}
+
+// wouldRecreate reports whether the Deployment controller, let go, would take all pods of another template down together.
+func (d *Deployment) wouldRecreate() bool {
+	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
 }
 
 // switched reports whether the strategy was changed to Recreate in the middle of the hold. What was there before
-// counts for its pods; but the Deployment controller, let go, would take all down that are of another template.
+// counts for its pods.
 func (d *Deployment) switched() bool {
-	return policy.Held(d) && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && d.Annotations[api.InForceStrategyAnnotation] != ""
+	return policy.Held(d) && d.wouldRecreate() && d.Annotations[api.InForceStrategyAnnotation] != ""
 }
 
 // rollingUpdate returns what is in force of maxSurge and maxUnavailable.

@@ -168,7 +168,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
-	case restartsAll(*p) && !p.Canary && !o.deployment.switched():
+	case o.restartsAll(*p):
 		p.letGo(o, p.Restart[0].Reason, p.Restart[0].Cause)
 	case p.Unready: // it may be the size
 	case len(p.Restart) > 0 && o.deployment.recreates():
@@ -213,8 +213,12 @@ func (o observation) changes(base *replicaSet, verdicts []*rollout.Verdict) stri
 }
 
 // restartsAll reports whether the rollout is to be handed over to the Deployment controller:
-// every pod is to be restarted for the edit itself, and none for what came of a resize.
-func restartsAll(p plan) bool {
+// every pod is to be restarted for the edit itself, and none for what came of a resize. A canary goes first, and where the
+// strategy has been changed, they are restarted within the limits of the edit.
+func (o observation) restartsAll(p plan) bool {
+	if p.Canary || o.deployment.switched() {
+		return false
+	}
 	inevitable := 0
 	for _, r := range p.Restart {
 		if r.ByEdit() {
@@ -346,7 +350,7 @@ func (p *plan) giveUp(o observation, detached []*corev1.Pod, surge, unavailable 
 // the others have it, while pods of other ReplicaSets are to be replaced. Those are not to wait, but
 // where a pod is to be restarted when there is room and the new one has to come first: that needs the hold.
 func (p *plan) leavesAny(o observation) bool {
-	if p.Unready || p.Guarding || p.Canary || o.deployment.recreates() || o.deployment.switched() || o.besides(p.base) == "" {
+	if p.Unready || p.Guarding || p.Canary || o.deployment.wouldRecreate() || o.besides(p.base) == "" {
 		return false
 	}
 	_, unavailable, err := o.deployment.bounds()

@@ -661,6 +661,7 @@ func TestRestartsAll(t *testing.T) {
 		{"some pods have the size already", "a older: resized|older", []change{inForce(";cpu=RestartOnly")}, false},
 		{"a resize was tried in vain", "a older: infeasible|infeasible", nil, false},
 		{"nothing restarts", "a older: resized", nil, false},
+		{"the strategy is Recreate since the edit", "a older: older|older", []change{inForce(";cpu=RestartOnly"), switched("0;1")}, false},
 	} {
 		o := observed(t, tt.sets, tt.changes...)
 		var err error
@@ -671,7 +672,7 @@ func TestRestartsAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := restartsAll(p); got != tt.want {
+		if got := o.restartsAll(p); got != tt.want {
 			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, does(p.complete(o)))
 		}
 	}

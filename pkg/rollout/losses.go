@@ -144,10 +144,11 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 }
 
 // SeeRejected looks at the pods that are there, of which there are to be so many, and returns the first new one of the
-// newest template that its kubelet has rejected, if it was not known. It counts until all pods are Ready: the controller
-// that makes them may delete it, or leave it there for long, and make others.
+// newest template that its kubelet has rejected, if it was not known. It counts until all pods are Ready, and none has come
+// back in its place of the former size, which would be given up again: the controller that makes them may delete it, or leave
+// it there for long, and make others.
 func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*corev1.Pod) bool) (fresh *Rejected) {
-	ready, old, rejected := 0, false, []*corev1.Pod(nil)
+	ready, back, rejected := 0, false, []*corev1.Pod(nil)
 	for _, pod := range there {
 		_, detached := pod.Labels[api.DetachedLabel]
 		switch {
@@ -155,10 +156,10 @@ func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*cor
 			rejected = append(rejected, pod)
 		case !detached && !Gone(pod) && podutils.IsPodReady(pod):
 			ready++
-			old = old || !newest(pod)
+			back = back || l.rejected != nil && l.rejected.Pod == pod.Name && !newest(pod)
 		}
 	}
-	if ready >= replicas && (l.rejected == nil || !old) { // else those that have come back of the former size would be given up again
+	if ready >= replicas && !back {
 		l.rejected, l.past = nil, sets.Set[types.UID]{}
 		for _, pod := range rejected {
 			l.past.Insert(pod.UID)
