@@ -65,6 +65,39 @@ func lacks(p *corev1.Pod, t corev1.PodTemplateSpec) string {
 	return ""
 }
 
+// admitted returns a template with what admission has made of its values at the birth of a pod, as far as that is so still:
+// it stays where no edit changes it.
+func admitted(t corev1.PodTemplateSpec, born, made, now *corev1.PodSpec) corev1.PodTemplateSpec {
+	t = *t.DeepCopy()
+	was, said, is := containers(born), containers(made), containers(now)
+	for name, c := range containers(&t.Spec) {
+		if was[name] == nil || said[name] == nil || is[name] == nil {
+			continue
+		}
+		for _, side := range []struct {
+			want            *corev1.ResourceList
+			born, made, now corev1.ResourceList
+		}{
+			{&c.Resources.Requests, was[name].Resources.Requests, said[name].Resources.Requests, is[name].Resources.Requests},
+			{&c.Resources.Limits, was[name].Resources.Limits, said[name].Resources.Limits, is[name].Resources.Limits},
+		} {
+			for _, size := range sizes {
+				made, says := side.made[size]
+				born, had := side.born[size]
+				now, has := side.now[size]
+				switch {
+				case !says || had && born.Cmp(made) == 0 || had != has || has && now.Cmp(born) != 0:
+				case !has:
+					delete(*side.want, size)
+				default:
+					(*side.want)[size] = now
+				}
+			}
+		}
+	}
+	return t
+}
+
 func covers(have, want corev1.ResourceList) bool {
 	for _, size := range sizes {
 		if w, said := want[size]; said {

@@ -261,8 +261,9 @@ func (h *history) behind(work *workload, p *pod, versions []version, since time.
 	}
 	// Nobody fights over the size that somebody else gave it, or admission at its birth, unless it has been asked since.
 	template, known := h.template(p.versions[0].Pod)
-	admitted := known && lacks(p.versions[0].Pod, template) != ""
-	others := (admitted || !p.resized.IsZero()) && !slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(p.resized) })
+	born := p.versions[0].Pod
+	differs := known && lacks(born, template) != ""
+	others := (differs || !p.resized.IsZero()) && !slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(p.resized) })
 	var why string
 	for i, v := range p.versions {
 		if i+1 < len(p.versions) && !p.versions[i+1].at.After(since) {
@@ -274,6 +275,9 @@ func (h *history) behind(work *workload, p *pod, versions []version, since time.
 		}
 		for _, of := range versions {
 			t := of.template
+			if differs {
+				of.template = admitted(t, &born.Spec, &template.Spec, &v.Pod.Spec)
+			}
 			switch name := of.lackedBy(v.Pod); {
 			case name != "" && !others:
 				why = "lacks the size of container " + name

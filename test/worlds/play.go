@@ -268,6 +268,7 @@ func (p *player) view(ctx context.Context, i int) (view, error) {
 		return view{}, fmt.Errorf("getting %s: %w", w.ref(), err)
 	}
 	v, err := kinds[w.Kind].view(object.Object)
+	v.injects = p.Injects
 	if err != nil || !v.revisions {
 		return v, err
 	}
