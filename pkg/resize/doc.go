@@ -8,7 +8,7 @@
 // Other hands than ours change pods. What an edit does with a value that one of them has changed:
 //
 //	who, when                                         | the value                     | on an edit of it        | on an edit of others
-//	admission, at the pod's birth                     | changed                       | the template's [1]      | stays
+//	admission, at the pod's birth                     | changed                       | the template's [1]      | stays [3]
 //	admission, at the pod's birth                     | added                         | the template's          | stays
 //	admission, at the pod's birth                     | removed                       | stays away [2]          | stays away
 //	an injector, at the pod's birth                   | container moved between lists | the template's, there   | stays
@@ -21,6 +21,8 @@
 // [1] It stays if the pod would change its QoS class otherwise, and admission has decided about that: see edit.
 //
 // [2] A new pod would lack it, too. Once added, no resize could take it away.
+//
+// [3] A request that would be above an edited limit becomes the template's.
 //
 // What follows from a resize that is deferred, infeasible or failing is decided in pkg/policy (the table) and
 // pkg/rollout (when it has been so for too long).

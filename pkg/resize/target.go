@@ -46,6 +46,7 @@ type Target struct {
 	born    []Change    // lead, with Changes, from the pod's spec to that of a new pod
 	filled  []Change    // take out what LimitRanges have filled in, and the template does not say
 	class   bool        // an obstacle is the QoS class
+	lowered bool        // admission gave the pod a lower request at its birth than the older template says, with its limit
 	asked   bool        // somebody has resized the pod
 	trusted bool        // see Trusting
 }
@@ -173,16 +174,38 @@ func (v value) otherwiseIn(other []part) bool {
 
 // edit returns the target of an edit, of which sets leaves out some values.
 //
-// Where admission decides about the QoS class, so that the pod has another one than its template says, it would give
-// that to a new pod, too. So what it changed stays, if the class would change otherwise: of a template with requests of
-// cpu 1 and memory 1Gi and equal limits, pods have requests of 250m and 256Mi. When all four values
-// are doubled, the limits are, and the requests stay.
+// Where admission decides about the QoS class, so that the pod has another one than its template says, or lowers
+// requests and leaves their limits, it would do so with a new pod, too. So what it changed stays, if the class would
+// change otherwise: of a template with requests of cpu 1 and memory 1Gi and equal limits, pods have requests of 250m and
+// 256Mi. When all four values are doubled, the limits are, and the requests stay.
+//
+// A request that admission changed does not stay above a limit that is edited: no pod can have that, a new one neither.
 func edit(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(value) bool) (Target, error) {
-	t, err := target(pod, older, newer, func(v value) bool { return v.edited() && sets(v) })
-	if err != nil || !t.class || qos.GetPodQOS(pod) == qos.ComputePodQOS(&corev1.Pod{Spec: *Defaulted(older)}) {
+	edited := func(v value) bool { return v.edited() && sets(v) }
+	t, err := target(pod, older, newer, edited)
+	if err == nil && t.class && (qos.GetPodQOS(pod) != qos.ComputePodQOS(&corev1.Pod{Spec: *Defaulted(older)}) || t.lowered) {
+		edited = func(v value) bool { return v.edited() && !v.admitted() && sets(v) }
+		t, err = target(pod, older, newer, edited)
+	}
+	if err != nil {
 		return t, err
 	}
-	return target(pod, older, newer, func(v value) bool { return v.edited() && !v.admitted() && sets(v) })
+	if spec := t.Spec(); aboveLimit(spec, "", "") {
+		return target(pod, older, newer, func(v value) bool {
+			return edited(v) || v.Side == Request && v.admitted() && sets(v) && aboveLimit(spec, v.Container, v.Resource)
+		})
+	}
+	return t, nil
+}
+
+// aboveLimit reports whether a container requests more of something than its limit; without names, whether any does.
+func aboveLimit(spec *corev1.PodSpec, container string, name corev1.ResourceName) bool {
+	return slices.ContainsFunc(parts(spec), func(p part) bool {
+		return p.kind != podLevel && (container == "" || p.name == container) && slices.ContainsFunc(resizable, func(r corev1.ResourceName) bool {
+			request, limit := p.value(Request, r), p.value(Limit, r)
+			return (name == "" || r == name) && request != nil && limit != nil && request.Cmp(*limit) > 0
+		})
+	})
 }
 
 func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(value) bool) (Target, error) {
@@ -222,6 +245,8 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 			v := value{Change: c, kind: have.kind, is: is.wanted(side, name), by: by}
 			if was != nil {
 				v.was = was.wanted(side, name)
+				t.lowered = t.lowered || side == Request && have.kind != podLevel && v.admitted() && c.From != nil && c.From.Cmp(*v.was) < 0 &&
+					same(have.value(Limit, name), was.value(Limit, name))
 			}
 			if c.To != nil {
 				t.name(by)

@@ -256,6 +256,27 @@ func TestFor(t *testing.T) {
 			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2","memory":"2Gi"}}}]}`,
 		},
 		{
+			name:  "so also where the older template is of the pod's class, and the newer one would not be in a new pod",
+			older: "containers: [{name: app, resources: {requests: {cpu: 500m, memory: 512Mi}, limits: {cpu: 1, memory: 1Gi}}}]", newer: guaranteed("1", "1Gi"),
+			change: []func(*corev1.Pod){lowerRequests},
+		},
+		{
+			name:  "but not where admission raises requests: it may leave a new pod in the template's class",
+			older: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 1, memory: 1Gi}}}]", newer: guaranteed("2", "2Gi"),
+			change:    []func(*corev1.Pod){lowerRequests},
+			changes:   "app: cpu request 250m→2, app: cpu limit 1→2, app: memory request 256Mi→2Gi, app: memory limit 1Gi→2Gi",
+			obstacles: []string{"the QoS class would change from Burstable to Guaranteed"},
+			patch:     `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2","memory":"2Gi"},"requests":{"cpu":"2","memory":"2Gi"}}}]}`,
+		},
+		{
+			name:    "a request that admission has raised at birth does not stay above the limit that is edited",
+			older:   "containers: [{name: app, resources: {requests: {cpu: 20m, memory: 20Mi}, limits: {cpu: 1, memory: 1Gi}}}]",
+			newer:   "containers: [{name: app, resources: {requests: {cpu: 20m, memory: 20Mi}, limits: {cpu: 200m, memory: 1Gi}}}]",
+			change:  []func(*corev1.Pod){lowerRequests},
+			changes: "app: cpu request 250m→20m, app: cpu limit 1→200m",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"200m"},"requests":{"cpu":"20m"}}}]}`,
+		},
+		{
 			name:  "a limit that admission has removed at birth is not added by an edit of something else",
 			older: guaranteed("500m", "1Gi"), newer: guaranteed("500m", "2Gi"),
 			change:  []func(*corev1.Pod){removeCPULimit},

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -124,6 +125,7 @@ func TestAdmittedValues(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name             string
+		from             string // the template's size before the edit; guaranteed if empty
 		admit            func(*unstructured.Unstructured, []any) []any
 		requests, limits string // the edit
 		want             string // of the first container
@@ -132,6 +134,20 @@ func TestAdmittedValues(t *testing.T) {
 			name: "requests are lowered", requests: "cpu=400m", limits: "cpu=400m", want: "cpu 400m/400m, memory 50Mi/200Mi",
 			admit: func(_ *unstructured.Unstructured, containers []any) []any {
 				set(containers, "requests", map[string]any{"cpu": "50m", "memory": "50Mi"})
+				return containers
+			},
+		},
+		{
+			name: "requests are lowered, and the template becomes Guaranteed", from: base, requests: "cpu=200m,memory=200Mi", want: "cpu 50m/200m, memory 50Mi/200Mi",
+			admit: func(_ *unstructured.Unstructured, containers []any) []any {
+				set(containers, "requests", map[string]any{"cpu": "50m", "memory": "50Mi"})
+				return containers
+			},
+		},
+		{
+			name: "a request is raised, and would be above the new limit", from: base, limits: "cpu=120m", want: "cpu 100m/120m, memory 100Mi/200Mi",
+			admit: func(_ *unstructured.Unstructured, containers []any) []any {
+				set(containers, "requests", map[string]any{"cpu": "180m", "memory": "100Mi"})
 				return containers
 			},
 		},
@@ -145,7 +161,7 @@ func TestAdmittedValues(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			parallel(t)
-			w := createWorkload(t, options{Resources: guaranteed, By: injecting(t, tt.admit)})
+			w := createWorkload(t, options{Resources: cmp.Or(tt.from, guaranteed), By: injecting(t, tt.admit)})
 			w.waitAvailable()
 			w.waitComplete()
 			before := w.uids()
