@@ -166,6 +166,11 @@ func (v value) edited() bool {
 // admitted reports whether admission gave the pod another value at its birth than the older template says.
 func (v value) admitted() bool { return v.by == owner{} && v.was != nil && !same(v.From, v.was) }
 
+// lowered reports whether the value is a container's request that admission lowered at the pod's birth.
+func (v value) lowered() bool {
+	return v.Side == Request && v.kind != podLevel && v.admitted() && v.From != nil && v.From.Cmp(*v.was) < 0
+}
+
 // otherwiseIn reports whether the containers of another template have another value.
 func (v value) otherwiseIn(other []part) bool {
 	p := counterpart(other, part{name: v.Container})
@@ -245,8 +250,7 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 			v := value{Change: c, kind: have.kind, is: is.wanted(side, name), by: by}
 			if was != nil {
 				v.was = was.wanted(side, name)
-				t.lowered = t.lowered || side == Request && have.kind != podLevel && v.admitted() && c.From != nil && c.From.Cmp(*v.was) < 0 &&
-					same(have.value(Limit, name), was.value(Limit, name))
+				t.lowered = t.lowered || v.lowered() && same(have.value(Limit, name), was.value(Limit, name))
 			}
 			if c.To != nil {
 				t.name(by)

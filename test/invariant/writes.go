@@ -276,7 +276,7 @@ func (h *history) behind(work *workload, p *pod, versions []version, since time.
 		for _, of := range versions {
 			t := of.template
 			if differs {
-				of.template = admitted(t, &born.Spec, &template.Spec, &v.Pod.Spec)
+				of.template = admitted(t, &born.Spec, &template.Spec, &v.Spec)
 			}
 			switch name := of.lackedBy(v.Pod); {
 			case name != "" && !others:
