@@ -42,8 +42,8 @@ func (k Kubelet) Looked(pod *corev1.Pod) time.Time {
 	return asked.Add(lookTime)
 }
 
-// clockSkew is by how much our clock and that of the API server may differ.
-const clockSkew = 10 * time.Second
+// ClockSkew is by how much our clock and those of a cluster's API servers may differ.
+const ClockSkew = 10 * time.Second
 
 // Overdue returns when the kubelet has not answered for longer than it may, by the time at which the pod was last asked
 // for a size, by whomever; zero if nobody ever asked, or it is not known for how long it may.
@@ -52,7 +52,7 @@ func (k Kubelet) Overdue(pod *corev1.Pod) time.Time {
 	if k.Patience == 0 || asked.IsZero() {
 		return time.Time{}
 	}
-	return asked.Add(k.Patience + clockSkew)
+	return asked.Add(k.Patience + ClockSkew)
 }
 
 func (k Kubelet) overdue(pod *corev1.Pod) bool {

@@ -168,9 +168,6 @@ func (f Facts) kubelet(pod *corev1.Pod) resize.Kubelet {
 	return k
 }
 
-// clockSkew is by how much the clocks of the API servers of a cluster may differ.
-const clockSkew = 10 * time.Second
-
 // Leftover returns the target that takes back what a pod that counts as updated has otherwise
 // than the revision: what an edit that was given up has left and, while a rollout is under way,
 // what others have set since it began. The condition, which may be nil, says when it did. Between
@@ -188,7 +185,7 @@ func (f Facts) Sized(pod *corev1.Pod, revision Revision, sized *corev1.PodTempla
 	if !begun || f.Notes.Of(pod.UID).ContestLost() {
 		return f.By(resize.Sized(pod, revision.Template, sized))
 	}
-	target, err := f.By(resize.SizedSince(pod, revision.Template, sized, c.LastTransitionTime.Add(-clockSkew)))
+	target, err := f.By(resize.SizedSince(pod, revision.Template, sized, c.LastTransitionTime.Add(-resize.ClockSkew)))
 	if err != nil || !target.Overrules {
 		return target, err
 	}

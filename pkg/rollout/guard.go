@@ -830,7 +830,7 @@ func (c containerHealth) usual(run *corev1.ContainerStateTerminated) bool {
 
 // downBefore reports whether the pod has not been Ready since before that time, by the clock of its kubelet, which may differ.
 func downBefore(pod *corev1.Pod, at time.Time) bool {
-	return !podutils.IsPodReady(pod) && notReadySince(pod).Add(clockSkew).Before(at)
+	return !podutils.IsPodReady(pod) && notReadySince(pod).Add(resize.ClockSkew).Before(at)
 }
 
 // notReadySince returns since when a pod that is not Ready has been so, by the clock of its kubelet.
