@@ -11,7 +11,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off
 TAGS := grpcnotrace
 
 # The compiler, which spends a quarter of its time on collecting garbage otherwise.
-unit race fuzz build image test-images release-check lint: export GOGC := 400
+unit fuzz build image test-images release-check lint: export GOGC := 400
 bin/%: export GOGC := 400
 
 K8S := bin/k8s
@@ -65,22 +65,22 @@ root:
 check: build lint unit ## Run what is quick: build, linters, unit tests
 
 .PHONY: test
-test: unit integration ## Run the tests of the controller, its policies and commands (KILLS=all: it is killed at each of its writes, not at one of each kind)
+test: unit integration ## Run the tests that every change must pass: unit tests, then a control plane with nothing beside it
 
-.PHONY: test-around
-test-around: around release-check ## Run the tests of what is around it: chart, docs, other tools, an older version, random worlds, a release
+.PHONY: test-all
+test-all: ## Run everything, one part after the other, and print a table; goes on where it was cut off (ONLY=around/docs,matrix LIST=true)
+	@go run ./test/all $(if $(ONLY),--only $(ONLY)) $(if $(LIST),--list)
+
+# What runs in several goroutines is tested with the race detector; what is pure, or simulated in one goroutine, without.
+RACED = $(shell grep -rlE --include='*.go' '^\s+go [a-z]|sync\.|WaitGroup' cmd pkg | grep -v _test.go | xargs -n 1 dirname | sort -u | grep -v pkg/deployment | sed 's|^|./|')
 
 .PHONY: unit
 unit: ## Run the unit tests
-	go test ./...
+	CGO_ENABLED=1 go test -race $(RACED)
+	go test $$(go list ./... | grep -vxF "$$(go list $(RACED))")
 	go test -C hack/tools/image ./...
 	go test -C hack/tools/govulncheck ./...
 	go test -C test/backtest ./...
-
-# Without the simulated worlds of the kinds, in which one goroutine does it all; other properties are checked a fifth as often.
-.PHONY: race
-race: ## Run the unit tests with the race detector
-	CGO_ENABLED=1 go test -race -short -skip '^Test(Simulation|Hostile|Guarded|EveryWriteFailsOnce)' ./...
 
 FUZZTIME := 20s
 
@@ -95,18 +95,16 @@ fuzz: ## Fuzz what reads input, and what plans (FUZZTIME=20s each)
 # The folders whose tests have this tag.
 TAGGED = $(shell grep -rl --include='*_test.go' '^//go:build.*$(1)' test | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
-# Most of the time these tests wait, so two packages run at once: the largest, and all others. A control plane that may use
-# more memory spends less time on collecting garbage.
-ON_CONTROL_PLANES = GOGC=800 go test -tags $(1) -count=1 -timeout 60m -p 2 -parallel $(2) ./test/integration $(call TAGGED,$(1))
+# Tests on control planes, one package after the other. A control plane that may use more memory spends less time on collecting garbage.
+ON_CONTROL_PLANES = GOGC=800 go test -count=1 -timeout 60m -p 1 $(if $(RUN),-run '$(RUN)')
 
 .PHONY: integration
-integration: tools build ## Run the tests that need a control plane, and no more
-	CONTROL_PLANES=3 $(call ON_CONTROL_PLANES,integration,8)
+integration: tools build ## Run the tests on a control plane that every change must pass (RUN=^TestUndo$$)
+	$(ON_CONTROL_PLANES) -tags integration -parallel 6 ./test/integration ./test/initialresources/admission
 
-# The largest workloads are among these, so fewer run at once.
 .PHONY: around
-around: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run those with other tools, an older version, or much time: chart, docs, GitOps, autoscalers, random worlds
-	$(call ON_CONTROL_PLANES,around,6)
+around: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run those with other tools, an older version, or much time (ONLY=./test/docs)
+	$(ON_CONTROL_PLANES) -tags around -parallel 4 $(or $(ONLY),$(call TAGGED,around))
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 
@@ -127,13 +125,21 @@ mutants: tools ## Take the safeties out one at a time, and show that each is mis
 	@GOGC=200 go run ./test/mutants $(if $(ONLY),--only $(ONLY))
 
 # Where a real node cannot run, the tests are skipped, or fail with E2E=required.
+ON_REAL_NODES = go test -tags e2e -count=1 -timeout 30m -p 1 -v
+
 .PHONY: e2e
 e2e: tools node-tools monitoring-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
-	go test -tags e2e -count=1 -timeout 30m -p 1 -v ./test/realnode/... ./test/e2e/... ./test/demo/... ./test/benchmark/...
+	$(ON_REAL_NODES) ./test/realnode/... ./test/e2e/... ./test/demo/... ./test/benchmark/...
+
+EDITS = -run 'TestNode|TestEdits|TestQOSClass' ./test/realnode ./test/e2e
+
+.PHONY: e2e-edits
+e2e-edits: tools node-tools image test-images ## Run those of them that edit a workload of each kind (needs root)
+	$(ON_REAL_NODES) $(EDITS)
 
 .PHONY: e2e-cgroup-v2
-e2e-cgroup-v2: tools node-tools image test-images ## Run those of them that tell cgroup v2 from v1, on v2 (needs root, and Debian where the machine has v1)
-	go test -tags e2e -exec $(CURDIR)/hack/cgroup-v2.sh -count=1 -timeout 30m -p 1 -v -run 'TestNode|TestEdits|TestQOSClass' ./test/realnode ./test/e2e
+e2e-cgroup-v2: tools node-tools image test-images ## The same on cgroup v2 (needs root, and Debian where the machine has v1)
+	$(ON_REAL_NODES) -exec $(CURDIR)/hack/cgroup-v2.sh $(EDITS)
 
 SHAPES :=
 ROUNDS := 3
@@ -202,7 +208,7 @@ build: ## Build the controller, and the plugin of kubectl, into bin/
 NATIVE = linux/$(shell go env GOARCH)
 PLATFORMS := linux/amd64,linux/arm64
 # The real node needs its own only.
-matrix e2e e2e-cgroup-v2 demo-real demo-guarded bench-real: PLATFORMS = $(NATIVE)
+matrix e2e e2e-edits e2e-cgroup-v2 demo-real demo-guarded bench-real: PLATFORMS = $(NATIVE)
 
 .PHONY: image
 image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)

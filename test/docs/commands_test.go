@@ -9,8 +9,9 @@ import (
 // elsewhere are the commands of the documentation that are not run here, each
 // with what proves it.
 var elsewhere = map[string]string{
-	"make test-around":             ".ci/run: this test is a part of it",
-	"make e2e":                     ".ci/run",
+	"make test":                    ".ci/run",
+	"make test-all":                "TestParts in test/all: this test is a part of it",
+	"make e2e":                     "make test-all",
 	"make image":                   "make e2e, which runs the image",
 	"make release VERSION=":        "make release-check, which builds and uses it",
 	"make demo NODE=real":          "make e2e, which tests test/demo on the real node",
@@ -25,8 +26,8 @@ var elsewhere = map[string]string{
 	"make bench-initial-resources": "TestAdmission in test/benchmark",
 	"make bench-tables":            "TestTables in test/benchmark",
 	"make bench-watches":           "TestWatches in test/benchmark",
-	"make matrix":                  "make test-around, which runs a row of it",
-	"make matrix ONLY=":            "make test-around, which runs a row of it",
+	"make matrix":                  "make test-all, which runs each row",
+	"make matrix ONLY=":            "make test-all, which runs each row",
 	"make mutants":                 "TestMutants in test/mutants",
 	"make mutants ONLY=":           "TestMutants in test/mutants",
 	"make soak":                    "TestWorlds in test/worlds",
@@ -47,6 +48,7 @@ var elsewhere = map[string]string{
 	"inplace-rollout webhook --tls-cert-file /tls/tls.crt --tls-private-key-file /tls/tls.key": "TestFiles in pkg/webhook: it does not end",
 	"kubectl apply -k deploy/overlays/webhook":                                                 "test/hold, and TestWebhook in test/e2e",
 	"kubectl delete mutatingwebhookconfiguration inplace-rollout":                              "TestWebhook in test/e2e: here the policies hold",
+	"kind load image-archive bin/images/inplace-rollout.tar":                                   "nothing, as README.md says: there is no kind here",
 	"kubectl edit": "TestEdits in test/e2e: it wants an editor",
 
 	"kustomize edit set image inplace-rollout=":                                                        "a command of another project; test/e2e installs deploy/ as it is",

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 // Package gates tests rollouts beside what the newest Kubernetes has behind alpha gates. These are flags of its
 // processes, so this package has a control plane of its own.

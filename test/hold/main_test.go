@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 // Package hold tests what is different where a webhook holds rollouts: that it can fail, and that
 // it has a certificate. What is held, is the same; see test/integration.

@@ -4,8 +4,7 @@
 // control plane with simulated nodes and kubelets. Each test has a namespace of its
 // own. Tests that need a controller of their own, or none, run first and one by one;
 // their parts may run at the same time, if their controllers look after one namespace
-// each. Tests marked parallel share one. With CONTROL_PLANES=3 they run in a process of their
-// own, and the others in two more, each with a control plane; see parts_test.go.
+// each. Tests marked parallel share one.
 package integration
 
 import (
@@ -39,9 +38,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if code, done := runParts(); done {
-		os.Exit(code)
-	}
 	os.Exit(controlplane.RunTests(m, controlplane.Options{TypeChecking: true}, setUp))
 }
 

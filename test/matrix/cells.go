@@ -88,7 +88,7 @@ func (c cell) tests(short bool) (packages []string, tag string, names []string) 
 	if short {
 		names = shortly
 	}
-	return []string{"./test/integration", "./test/initialresources/admission"}, "integration", slices.Concat(names, estimates)
+	return []string{"./test/integration", "./test/initialresources/admission"}, "integration,around", slices.Concat(names, estimates)
 }
 
 // run runs the cell's tests.

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// TestParts: each package of tests, and each cell of the matrix, belongs to a part; and make has each target.
+func TestParts(t *testing.T) {
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+		dry := exec.CommandContext(t.Context(), "make", append([]string{"--dry-run"}, p.make...)...)
+		dry.Dir = root
+		if out, _ := dry.CombinedOutput(); strings.Contains(string(out), "No rule to make") {
+			t.Errorf("%s: %s", p.name, out)
+		}
+	}
+	if sorted := slices.Sorted(slices.Values(names)); len(slices.Compact(sorted)) != len(names) {
+		t.Errorf("a name stands twice: %v", sorted)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "test", "*", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deeper, err := filepath.Glob(filepath.Join(root, "test", "*", "*", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, deeper...) {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder, err := filepath.Rel(filepath.Join(root, "test"), filepath.Dir(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tag, _, _ := strings.Cut(string(source), "\n")
+		if strings.HasPrefix(tag, "//go:build") && strings.Contains(tag, "around") && !slices.Contains(names, "around/"+folder) {
+			t.Errorf("no part runs %s", file)
+		}
+	}
+}
+
+// TestProves: a part counts until something that it is built from changes.
+func TestProves(t *testing.T) {
+	root := t.TempDir()
+	git := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		cmd.Dir = root
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %s: %v: %s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	write := func(name string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(t.Name()+name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		git("add", "--all")
+		git("commit", "--quiet", "--message", name)
+	}
+	git("init", "--quiet")
+	write("go.mod")
+	p := part{name: "release", beside: []string{"CHANGELOG.md"}}
+	l := ledger{filepath.Join(root, "ledger.json"), map[string]outcome{}}
+	proves := func() bool {
+		t.Helper()
+		again, err := readLedger(l.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proved, err := again.proves(context.Background(), root, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return proved
+	}
+	if proves() {
+		t.Error("what has never run counts")
+	}
+	commit, err := head(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.enter(p.name, outcome{Commit: commit}); err != nil || proves() {
+		t.Errorf("what has failed counts: %v", err)
+	}
+	git("add", "--all")
+	git("commit", "--quiet", "--message", "ledger")
+	if err := l.enter(p.name, outcome{Commit: commit, OK: true}); err != nil || !proves() {
+		t.Errorf("what has passed does not count: %v", err)
+	}
+	if _, err := head(t.Context(), root); err == nil {
+		t.Error("a part passes at a commit that does not have a change")
+	}
+	write("docs/use.md")
+	if !proves() {
+		t.Error("a change elsewhere counts")
+	}
+	write("CHANGELOG.md")
+	if proves() {
+		t.Error("a change of what it is built from does not count")
+	}
+	if err := l.enter(p.name, outcome{Commit: "0123456789ab", OK: true}); err != nil || proves() {
+		t.Errorf("a commit that is gone counts: %v", err)
+	}
+}
+
+// TestTally counts tests by what `go test -v` prints, wherever it is cut.
+func TestTally(t *testing.T) {
+	var got tally
+	for _, piece := range []string{"=== RUN TestA\n    --- PA", "SS: TestA/b (0.1s)\n--- PASS: TestA (0.1s)\n--- FAIL: TestC (2s)\nok --- PASS:\n"} {
+		if _, err := got.Write([]byte(piece)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got.passed != 2 || got.failed != 1 {
+		t.Errorf("%d passed, %d failed", got.passed, got.failed)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for only, want := range map[string]int{"": len(parts), "lint": 1, "around/docs,matrix/1.36": 4, "around": 11} {
+		if got, err := choose(only); err != nil || len(got) != want {
+			t.Errorf("%q: %d parts, %v", only, len(got), err)
+		}
+	}
+	if _, err := choose("everything"); err == nil {
+		t.Error("an unknown part is none")
+	}
+}

@@ -1,0 +1,182 @@
+// Command all runs everything that proves the product, one part after the other, and prints a table of them.
+//
+//	all --only around/docs,matrix/1.36/policy
+//
+// It takes longer than one sitting. So it notes in bin/test-all.json at which commit a part has passed, and does not run it
+// again as long as nothing that it is built from has changed since. What a part prints is in bin/test-all/.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "all:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	only := flag.String("only", "", "names of parts, or what they begin with, with commas in between; empty means all")
+	list := flag.Bool("list", false, "print the table, and run nothing")
+	flag.Parse()
+	chosen, err := choose(*only)
+	if err != nil {
+		return err
+	}
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	past, err := readLedger(filepath.Join(root, "bin", "test-all.json"))
+	if err != nil {
+		return err
+	}
+	var failed, open []string
+	for _, p := range chosen {
+		proved, err := past.proves(ctx, root, p)
+		if err != nil {
+			return err
+		}
+		if !proved && !*list && ctx.Err() == nil {
+			o, err := p.run(ctx, root)
+			if err != nil {
+				return err
+			}
+			if ctx.Err() != nil { // it says nothing of the part
+				open = append(open, p.name)
+				continue
+			}
+			if err := past.enter(p.name, o); err != nil {
+				return err
+			}
+			if proved = o.OK; !o.OK {
+				failed = append(failed, p.name)
+			}
+		}
+		if !proved && !slices.Contains(failed, p.name) {
+			open = append(open, p.name)
+		}
+	}
+	fmt.Print(past.table(chosen, open))
+	switch {
+	case len(failed) > 0:
+		return fmt.Errorf("these have failed: %s", strings.Join(failed, ", "))
+	case len(open) > 0 && !*list:
+		return fmt.Errorf("these are still to be run: %s", strings.Join(open, ", "))
+	}
+	return nil
+}
+
+// choose returns the parts of these names.
+func choose(only string) ([]part, error) {
+	if only == "" {
+		return parts, nil
+	}
+	var chosen []part
+	for name := range strings.SplitSeq(only, ",") {
+		n := len(chosen)
+		for _, p := range parts {
+			if p.name == name || strings.HasPrefix(p.name, name+"/") {
+				chosen = append(chosen, p)
+			}
+		}
+		if len(chosen) == n {
+			names := make([]string, 0, len(parts))
+			for _, p := range parts {
+				names = append(names, p.name)
+			}
+			return nil, fmt.Errorf("%q is not a part: %s", name, strings.Join(names, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// run runs the part, and says what came of it.
+func (p part) run(ctx context.Context, root string) (outcome, error) {
+	commit, err := head(ctx, root)
+	if err != nil {
+		return outcome{}, err
+	}
+	file := filepath.Join(root, "bin", "test-all", strings.ReplaceAll(p.name, "/", "-")+".log")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return outcome{}, fmt.Errorf("making a folder for logs: %w", err)
+	}
+	log, err := os.Create(file)
+	if err != nil {
+		return outcome{}, fmt.Errorf("creating a log: %w", err)
+	}
+	defer log.Close()
+	fmt.Fprintf(os.Stderr, "=== %s: make %s\n", p.name, strings.Join(p.make, " "))
+	var tests tally
+	cmd := exec.CommandContext(ctx, "make", p.make...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = root, io.MultiWriter(log, &tests), log
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -v"))
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	began := time.Now()
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return outcome{}, fmt.Errorf("running make: %w", err)
+	}
+	o := outcome{Commit: commit, Minutes: time.Since(began).Minutes(), Passed: tests.passed, Failed: tests.failed, OK: err == nil}
+	fmt.Fprintf(os.Stderr, "--- %s: %s, %.1f min, see %s\n", p.name, o.word(), o.Minutes, file)
+	return o, nil
+}
+
+// tally counts the tests that a part says have passed or failed.
+type tally struct {
+	passed, failed int
+	rest           []byte // of the last line
+}
+
+var ended = regexp.MustCompile(`^\s*--- (PASS|FAIL): `)
+
+func (t *tally) Write(p []byte) (int, error) {
+	lines := strings.Split(string(t.rest)+string(p), "\n")
+	t.rest = []byte(lines[len(lines)-1])
+	for _, line := range lines[:len(lines)-1] {
+		if m := ended.FindStringSubmatch(line); m != nil && m[1] == "PASS" {
+			t.passed++
+		} else if m != nil {
+			t.failed++
+		}
+	}
+	return len(p), nil
+}
+
+// head is the commit that is checked out. What is not committed could not be told later, so there must be no such change.
+func head(ctx context.Context, root string) (string, error) {
+	for _, args := range [][]string{{"status", "--porcelain"}, {"rev-parse", "--short=12", "HEAD"}} {
+		cmd := exec.CommandContext(ctx, "git", args...)
+		cmd.Dir = root
+		out, err := cmd.Output()
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("asking git for the commit: %w", err)
+		case args[0] == "status" && len(out) > 0:
+			return "", fmt.Errorf("a part passes at a commit, so commit first:\n%s", out)
+		case args[0] == "rev-parse":
+			return strings.TrimSpace(string(out)), nil
+		}
+	}
+	return "", errors.New("no commit")
+}
