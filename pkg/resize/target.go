@@ -25,6 +25,9 @@ type Target struct {
 	// or the kubelet would not bring this pod to the wanted size in place. With any
 	// of them only a new pod can have it.
 	Obstacles []string
+	// Unproved: nothing is in the way but values that the template says no more, and it is not known whether new pods
+	// have them all the same. See [Target.Knowing].
+	Unproved bool
 	// Absent are the containers that the template sizes and the pod does not have: an injector has dropped or renamed
 	// them, and would do so in a new pod. Their size is not the rollout's.
 	Absent []string
@@ -45,6 +48,7 @@ type Target struct {
 	named   []part      // of the pod, that the template names
 	born    []Change    // lead, with Changes, from the pod's spec to that of a new pod
 	filled  []Change    // take out what LimitRanges have filled in, and the template does not say
+	removed []Change    // take out what the template says no more, each with an obstacle
 	class   bool        // an obstacle is the QoS class
 	lowered bool        // admission gave the pod a lower request at its birth than the older template says, with its limit
 	asked   bool        // somebody has resized the pod
@@ -111,32 +115,15 @@ func Leftover(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error)
 }
 
 // Sized is like [Leftover], for a pod that is to have the size of sized: a copy of its template in
-// which some values are others. These are set, unless somebody else has set them.
+// which some values are others. These are set as those of an edit, unless somebody else has set them.
 func Sized(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec) (Target, error) {
-	own := ownOf(sized, template)
-	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool { return v.by.ours || v.by.other == "" && own(v) })
+	return ForBut(pod, template, sized)
 }
 
 // SizedSince is like [Sized], for a rollout that has begun at that time. It takes back what others
 // have set through the resize subresource since then, too: on an edit the template wins.
 func SizedSince(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec, began time.Time) (Target, error) {
-	own := ownOf(sized, template)
-	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool {
-		if v.by.other != "" {
-			return !v.by.at.Before(began)
-		}
-		return v.by.ours || own(v)
-	})
-}
-
-// ownOf returns whether a value of sized is its own, and not the template's. What the pod as a whole
-// has follows from its containers.
-func ownOf(sized, template *corev1.PodTemplateSpec) func(value) bool {
-	if sized == template {
-		return func(value) bool { return false }
-	}
-	says := parts(&template.Spec)
-	return func(v value) bool { return v.kind == podLevel || v.otherwiseIn(says) }
+	return edit(pod, template, sized, func(v value) bool { return v.by.other == "" || !v.by.at.Before(began) })
 }
 
 // value is one that the pod has, or the newer template wants.
@@ -265,9 +252,8 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 			case by.ours && !sets(v):
 				t.born = append(t.born, c)
 			case by.ours, v.was != nil:
-				t.Effects = append(t.Effects, c)
-				t.obstruct("%s: the %s %s is removed", have.label(), name, side)
-				t.born = append(t.born, c)
+				t.Effects, t.born, t.removed = append(t.Effects, c), append(t.born, c), append(t.removed, c)
+				t.obstruct("%s", isRemoved(c))
 			}
 		}
 	}
