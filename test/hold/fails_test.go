@@ -3,7 +3,6 @@
 package hold
 
 import (
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -279,57 +278,5 @@ func TestComesUp(t *testing.T) {
 	}
 	if _, err := create("default"); err == nil {
 		t.Error("one elsewhere, that nobody can hold, is not refused")
-	}
-}
-
-// What nobody reads may change at any time; the webhook needs no API server for its answer.
-func TestAPIServerRestarts(t *testing.T) {
-	serve(t)
-	create(t, "restarts", true)
-	stop := askOn(t)
-	if err := cp.Restart(t.Context(), "kube-apiserver"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "an edit is held", func() (bool, error) {
-		set, err := edit(t, "restarts", 4)
-		return err == nil && held(set), err
-	})
-	if answers, errs := stop(); answers == 0 || len(errs) > 0 {
-		t.Errorf("of %d questions %d were not answered: %v", answers, len(errs), errs[0])
-	}
-}
-
-// The condition is taken back in the write of the built-in controller that observes an edit.
-func TestStatusWrites(t *testing.T) {
-	serve(t)
-	create(t, "status", true)
-	sets := client.AppsV1().StatefulSets("default")
-	for cpu := range 3 {
-		eventually(t, "the built-in controller has observed the set, and the condition is there", func() (bool, error) {
-			set, err := sets.Get(t.Context(), "status", metav1.GetOptions{})
-			if err != nil {
-				return false, err
-			}
-			observed, pending := "", false
-			for _, c := range set.Status.Conditions {
-				switch c.Type {
-				case api.ConditionObserved:
-					observed = c.Message
-				case api.ConditionComplete:
-					pending = c.Reason == "Pending"
-				}
-			}
-			if pending && set.Status.ObservedGeneration < set.Generation && observed == rollout.Observed(set.Generation).String() {
-				return true, nil
-			}
-			return false, fmt.Errorf("the status is %v", set.Status)
-		})
-		patch := `{"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"True","reason":"Tested"}]}}`
-		if _, err := sets.Patch(t.Context(), "status", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := edit(t, "status", 100+cpu); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
