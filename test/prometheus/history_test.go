@@ -215,31 +215,6 @@ func TestMonth(t *testing.T) {
 		store := refreshed(t, roles, now)
 		check(t, store, ago(30*day), estimate.Key{Image: image(t, "nginx:1.25"), Role: "front"}, expect(h, o, now, is("bank", all...)), 0)
 	})
-	t.Run("a server that refuses much at once", func(t *testing.T) {
-		small, err := prometheus.Start(t.Context(), server.Dir, prometheus.Configuration, "--query.max-samples=60", "--storage.tsdb.no-lockfile")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(small.Stop)
-		refusals := 0
-		poor := o
-		poor.URL, poor.Window = small.URL(), 2*day
-		poor.Observe = func(_ string, _ time.Duration, err error) {
-			if err != nil {
-				refusals++
-			}
-		}
-		two := refreshed(t, poor, now)
-		if refusals == 0 {
-			t.Error("nothing was refused")
-		}
-		poor.URL = server.URL()
-		reference := refreshed(t, poor, now)
-		for _, key := range reference.Keys() {
-			same(t, two, reference, key)
-		}
-		small.Pause()
-	})
 }
 
 // same compares two stores.
