@@ -135,36 +135,6 @@ func giveOutProcessors(t *testing.T) {
 	})
 }
 
-// TestNodeCapacity asks for more than the node has. The API server refuses it; the
-// pods run on, whatever the action, and the old size mends it.
-func TestNodeCapacity(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, kind, annotations, reason string }{
-		{"no action: no running pod is given up for one that no node could hold", "", "", rollout.ReasonNoNodeFits},
-		{"no action: no pod of a DaemonSet is given up that its node could not hold", "DaemonSet", "", rollout.ReasonNoNodeFits},
-		{"LiveResize: live or not at all", "", api.ResizeActionAnnotation + ": LiveResize", rollout.ReasonInfeasible},
-		{"LiveResize of a DaemonSet: live or not at all", "DaemonSet", api.ResizeActionAnnotation + ": LiveResize", rollout.ReasonInfeasible},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			a := newApp(t, options{Kind: tt.kind, Replicas: 2, Annotations: tt.annotations})
-			before := a.pods()
-			a.setResources("cpu=1000,memory=32Mi", "cpu=1000,memory=64Mi")
-			a.condition(tt.reason, before[len(before)-1].Name)
-			a.tell()
-			a.assertKept(before, 0)
-			for _, pod := range a.pods() {
-				a.assertCgroup(&pod, before[0].Spec.Containers[0].Resources)
-			}
-
-			a.setResources(smallRequests, smallLimits)
-			a.complete()
-			a.assertKept(before, 0)
-			a.assertMoved()
-		})
-	}
-}
-
 // TestRestartContainer has containers that say that they need a restart to use
 // other memory: the kubelet restarts them in place, one pod after the other. Other cpu needs none.
 func TestRestartContainer(t *testing.T) {
@@ -230,18 +200,4 @@ func TestShrinkBelowUse(t *testing.T) {
 	t.Logf("resized %s after the memory was let go", time.Since(freed).Round(10*time.Millisecond))
 	a.assertKept(before, 0)
 	a.assertMoved()
-}
-
-// TestInstalled shows that what runs is what deploy/ ships: two replicas, one of which leads.
-func TestInstalled(t *testing.T) {
-	t.Parallel()
-	a := &app{t: t, namespace: controller.Namespace}
-	leader := a.leader()
-	deployment, err := client.AppsV1().Deployments(controller.Namespace).Get(t.Context(), "inplace-rollout", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := deployment.Status; s.Replicas != 2 || s.AvailableReplicas != 2 || leader.Labels["app"] != "inplace-rollout" {
-		t.Errorf("%s leads, of %+v", leader.Name, s)
-	}
 }

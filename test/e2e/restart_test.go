@@ -22,61 +22,34 @@ import (
 // a resize, the scheduler does for a new pod. Otherwise it is left as it is, and
 // resized when there is room after all. It runs alone, because it fills the node.
 func TestDeferredTooLong(t *testing.T) {
-	deadline := api.DeferredTimeoutAnnotation + ": 5s"
-	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
-		spec, restarts := "", rollout.EventHandedOver // its only pod is left to the built-in controller
-		if kind == "Deployment" {
-			spec, restarts = "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", rollout.EventRestart
-		}
-		deferred := func(t *testing.T, around, pod string) (a *app, before []corev1.Pod, stuck string) {
-			a = newApp(t, options{Kind: kind, Replicas: 1, Annotations: deadline, Around: around, Spec: spec, Pod: pod})
-			before = a.pods()
-			a.fillNode("30m")
-			a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-			a.event("Pod", "ResizeDeferred", before[0].Name+": ") // the kubelet's
-			a.event(kind, rollout.EventDeferred, before[0].Name)
-			return a, before, before[0].Name
-		}
-		t.Run(kind+" whose new pod preempts others", func(t *testing.T) {
-			a, before, stuck := deferred(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}", "priorityClassName: important")
-			a.event(kind, restarts, "for more than 5s")
-			a.complete()
-			a.assertMoved()
-			if after := a.pods(); after[0].UID == before[0].UID {
-				t.Errorf("%s has not been restarted", stuck)
-			}
-			a.tell()
-		})
-		t.Run(kind+" for whose new pod there is no room", func(t *testing.T) {
-			a, before, stuck := deferred(t, "", "")
-			a.condition(rollout.ReasonNoNodeFits, stuck+": not restarted, because ")
-			a.condition(rollout.ReasonNoNodeFits, "the only node that ")
-			a.event(kind, rollout.EventNoNodeFits, stuck)
-			a.assertSize(&before[0], parse(t, small))
-			a.assertKept(before, 0)
-			a.tell()
-
-			a.kubectl("delete", "pod", "filler", "--grace-period=1")
-			a.complete()
-			a.assertMoved()
-		})
-	}
-	t.Run("LiveResize", func(t *testing.T) {
-		a := newApp(t, options{Replicas: 2, Annotations: deadline + ", " + api.ResizeActionAnnotation + ": LiveResize"})
-		before := a.pods()
+	deferred := func(t *testing.T, around, pod string) (a *app, before []corev1.Pod) {
+		a = newApp(t, options{Replicas: 1, Annotations: api.DeferredTimeoutAnnotation + ": 5s", Around: around, Pod: pod})
+		before = a.pods()
 		a.fillNode("30m")
 		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-		a.condition(rollout.ReasonDeferred, "for more than 5s; left as it is; likewise web-0")
-		for _, pod := range before {
-			a.podCondition(pod.Name, corev1.PodResizePending, corev1.PodReasonDeferred)
-			a.assertCgroup(&pod, parse(t, small))
-		}
+		a.event("Pod", "ResizeDeferred", "web-0: ") // the kubelet's
+		a.event("StatefulSet", rollout.EventDeferred, "web-0")
+		return a, before
+	}
+	t.Run("whose new pod preempts others", func(t *testing.T) {
+		a, before := deferred(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}", "priorityClassName: important")
+		a.event("StatefulSet", rollout.EventHandedOver, "for more than 5s") // its only pod is left to the built-in controller
+		a.complete()
+		a.assertMoved()
+		a.assertRestarted(before, "web-0")
+		a.tell()
+	})
+	t.Run("for whose new pod there is no room", func(t *testing.T) {
+		a, before := deferred(t, "", "")
+		a.condition(rollout.ReasonNoNodeFits, "web-0: not restarted, because ")
+		a.condition(rollout.ReasonNoNodeFits, "the only node that ")
+		a.event("StatefulSet", rollout.EventNoNodeFits, "web-0")
+		a.assertSize(&before[0], parse(t, small))
 		a.assertKept(before, 0)
 		a.tell()
 
 		a.kubectl("delete", "pod", "filler", "--grace-period=1")
 		a.complete()
-		a.assertKept(before, 0)
 		a.assertMoved()
 	})
 }
@@ -131,38 +104,6 @@ func (a *app) tell() {
 	}
 	c := a.get().condition
 	a.t.Logf("condition %s: %s\n%s", c.Reason, c.Message, kept.String())
-}
-
-// TestRestartOnly has an application that must be restarted to see other memory: each
-// pod is, once; other cpu needs none.
-func TestRestartOnly(t *testing.T) {
-	t.Parallel()
-	annotation := api.ResizePolicyAnnotation + `: "cpu=LiveResizeable, memory=RestartOnly"`
-	for _, kind := range []string{"StatefulSet", "Deployment"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			a := newApp(t, options{Kind: kind, Annotations: annotation})
-			before := a.pods()
-			a.setResources("cpu=60m,memory=32Mi", "cpu=120m,memory=64Mi")
-			a.complete()
-			a.assertKept(before, 0)
-			a.assertMoved()
-
-			a.setResources(largeRequests, largeLimits)
-			a.complete()
-			a.assertMoved()
-			for _, pod := range a.pods() {
-				if slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == pod.UID }) {
-					t.Errorf("%s has not been replaced", pod.Name)
-				}
-			}
-			if kind == "StatefulSet" { // a Deployment's have other names
-				a.assertRestarted(before, "web-0", "web-1", "web-2")
-			}
-			a.event(kind, rollout.EventHandedOver, "left to the "+kind+" controller")
-			a.tell()
-		})
-	}
 }
 
 // TestOOMLoop cures a program that is killed for its memory again and again: the new
