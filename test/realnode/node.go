@@ -411,10 +411,6 @@ func (n *Node) Signal(pid int, signal syscall.Signal) error {
 	return nil
 }
 
-// Logs is the folder of the logs of kubelet, containerd and pods; those of the
-// control plane are beside it.
-func (n *Node) Logs() string { return n.path("log") }
-
 // KeepLogs marks the run as failed: Stop will leave the folder and print its path.
 func (n *Node) KeepLogs() { n.keepLogs.Store(true) }
 

@@ -7,10 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,7 +18,7 @@ import (
 // TestWorlds plays a few random worlds; `make soak` plays many. It alone has faults and edits that nobody
 // has thought of beside each other.
 func TestWorlds(t *testing.T) {
-	if err := soak(t.Context(), options{seed: 11, worlds: 20, atOnce: 10, shrink: time.Minute, out: os.Stdout}); err != nil {
+	if err := soak(t.Context(), options{seed: 11, worlds: 20, atOnce: 10, out: os.Stdout}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,25 +103,11 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// TestWorldIsAValue: a seed always makes the same world, which can be written down and read again.
-func TestWorldIsAValue(t *testing.T) {
+// TestWorldOfASeed: a seed always makes the same world.
+func TestWorldOfASeed(t *testing.T) {
 	for seed := range uint64(100) {
-		w := newWorld(seed)
-		file := t.TempDir() + "/world.yaml"
-		if err := os.WriteFile(file, []byte(w.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		again, err := readWorld(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !equality.Semantic.DeepEqual(newWorld(seed), w) || again.String() != w.String() {
+		if newWorld(seed).String() != newWorld(seed).String() {
 			t.Errorf("world %d is not the same again", seed)
-		}
-		for _, less := range w.smaller() {
-			if less.size() >= w.size() {
-				t.Errorf("world %d was to become smaller than %d, and has %d", seed, w.size(), less.size())
-			}
 		}
 	}
 }
