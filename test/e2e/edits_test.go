@@ -90,20 +90,6 @@ func (a *app) edit(script string) {
 	}
 }
 
-// awaitCPU waits until at least n pods have a cpu request.
-func (a *app) awaitCPU(cpu string, n int) {
-	a.t.Helper()
-	a.eventually(fmt.Sprintf("%d pods to have cpu %s", n, cpu), func() (bool, string) {
-		missing := n
-		for _, pod := range a.pods() {
-			if pod.Spec.Containers[0].Resources.Requests.Cpu().String() == cpu {
-				missing--
-			}
-		}
-		return missing <= 0, fmt.Sprintf("%d are missing", missing)
-	})
-}
-
 // assertUIDs checks that the pods are the same as before.
 func (a *app) assertUIDs(before []corev1.Pod) {
 	a.t.Helper()

@@ -14,33 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
-
-// TestDeferred waits for room that another pod holds, and gets it when that pod goes. It
-// runs alone, because it fills the node.
-func TestDeferred(t *testing.T) {
-	a := newApp(t, options{Replicas: 1})
-	before := a.pods()
-	a.fillNode("30m")
-	a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-	a.podCondition("web-0", corev1.PodResizePending, corev1.PodReasonDeferred)
-	a.condition(rollout.ReasonDeferred, "web-0")
-	a.event("Pod", "ResizeDeferred", "web-0: ")
-	a.event("StatefulSet", rollout.EventDeferred, "web-0")
-	a.assertCgroup(&before[0], before[0].Spec.Containers[0].Resources)
-
-	freed := time.Now()
-	a.kubectl("delete", "pod", "filler", "--grace-period=1")
-	a.complete()
-	a.tell()
-	t.Logf("resized %s after the room was given back", time.Since(freed).Round(10*time.Millisecond))
-	a.assertKept(before, 0)
-	a.assertMoved()
-}
 
 // fillNode creates a pod that leaves only so much cpu of the node.
 func (a *app) fillNode(left string) {
@@ -93,28 +70,6 @@ func (a *app) freeCPU() resource.Quantity {
 		free.Sub(*requests.Cpu())
 	}
 	return free
-}
-
-// TestInfeasible asks for other cpu of a Guaranteed pod where processors are given
-// out one by one: its kubelet can never do that. It runs alone, because it restarts the kubelet.
-func TestInfeasible(t *testing.T) {
-	a := newApp(t, options{
-		Replicas: 1, Resources: "{limits: {cpu: 100m, memory: 64Mi}}", Annotations: api.ResizeActionAnnotation + ": LiveResize",
-	})
-	before := a.pods()
-	giveOutProcessors(t)
-	a.assertKept(before, 0)
-
-	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=200m,memory=64Mi")
-	a.podCondition("web-0", corev1.PodResizePending, corev1.PodReasonInfeasible)
-	a.condition(rollout.ReasonInfeasible, "web-0")
-	a.event("Pod", "ResizeInfeasible", "web-0: ")
-	a.event("StatefulSet", rollout.EventInfeasible, "web-0")
-	a.tell()
-
-	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=100m,memory=64Mi")
-	a.complete()
-	a.assertKept(before, 0)
 }
 
 // giveOutProcessors gives processors out one by one until the test ends: then no

@@ -18,6 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/package-url/packageurl-go"
 	"github.com/spdx/tools-golang/json"
 	"github.com/spdx/tools-golang/spdx"
 )
