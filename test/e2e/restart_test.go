@@ -17,41 +17,24 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// TestDeferredTooLong waits for room only as long as the workload says. Then the
-// pod is restarted if the scheduler has room for it: the kubelet preempts nobody for
-// a resize, the scheduler does for a new pod. Otherwise it is left as it is, and
-// resized when there is room after all. It runs alone, because it fills the node.
+// TestDeferredTooLong waits for room only as long as the workload says. Then the pod is restarted, since the scheduler has room for
+// it: the kubelet preempts nobody for a resize, the scheduler does for a new pod. Where it has none is in test/integration. It
+// runs alone, because it fills the node.
 func TestDeferredTooLong(t *testing.T) {
-	deferred := func(t *testing.T, around, pod string) (a *app, before []corev1.Pod) {
-		a = newApp(t, options{Replicas: 1, Annotations: api.DeferredTimeoutAnnotation + ": 5s", Around: around, Pod: pod})
-		before = a.pods()
-		a.fillNode("30m")
-		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-		a.event("Pod", "ResizeDeferred", "web-0: ") // the kubelet's
-		a.event("StatefulSet", rollout.EventDeferred, "web-0")
-		return a, before
-	}
-	t.Run("whose new pod preempts others", func(t *testing.T) {
-		a, before := deferred(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}", "priorityClassName: important")
-		a.event("StatefulSet", rollout.EventHandedOver, "for more than 5s") // its only pod is left to the built-in controller
-		a.complete()
-		a.assertMoved()
-		a.assertRestarted(before, "web-0")
-		a.tell()
+	a := newApp(t, options{
+		Replicas: 1, Annotations: api.DeferredTimeoutAnnotation + ": 5s", Pod: "priorityClassName: important",
+		Around: "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}",
 	})
-	t.Run("for whose new pod there is no room", func(t *testing.T) {
-		a, before := deferred(t, "", "")
-		a.condition(rollout.ReasonNoNodeFits, "web-0: not restarted, because ")
-		a.condition(rollout.ReasonNoNodeFits, "the only node that ")
-		a.event("StatefulSet", rollout.EventNoNodeFits, "web-0")
-		a.assertSize(&before[0], parse(t, small))
-		a.assertKept(before, 0)
-		a.tell()
-
-		a.kubectl("delete", "pod", "filler", "--grace-period=1")
-		a.complete()
-		a.assertMoved()
-	})
+	before := a.pods()
+	a.fillNode("30m")
+	a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
+	a.event("Pod", "ResizeDeferred", "web-0: ") // the kubelet's
+	a.event("StatefulSet", rollout.EventDeferred, "web-0")
+	a.event("StatefulSet", rollout.EventHandedOver, "for more than 5s") // its only pod is left to the built-in controller
+	a.complete()
+	a.assertMoved()
+	a.assertRestarted(before, "web-0")
+	a.tell()
 }
 
 // assertRestarted checks that the named pods, and no others, are new, and that none

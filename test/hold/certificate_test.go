@@ -96,39 +96,19 @@ func bundles(ctx context.Context) ([]where, error) {
 	return all, nil
 }
 
-// askOn asks one question after the other, with pauses, until told to stop, trusting what the configuration
-// says by then, as far as it can be read.
+// askOn asks one question after the other, trusting what the configuration says by then, as far as it can be read.
 func askOn(t *testing.T) (stop func() (answers int, errs []error)) {
 	t.Helper()
-	stopping, done := make(chan struct{}), make(chan struct{})
 	trusted, err := bundles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var answers int
-	var errs []error
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-stopping:
-				return
-			case <-time.After(pause):
-			}
-			if now, err := bundles(t.Context()); err == nil {
-				trusted = now
-			}
-			answers++
-			if err := ask(trusted[0]); err != nil {
-				errs = append(errs, err)
-			}
+	return over(func(int) error {
+		if now, err := bundles(t.Context()); err == nil {
+			trusted = now
 		}
-	}()
-	return func() (int, []error) {
-		close(stopping)
-		<-done
-		return answers, errs
-	}
+		return ask(trusted[0])
+	})
 }
 
 // theBundle is the one that all entries of the configuration have, and the CAs in it.
@@ -168,7 +148,7 @@ func TestRenewal(t *testing.T) {
 	accepted, refused := stopEditing()
 	t.Logf("%d answers, %d edits", answers, accepted)
 	if len(errs) > 0 {
-		t.Errorf("of %d questions %d were not answered, such as: %v", answers, len(errs), errs[0])
+		t.Errorf("%d questions were answered, and %d were not, such as: %v", answers, len(errs), errs[0])
 	}
 	if len(refused) > 0 {
 		t.Errorf("of %d edits %d were refused, such as: %v", accepted+len(refused), len(refused), refused[0])
