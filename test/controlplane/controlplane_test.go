@@ -34,34 +34,28 @@ const resizeKey = "sim.inplace-rollout.io/resize"
 
 // TestControlPlane shares one control plane among all subtests, since a start takes seconds.
 func TestControlPlane(t *testing.T) {
-	begin := time.Now()
 	c, err := Start(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("started in %s", time.Since(begin))
 	pids := pidsOf(c)
 	t.Cleanup(func() {
 		if t.Failed() {
 			c.DumpLogs(t.Output())
 			c.KeepLogs()
 		}
-		begin := time.Now()
 		pids = append(pids, pidsOf(c)...) // some were restarted
 		if err := c.Stop(); err != nil {
 			t.Error(err)
 		}
-		t.Logf("stopped in %s", time.Since(begin))
 		checkGone(t, pids)
 		if _, err := os.Stat(c.Dir()); !t.Failed() && !os.IsNotExist(err) {
 			t.Errorf("the temporary folder is still there: %v", err)
 		}
 	})
-	begin = time.Now()
 	if err := c.AddNode(t.Context(), "node-1", Node{CPU: "32", Memory: "64Gi", Labels: map[string]string{"zone": "a"}}); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("node added in %s", time.Since(begin))
 	s := &suite{ControlPlane: c, client: kubernetes.NewForConfigOrDie(c.RESTConfig())}
 
 	t.Run("resize modes", s.testModes)

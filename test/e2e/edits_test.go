@@ -58,7 +58,6 @@ func TestEdits(t *testing.T) {
 			}
 			a.event(kind, rollout.EventComplete, fmt.Sprintf("%[1]d of %[1]d pods", a.replicas))
 			a.podEvents("ResizeCompleted")
-			a.tell()
 		})
 	}
 }

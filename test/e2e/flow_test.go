@@ -49,7 +49,6 @@ func TestFlow(t *testing.T) {
 	a.condition(rollout.ReasonInfeasible, "cpu, requested: 1000")
 	a.shows("T=12: nothing has changed", stage{spec: "160m", allocated: "160m", actual: "160m"})
 	a.assertKept(before, 0)
-	a.tell()
 }
 
 // stopShim keeps containerd from resizing the pod's container app, until the returned

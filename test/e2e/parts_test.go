@@ -98,7 +98,6 @@ func TestQOSClass(t *testing.T) {
 			}
 		}
 		a.event("StatefulSet", rollout.EventHandedOver, says)
-		a.tell()
 	})
 	t.Run("LiveResize: left as it is", func(t *testing.T) {
 		t.Parallel()
@@ -110,7 +109,6 @@ func TestQOSClass(t *testing.T) {
 		for _, pod := range a.pods() {
 			a.assertSize(&pod, parse(t, small))
 		}
-		a.tell()
 		a.setResources(smallRequests, smallLimits)
 		a.complete()
 		a.assertMoved()

@@ -4,11 +4,8 @@ package e2e
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +31,6 @@ func TestDeferredTooLong(t *testing.T) {
 	a.complete()
 	a.assertMoved()
 	a.assertRestarted(before, "web-0")
-	a.tell()
 }
 
 // assertRestarted checks that the named pods, and no others, are new, and that none
@@ -73,22 +69,6 @@ func (a *app) started(name string) int {
 	return len(uids)
 }
 
-// boring are events of pods that come and go.
-var boring = regexp.MustCompile(`\b(Scheduled|Pulled|Created|Started|MissingClusterDNS|Unhealthy|Stopping container)\b`)
-
-// tell logs what kubectl shows of the rollout: docs/how-it-works.md quotes it.
-func (a *app) tell() {
-	a.t.Helper()
-	var kept strings.Builder
-	for line := range strings.Lines(a.kubectl("events")) {
-		if !boring.MatchString(line) {
-			kept.WriteString(line)
-		}
-	}
-	c := a.get().condition
-	a.t.Logf("condition %s: %s\n%s", c.Reason, c.Message, kept.String())
-}
-
 // TestOOMLoop cures a program that is killed for its memory again and again: the new
 // size is what it needs to become Ready, so nobody waits for it to be Ready first.
 func TestOOMLoop(t *testing.T) {
@@ -104,10 +84,8 @@ func TestOOMLoop(t *testing.T) {
 		return looping && appOf(&pods[1]).Ready && appOf(&pods[2]).Ready, fmt.Sprint(pods[0].Status.ContainerStatuses)
 	})
 	before := a.pods()
-	edited := time.Now()
 	a.setResources(largeRequests, largeLimits)
 	a.complete()
-	t.Logf("cured %s after the edit", time.Since(edited).Round(10*time.Millisecond))
 	a.assertUIDs(before)
 	a.assertMoved()
 	after := a.pods()
@@ -120,5 +98,4 @@ func TestOOMLoop(t *testing.T) {
 		t.Error("web-0 is not Ready")
 	}
 	a.event("Pod", "ResizeCompleted", "web-0: ")
-	a.tell()
 }
