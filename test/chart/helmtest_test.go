@@ -145,7 +145,7 @@ func (w *world) check(account string, args []string) (string, error) {
 	return string(said), err
 }
 
-// TestWithTest: which releases have a test, which may read only. Without a cluster there is none, so that nobody applies it with the rest.
+// TestWithTest: which releases have a test, which may read only, but for its dry runs. Without a cluster there is none, so that nobody applies it with the rest.
 func TestWithTest(t *testing.T) {
 	all := []string{"ClusterRole", "ClusterRoleBinding", "Pod", "Role", "RoleBinding", "ServiceAccount"}
 	for values, want := range map[string][]string{
@@ -178,8 +178,9 @@ func TestWithTest(t *testing.T) {
 				}
 				rules, _ := o["rules"].([]any)
 				for _, rule := range rules {
-					if verbs := fmt.Sprint(rule.(map[string]any)["verbs"]); verbs != "[get]" && verbs != "[list]" && verbs != "[get list]" {
-						t.Errorf("--set %s: the test may %s", values, verbs)
+					rule := rule.(map[string]any)
+					if verbs, names := fmt.Sprint(rule["verbs"]), fmt.Sprint(rule["resourceNames"]); verbs != "[get]" && verbs != "[list]" && verbs != "[get list]" && names != "[inplace-rollout-dry-run]" {
+						t.Errorf("--set %s: the test may %s %v %s", values, verbs, rule["resources"], names)
 					}
 				}
 				for name, want := range map[string]any{

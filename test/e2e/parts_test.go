@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -80,38 +79,19 @@ func TestPodLevel(t *testing.T) {
 	a.podEvents("ResizeCompleted")
 }
 
-// TestQOSClass asks for a size of another QoS class, which no running pod can have.
+// TestQOSClass asks for a size of another QoS class, which no running pod can have: it is restarted.
 func TestQOSClass(t *testing.T) {
 	t.Parallel()
-	const says = "the QoS class would change from Burstable to Guaranteed"
-	t.Run("no action: restart", func(t *testing.T) {
-		t.Parallel()
-		a := newApp(t, options{Replicas: 2})
-		before := a.pods()
-		a.setResources(smallLimits, smallLimits)
-		a.complete()
-		a.assertMoved()
-		a.assertRestarted(before, "web-0", "web-1")
-		for _, pod := range a.pods() {
-			if pod.Status.QOSClass != corev1.PodQOSGuaranteed {
-				t.Errorf("%s is %s", pod.Name, pod.Status.QOSClass)
-			}
+	a := newApp(t, options{Replicas: 2})
+	before := a.pods()
+	a.setResources(smallLimits, smallLimits)
+	a.complete()
+	a.assertMoved()
+	a.assertRestarted(before, "web-0", "web-1")
+	for _, pod := range a.pods() {
+		if pod.Status.QOSClass != corev1.PodQOSGuaranteed {
+			t.Errorf("%s is %s", pod.Name, pod.Status.QOSClass)
 		}
-		a.event("StatefulSet", rollout.EventHandedOver, says)
-	})
-	t.Run("LiveResize: left as it is", func(t *testing.T) {
-		t.Parallel()
-		a := newApp(t, options{Replicas: 2, Annotations: api.ResizeActionAnnotation + ": LiveResize"})
-		before := a.pods()
-		a.setResources(smallLimits, smallLimits)
-		a.condition(rollout.ReasonInfeasible, says+"; left as it is")
-		a.assertKept(before, 0)
-		for _, pod := range a.pods() {
-			a.assertSize(&pod, parse(t, small))
-		}
-		a.setResources(smallRequests, smallLimits)
-		a.complete()
-		a.assertMoved()
-		a.assertKept(before, 0)
-	})
+	}
+	a.event("StatefulSet", rollout.EventHandedOver, "the QoS class would change from Burstable to Guaranteed")
 }
