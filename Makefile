@@ -129,9 +129,9 @@ ON_REAL_NODES = go test -tags e2e -count=1 -timeout 30m -p 1 -v
 
 .PHONY: e2e
 e2e: tools node-tools monitoring-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
-	$(ON_REAL_NODES) ./test/realnode/... ./test/e2e/... ./test/demo/... ./test/benchmark/...
+	$(ON_REAL_NODES) ./test/e2e/... ./test/demo/... ./test/benchmark/...
 
-EDITS = -run 'TestNode|TestEdits|TestQOSClass' ./test/realnode ./test/e2e
+EDITS = -run 'TestEdits|TestQOSClass' ./test/e2e
 
 .PHONY: e2e-edits
 e2e-edits: tools node-tools image test-images ## Run those of them that edit a workload of each kind (needs root)

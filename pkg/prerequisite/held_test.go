@@ -33,6 +33,7 @@ type apiserver struct {
 	// undone is the kind whose hold somebody takes away, and refused the one that somebody refuses.
 	undone, refused string
 	evaluates       string // the digest that a webhook says, if one holds
+	fails           error  // that the API server answers with, if any
 	asked           int
 }
 
@@ -62,6 +63,9 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 			sent := &metav1.PartialObjectMetadata{}
 			if err := yaml.Unmarshal(patch.Patch, sent); err != nil {
 				t.Error(err)
+			}
+			if s.fails != nil {
+				return true, nil, s.fails
 			}
 			if s.refused == sent.Kind {
 				return true, nil, apierrors.NewForbidden(appsv1.Resource(sent.Kind), patch.Name, errors.New("no images from there"))
@@ -129,6 +133,11 @@ func TestHolding(t *testing.T) {
 		}},
 		"somebody refuses one": {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, broken: map[string]string{
 			"DaemonSet": "a dry run of one in namespace inplace-rollout fails: DaemonSet.apps \"inplace-rollout-dry-run\" is forbidden: no images from there",
+		}},
+		"the API server does not trust the webhook": {server: &apiserver{fails: errors.New(`Internal error occurred: failed calling webhook "a": failed to call webhook: ` +
+			`Post "https://b.c.svc:443/mutate/inplace-rollout-hold-statefulsets.inplace-rollout.io/0123abcd?timeout=10s": tls: failed to verify certificate: x509: certificate signed by unknown authority`)}, way: prerequisite.Webhook, broken: map[string]string{
+			"StatefulSet": "does not trust the certificate of webhook inplace-rollout-hold-statefulsets.inplace-rollout.io",
+			"Deployment":  "does not trust the certificate of webhook inplace-rollout-hold-deployments", "DaemonSet": "/mutate/inplace-rollout-hold-statefulsets.inplace-rollout.io/…?timeout=10s",
 		}},
 		"there is no heartbeat": {server: &apiserver{asks: true}, unattended: map[string]string{
 			"StatefulSet": "does not say that a controller is there", "Deployment": "does not say", "DaemonSet": "does not say",

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/xml"
 	"fmt"
 	"math"
 	"os"
@@ -21,20 +20,6 @@ func constant(start minute, length int, cpu, memory float64) *pod {
 		p.uses = append(p.uses, use{cpu, memory})
 	}
 	return p
-}
-
-func TestFigures(t *testing.T) {
-	of := func(u use) float64 { return u.cpu }
-	var f figures
-	f.add(1, []use{{cpu: 0.5}, {cpu: 2.5}}, of)
-	f.add(2, []use{{cpu: 1}, {cpu: 2}}, of) // what is just the request is not above it
-	f.add(0, []use{{cpu: 9}, {cpu: 9}}, of)
-	if f.births != 3 || f.answered != 2 || f.samples != 4 || f.above != 1 {
-		t.Errorf("%+v: want 2 of 3 births answered, and 1 of 4 samples above", f)
-	}
-	if f.slackShare() != "25 %" || f.meanSlack() != 0.375 || f.worstPod() != "× 1.5" {
-		t.Errorf("slack %s, %v; worst pod %s: want 1.5 of 6, 0.375, and 1.5 of 1", f.slackShare(), f.meanSlack(), f.worstPod())
-	}
 }
 
 func TestKRR(t *testing.T) {
@@ -128,54 +113,6 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestPlay checks what must be so whatever the workloads are, with one workload of each kind.
-func TestPlay(t *testing.T) {
-	scores, err := play(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := map[string]situation{ // that a rule has an answer in
-		limitRange: newImage, ladder: newWorkload, ladder98: newWorkload, ladderRole: newWorkload, ladderWide: newNamespace,
-		vpaTarget: newVersion, krrSimple: newVersion,
-	}
-	for _, k := range kinds {
-		for i := range situations {
-			s := situation(i)
-			in := func(kind string, other situation) bool { return kind == k.name && other == s }
-			for _, r := range rules() {
-				of := scores.of(r.name, in)
-				for resource, f := range map[string]figures{"cpu": of.cpu, "memory": of.memory} {
-					// An hour of one pod is less than KRR asks for.
-					want := f.births
-					if s > last[r.name] || r.name == krrSimple && s == afterHour && k.replicas == 1 {
-						want = 0
-					}
-					if f.births != births || f.answered != want {
-						t.Errorf("%s, %s, %s, %s: %d of %d births answered, want %d of %d", r.name, k.name, situations[s], resource, f.answered, f.births, want, births)
-					}
-					if f.samples != f.answered*int(afterDays) || f.above > f.samples || f.slack < 0 || f.slack > f.requested {
-						t.Errorf("%s, %s, %s, %s: these cannot be: %+v", r.name, k.name, situations[s], resource, f)
-					}
-				}
-			}
-			lower, higher := scores.of(ladder, in), scores.of(ladder98, in)
-			if higher.cpu.above > lower.cpu.above || higher.cpu.slack < lower.cpu.slack || higher.memory.above > lower.memory.above || higher.memory.slack < lower.memory.slack {
-				t.Errorf("%s, %s: a higher percentile requests less: %+v, %+v", k.name, situations[s], lower, higher)
-			}
-		}
-		again, err := playOne(&k, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for a, one := range again {
-			if !reflect.DeepEqual(one, scores[a]) {
-				t.Errorf("%+v: played again it is %+v, and was %+v", a, one, scores[a])
-			}
-		}
-	}
-	t.Run("picture", func(t *testing.T) { picture(t, scores) })
-}
-
 // TestPage: docs/estimates.md has the figures of `make backtest`, in its table, its picture, and its sentence about new workloads, which no
 // table has. It takes 15 s, and -short looks at a sixth of the workloads, and whether the same rows and columns are there.
 func TestPage(t *testing.T) {
@@ -238,46 +175,4 @@ func shape(page string) []string {
 		}
 	}
 	return found
-}
-
-// picture checks the one that would be drawn, and the one that is in docs/.
-func picture(t *testing.T, scores scores) {
-	drawn, err := scores.draw()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept, err := os.ReadFile("../../docs/backtest.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"drawn": drawn, "kept": string(kept)} {
-		var svg struct {
-			Role   string `xml:"role,attr"`
-			Title  string `xml:"title"`
-			Desc   string `xml:"desc"`
-			Groups []struct {
-				Dots []struct {
-					X float64 `xml:"cx,attr"`
-					Y float64 `xml:"cy,attr"`
-				} `xml:"circle"`
-			} `xml:"g"`
-		}
-		if err := xml.Unmarshal([]byte(text), &svg); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if svg.Role != "img" || svg.Title == "" || !strings.Contains(svg.Desc, "ladder, memory: ") || len(svg.Groups) != 2 {
-			t.Errorf("%s: role %q, title %q, description %q, %d plots", name, svg.Role, svg.Title, svg.Desc, len(svg.Groups))
-		}
-		for i, g := range svg.Groups {
-			if want := 4*len(kinds) + len(classes); len(g.Dots) != want {
-				t.Errorf("%s: plot %d has %d dots, want %d", name, i, len(g.Dots), want)
-			}
-			p := newPlot("", i)
-			for _, d := range g.Dots {
-				if d.X < float64(p.Left)-0.1 || d.X > float64(p.Right)+0.1 || d.Y < float64(p.Top)-0.1 || d.Y > float64(p.Bottom)+0.1 {
-					t.Errorf("%s: a dot of plot %d is outside: %v", name, i, d)
-				}
-			}
-		}
-	}
 }

@@ -28,19 +28,15 @@ const (
 	afterMonth
 	newVersion
 	newWorkload
-	newNamespace
-	newImage
 )
 
 var situations = []string{
-	afterHour:    "its workload, for 1 hour",
-	afterDay:     "its workload, for 1 day",
-	afterWeek:    "its workload, for 7 days",
-	afterMonth:   "its workload, for 30 days",
-	newVersion:   "the same, in an older version",
-	newWorkload:  "its image, in another workload",
-	newNamespace: "its image, in another namespace",
-	newImage:     "nothing",
+	afterHour:   "its workload, for 1 hour",
+	afterDay:    "its workload, for 1 day",
+	afterWeek:   "its workload, for 7 days",
+	afterMonth:  "its workload, for 30 days",
+	newVersion:  "the same, in an older version",
+	newWorkload: "its image, in another workload",
 }
 
 // known says whether pods of the same workload have run, so that all rules have an answer.
@@ -122,20 +118,16 @@ func (c *cast) born(n int) ([]*birth, error) {
 		}
 	}
 	r := c.long[role]
-	name := fmt.Sprint("other-", n)
 	for s, b := range map[situation]struct {
-		of               *run
-		w                *workload
-		namespace, image string
-		version          int
+		of      *run
+		w       *workload
+		version int
 	}{
-		afterMonth:   {r, r.workload, r.namespace, r.image, r.at(at)},
-		newVersion:   {r, r.workload, r.namespace, r.image, r.at(at) + 1},
-		newWorkload:  {nil, c.workload(name, role), r.namespace, r.image, r.at(at)},
-		newNamespace: {nil, c.workload(name, role), "bank", r.image, r.at(at)},
-		newImage:     {nil, c.workload(name, role), r.namespace, c.image(name), 0},
+		afterMonth:  {r, r.workload, r.at(at)},
+		newVersion:  {r, r.workload, r.at(at) + 1},
+		newWorkload: {nil, c.workload(fmt.Sprint("other-", n), role), r.at(at)},
 	} {
-		if err := add(of(s, b.of, b.w, b.namespace, b.image, b.version, c.kept)); err != nil {
+		if err := add(of(s, b.of, b.w, r.namespace, r.image, b.version, c.kept)); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,6 @@
 // Command backtest asks what containers would request if pods were created now and then in
 // the past, by the ladder of pkg/initialresources/estimate and by other rules, and holds it against what they
-// went on to use. It brings that into docs/estimates.md, as tables and as a picture:
+// went on to use. It brings that into docs/estimates.md, as a table and as a picture:
 //
 //	backtest --page docs/estimates.md --picture docs/backtest.svg
 //
@@ -29,7 +29,7 @@ func main() {
 func backtest(args []string) error {
 	flags := flag.NewFlagSet("backtest", flag.ContinueOnError)
 	many := flags.Int("casts", casts, "how many workloads of each kind there are, of which births are looked at")
-	page := flags.String("page", "", "the page with a place for each of its tables; those that are not for it are printed, and without it all")
+	page := flags.String("page", "", "the page with a place for the table; without one it is printed")
 	picture := flags.String("picture", "", "where the picture goes")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -47,12 +47,8 @@ func backtest(args []string) error {
 			return fmt.Errorf("writing the picture: %w", err)
 		}
 	}
-	for _, t := range scores.tables() {
-		if !t.onPage || *page == "" {
-			fmt.Printf("%s:\n\n%s\n", t.name, t.text)
-		}
-	}
 	if *page == "" {
+		fmt.Print(scores.byRule())
 		return nil
 	}
 	text, err := os.ReadFile(*page)
@@ -69,28 +65,13 @@ func backtest(args []string) error {
 	return nil
 }
 
-// place is where a table goes: it replaces what stands there.
-var place = regexp.MustCompile(`(?s)(<!-- backtest: ([a-z]+) -->\n).*?<!-- end -->`)
+// place is where the table goes: it replaces what stands there.
+var place = regexp.MustCompile(`(?s)(<!-- backtest: rules -->\n).*?<!-- end -->`)
 
-// fillIn returns the page with its tables in their places.
+// fillIn returns the page with the table in its place.
 func (s scores) fillIn(page string) (string, error) {
-	missing := map[string]string{}
-	for _, t := range s.tables() {
-		if t.onPage {
-			missing[t.name] = t.text
-		}
+	if !place.MatchString(page) {
+		return "", errors.New("the page has no place for the table")
 	}
-	page = place.ReplaceAllStringFunc(page, func(old string) string {
-		parts := place.FindStringSubmatch(old)
-		text, ok := missing[parts[2]]
-		if !ok {
-			return old
-		}
-		delete(missing, parts[2])
-		return parts[1] + "\n" + text + "\n<!-- end -->"
-	})
-	for name := range missing {
-		return "", fmt.Errorf("the page has no place for the table %s", name)
-	}
-	return page, nil
+	return place.ReplaceAllString(page, "${1}\n"+s.byRule()+"\n<!-- end -->"), nil
 }

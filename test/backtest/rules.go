@@ -25,7 +25,6 @@ const (
 	ladder     = "the ladder"
 	ladder98   = "– `--percentile=98`"
 	ladderRole = "– `--key=image,container`"
-	ladderWide = "– `--cluster-wide`"
 	vpaTarget  = "VPA"
 	krrSimple  = "KRR"
 )
@@ -36,7 +35,6 @@ func rules() []rule {
 		{name: ladder, ask: climb(func(*estimate.Ladder) {}, false)},
 		{name: ladder98, ask: climb(func(l *estimate.Ladder) { l.Percentile = 98 }, false)},
 		{name: ladderRole, ask: climb(func(*estimate.Ladder) {}, true)},
-		{name: ladderWide, ask: climb(func(l *estimate.Ladder) { l.Scopes = append(l.Scopes, estimate.InCluster) }, false)},
 		{name: vpaTarget, ask: func(b *birth) (request, error) {
 			if b.of == nil {
 				return request{}, nil

@@ -3,8 +3,6 @@ package cgroup
 import (
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 )
 
@@ -98,27 +96,5 @@ func TestNonsense(t *testing.T) {
 				t.Errorf("got %+v, want an error", got)
 			}
 		})
-	}
-}
-
-func TestShares(t *testing.T) {
-	for _, tt := range []struct{ millicores, want int64 }{{0, 2}, {1, 2}, {60, 61}, {1000, 1024}} {
-		if got, known := (Cgroup{}).WantShares(tt.millicores); got != tt.want || !known {
-			t.Errorf("%dm: got %d, %t, want %d", tt.millicores, got, known, tt.want)
-		}
-	}
-	if _, known := (Cgroup{v2: true}).WantShares(60); known {
-		t.Error("the weight of v2 is known")
-	}
-}
-
-func TestProcesses(t *testing.T) {
-	c := write(t, true, map[string]string{"pod/cgroup.procs": "17\n4"})
-	if got, err := c.Processes(); err != nil || !slices.Equal(got, []int{17, 4}) {
-		t.Errorf("got %v, %v", got, err)
-	}
-	c = write(t, true, map[string]string{"pod/cgroup.procs": "17 x"})
-	if _, err := c.Processes(); err == nil || !strings.Contains(err.Error(), "parsing process id") {
-		t.Errorf("got %v, want an error", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -151,14 +152,12 @@ func (w *world) kubectl(args ...string) string {
 // eventually waits for something, and fails with what it is instead.
 func (w *world) eventually(what string, is func() (bool, string)) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		yes, instead := is()
-		if yes {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("waited in vain for %s: %s", what, instead)
-		}
+	var instead string
+	if err := wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, patience, true, func(context.Context) (yes bool, _ error) {
+		yes, instead = is()
+		return yes, nil
+	}); err != nil {
+		w.t.Fatalf("waited in vain for %s: %s", what, instead)
 	}
 }
 

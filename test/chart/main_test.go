@@ -10,12 +10,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -155,8 +157,12 @@ func connected(t *testing.T, chart, namespace string, args ...string) ([]object,
 	return objectsIn(t, out), nil
 }
 
-// emptyCluster serves what Helm asks a cluster for before it installs anything, and returns a kubeconfig for it.
-func emptyCluster(t *testing.T) string {
+// emptyCluster serves what Helm asks a cluster for before it installs anything, but none of these kinds, and returns a kubeconfig
+// for it.
+func emptyCluster(t *testing.T, without ...string) string { return servedCluster(t, nil, without...) }
+
+// servedCluster is such a cluster, with some objects by their paths.
+func servedCluster(t *testing.T, objects map[string]any, without ...string) string {
 	t.Helper()
 	resources := map[schema.GroupVersion][]metav1.APIResource{}
 	serve := func(version schema.GroupVersion, kind string) {
@@ -164,7 +170,7 @@ func emptyCluster(t *testing.T) string {
 		resources[version] = append(resources[version], metav1.APIResource{Name: plural.Resource, Kind: kind, Verbs: metav1.Verbs{"get"}})
 	}
 	for kind := range scheme.Scheme.AllKnownTypes() {
-		if kind.Version == "v1" {
+		if kind.Version == "v1" && !slices.Contains(without, kind.Kind) {
 			serve(kind.GroupVersion(), kind.Kind)
 		}
 	}
@@ -178,6 +184,7 @@ func emptyCluster(t *testing.T) string {
 		"/api":                           metav1.APIVersions{Versions: []string{"v1"}},
 		"/api/v1/namespaces/kube-system": map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system"}},
 	}
+	maps.Copy(answers, objects)
 	var groups metav1.APIGroupList
 	for gv, list := range resources {
 		path := "/apis/" + gv.String()
@@ -202,11 +209,6 @@ func emptyCluster(t *testing.T) string {
 		}
 	}))
 	t.Cleanup(server.Close)
-	return kubeconfigOf(t, server)
-}
-
-func kubeconfigOf(t *testing.T, server *httptest.Server) string {
-	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a}], clusters: [{name: a, cluster: {server: "` + server.URL + `"}}]}`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

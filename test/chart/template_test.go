@@ -4,24 +4,17 @@ package chart
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
 	"maps"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -134,24 +127,32 @@ func TestRefused(t *testing.T) {
 
 // TestHold: which way of holding auto takes, by what the cluster serves and has.
 func TestHold(t *testing.T) {
+	webhook := map[string]any{"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/inplace-rollout": map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": map[string]any{
+			"name": "inplace-rollout", "labels": map[string]any{"app.kubernetes.io/managed-by": "Helm"},
+			"annotations": map[string]any{"meta.helm.sh/release-name": "some-release", "meta.helm.sh/release-namespace": "default"},
+		},
+	}}
+	policies := []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 	for _, tt := range []struct {
-		cluster discovered
+		has     map[string]any
+		without []string
 		args    []string
 		want    string
 	}{
-		{discovered{}, nil, "webhook"},
-		{discovered{"v1": true}, nil, "policy"},
-		{discovered{"v1": true, "webhook": true}, nil, "webhook"},
-		{discovered{"v1": true}, []string{"--set=hold=webhook"}, "webhook"},
-		{discovered{"v1": true, "webhook": true}, []string{"--set=hold=policy"}, "policy"},
+		{without: policies, want: "webhook"},
+		{want: "policy"},
+		{has: webhook, want: "webhook"},
+		{args: []string{"--set=hold=webhook"}, want: "webhook"},
+		{has: webhook, args: []string{"--set=hold=policy"}, want: "policy"},
 	} {
-		out, _, err := helm(t.Context(), t, tt.cluster.serve(t), append([]string{"template", "some-release", folder(), "--dry-run=server", "--disable-openapi-validation"}, tt.args...)...)
+		out, _, err := helm(t.Context(), t, servedCluster(t, tt.has, tt.without...), append([]string{"template", "some-release", folder(), "--dry-run=server", "--disable-openapi-validation"}, tt.args...)...)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		if got := holdOf(objectsIn(t, out)); got != tt.want {
-			t.Errorf("%v %v: it is held by %s, want %s", tt.cluster, tt.args, got, tt.want)
+			t.Errorf("%+v: it is held by %s, want %s", tt, got, tt.want)
 		}
 	}
 }
@@ -169,70 +170,6 @@ func TestHoldWithoutCluster(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// discovered is what Helm sees of the control plane: which versions of MutatingAdmissionPolicy it serves, and whether it has
-// our webhook.
-type discovered map[string]bool
-
-// serve stands before the control plane, and returns a kubeconfig for it.
-func (d discovered) serve(t *testing.T) string {
-	t.Helper()
-	cp, _ := needCluster(t)
-	config := cp.RESTConfig()
-	behind, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const group = "admissionregistration.k8s.io"
-	proxy := &httputil.ReverseProxy{
-		Transport: transport,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(behind)
-			r.Out.Header.Set("Accept", "application/json") // not all of the discovery at once
-			r.Out.Header.Del("Accept-Encoding")
-		},
-		ModifyResponse: func(r *http.Response) error {
-			if r.Request.URL.Path == "/apis/"+group+"/v1" && !d["v1"] {
-				return rewrite(r, `"kind":"MutatingAdmissionPolic`, `"kind":"NotServed`)
-			}
-			return nil
-		},
-	}
-	answers := map[string]string{}
-	if d["webhook"] {
-		answers["/apis/"+group+"/v1/mutatingwebhookconfigurations/inplace-rollout"] = `{"kind": "MutatingWebhookConfiguration", "apiVersion": "` + group + `/v1", "metadata": {"name": "inplace-rollout",
-			"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": {"meta.helm.sh/release-name": "some-release", "meta.helm.sh/release-namespace": "default"}}}`
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, is := answers[r.URL.Path]
-		if !is {
-			proxy.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if _, err := io.WriteString(w, answer); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(server.Close)
-	return kubeconfigOf(t, server)
-}
-
-// rewrite replaces a text of an answer, once or more.
-func rewrite(r *http.Response, from, to string) error {
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		return err
-	}
-	text = bytes.ReplaceAll(text, []byte(from), []byte(to))
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-	r.Header.Set("Content-Length", strconv.Itoa(len(text)))
-	return nil
 }
 
 // TestNoHook: what is printed without a cluster may be applied, and has no Job then that lets go of everything, and no test.

@@ -20,8 +20,6 @@ import (
 
 // WebhookOptions are those of a [Webhook].
 type WebhookOptions struct {
-	// Binary of the webhook; bin/inplace-rollout of this module if empty.
-	Binary string
 	// Server overrides the URL of the API server, to put something in between.
 	Server string
 	// Replicas that run; 2 if zero.
@@ -146,13 +144,7 @@ func (w *Webhook) Apply(ctx context.Context) error {
 // Start starts the replica of that number, or starts it again after it has ended. Args follow those of the
 // options.
 func (w *Webhook) Start(ctx context.Context, i int, args ...string) error {
-	return w.StartBinary(ctx, i, w.o.Binary, args...)
-}
-
-// StartBinary does so with another program than the others.
-func (w *Webhook) StartBinary(ctx context.Context, i int, binary string, args ...string) error {
 	o := w.o
-	o.Binary = binary
 	o.Args = slices.Concat(o.Args, args)
 	p, address, err := StartReplica(ctx, w.cp, Namespace, o)
 	if err != nil {
@@ -182,7 +174,7 @@ func StartReplica(ctx context.Context, cp *controlplane.ControlPlane, namespace 
 		return nil, "", err
 	}
 	args := []string{
-		cmp.Or(o.Binary, filepath.Join(Root(), "bin", "inplace-rollout")), "webhook", "--kubeconfig", kubeconfig, "--namespace", namespace, "--bind-address", address,
+		filepath.Join(Root(), "bin", "inplace-rollout"), "webhook", "--kubeconfig", kubeconfig, "--namespace", namespace, "--bind-address", address,
 		"--metrics-bind-address", metrics,
 	}
 	if o.InitialResources {

@@ -33,7 +33,7 @@ var elsewhere = map[string]string{
 	"make soak":                    "TestWorlds in test/worlds",
 	"make soak WORLDS=":            "TestWorlds in test/worlds",
 	"make picture":                 "README.md runs make demo, of which it is a drawing; test/demo tests that",
-	"make backtest":                "TestPlay in test/backtest",
+	"make backtest":                "TestPage in test/backtest",
 
 	"inplace-rollout controller --leader-elect":                                                                        "make e2e, where the Deployment runs it: it does not end",
 	"inplace-rollout controller --kubeconfig ~/.kube/config --dry-run":                                                 "the tests of pkg/statefulset and pkg/deployment: it does not end",

@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -469,13 +470,11 @@ func (a *app) podCondition(name string, kind corev1.PodConditionType, reason str
 
 func (a *app) eventually(what string, check func() (bool, string)) {
 	a.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		done, seen := check()
-		if done {
-			return
-		}
-		if time.Now().After(deadline) {
-			a.t.Fatalf("waited %s for %s: %s", patience, what, seen)
-		}
+	var seen string
+	if err := wait.PollUntilContextTimeout(a.t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
+		done, seen = check()
+		return done, nil
+	}); err != nil {
+		a.t.Fatalf("waited %s for %s: %s", patience, what, seen)
 	}
 }

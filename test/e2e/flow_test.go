@@ -3,16 +3,12 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -23,45 +19,36 @@ import (
 // states that are today. It runs alone, because it fills the node.
 func TestFlow(t *testing.T) {
 	o := options{Replicas: 1, Resources: "{requests: {cpu: 100m}}", Annotations: api.ResizeActionAnnotation + ": LiveResize"}
-	a := placeApp(t, o)
-	saw := a.record(t.Context())
-	a.apply(manifest(t, o))
-	a.rolledOut()
-	saw.await("T=1: created", stage{spec: "100m"})
-	saw.await("T=2: runs", stage{spec: "100m", allocated: "100m", actual: "100m"})
+	a := newApp(t, o)
+	a.shows("T=2: runs", stage{spec: "100m", allocated: "100m", actual: "100m"})
 	before := a.pods()
 	a.fillNode("80m") // so there is room for 1.6, but not for 2
 
 	resume := a.stopShim(&before[0]) // so that the second edit comes while the first resize is in progress
 	a.setCPU("150m")
-	saw.await("T=4: the kubelet has accepted the first resize", stage{"150m", "150m", "100m", string(corev1.PodResizeInProgress)})
+	a.shows("T=4: the kubelet has accepted the first resize", stage{"150m", "150m", "100m", string(corev1.PodResizeInProgress)})
 	a.condition(rollout.ReasonProgressing, "web-0")
 	a.setCPU("200m")
-	saw.await("T=5: the second is asked for", stage{"200m", "150m", "100m", string(corev1.PodResizeInProgress)})
+	a.shows("T=5: the second is asked for", stage{"200m", "150m", "100m", string(corev1.PodResizeInProgress)})
 	a.condition(rollout.ReasonProgressing, "web-0")
-	saw.say("T=5: " + a.get().condition.Reason + ": " + a.get().condition.Message)
 	resume()
-	saw.await("T=7: the second is deferred", stage{"200m", "150m", "150m", corev1.PodReasonDeferred})
+	a.shows("T=7: the second is deferred", stage{"200m", "150m", "150m", corev1.PodReasonDeferred})
 	a.condition(rollout.ReasonDeferred, "web-0")
-	saw.say("T=7: " + a.get().condition.Reason + ": " + a.get().condition.Message)
+	a.event("Pod", "ResizeDeferred", "web-0: ")
 
 	resume = a.stopShim(&before[0]) // else the kubelet may be done before it has told
 	a.setCPU("160m")
-	saw.await("T=9: the kubelet has accepted the third", stage{"160m", "160m", "150m", string(corev1.PodResizeInProgress)})
+	a.shows("T=9: the kubelet has accepted the third", stage{"160m", "160m", "150m", string(corev1.PodResizeInProgress)})
 	resume()
-	saw.await("T=10: it is done", stage{spec: "160m", allocated: "160m", actual: "160m"})
+	a.shows("T=10: it is done", stage{spec: "160m", allocated: "160m", actual: "160m"})
 	a.complete()
-	saw.say("T=10: " + a.get().condition.Reason + ": " + a.get().condition.Message)
 	a.assertMoved()
 
 	// The API server knows how large the node is: the pod's spec never has this size.
 	a.setCPU("1000")
 	a.condition(rollout.ReasonInfeasible, "cpu, requested: 1000")
-	saw.say("T=12: " + a.get().condition.Reason + ": " + a.get().condition.Message)
-	saw.await("T=12: nothing has changed", stage{spec: "160m", allocated: "160m", actual: "160m"})
+	a.shows("T=12: nothing has changed", stage{spec: "160m", allocated: "160m", actual: "160m"})
 	a.assertKept(before, 0)
-	a.tell()
-	t.Log("what the pod showed:\n" + saw.String())
 }
 
 // stopShim keeps containerd from resizing the pod's container app, until the returned
@@ -125,71 +112,12 @@ func cpuOf(list corev1.ResourceList) string {
 	return ""
 }
 
-// record is every stage that the pod web-0 has shown, and what was said between.
-type record struct {
-	app *app
-
-	mu     sync.Mutex
-	begun  time.Time
-	stages []stage
-	read   int // how many of them have been awaited
-	lines  []string
-}
-
-// record watches the app's pod until the test ends.
-func (a *app) record(ctx context.Context) *record {
+// shows waits until the pod web-0 shows this.
+func (a *app) shows(what string, want stage) {
 	a.t.Helper()
-	r := &record{app: a, begun: time.Now()}
-	watch, err := client.CoreV1().Pods(a.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=web-0", ResourceVersion: "0"})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.t.Cleanup(watch.Stop)
-	go func() {
-		for event := range watch.ResultChan() {
-			if pod, ok := event.Object.(*corev1.Pod); ok {
-				r.add(stageOf(pod))
-			}
-		}
-	}()
-	return r
-}
-
-func (r *record) add(s stage) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.stages); n > 0 && r.stages[n-1] == s {
-		return
-	}
-	r.stages = append(r.stages, s)
-	r.lines = append(r.lines, fmt.Sprintf("%7s  spec %-5s allocated %-5s actual %-5s %s",
-		time.Since(r.begun).Round(time.Millisecond), s.spec, s.allocated, s.actual, s.says))
-}
-
-func (r *record) say(line string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines = append(r.lines, line)
-}
-
-// await waits for a stage, after or at the last one awaited, that may be over already.
-func (r *record) await(what string, want stage) {
-	r.app.t.Helper()
-	r.app.eventually(what, func() (bool, string) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		i := slices.Index(r.stages[r.read:], want)
-		if i < 0 {
-			return false, "the pod showed:\n" + strings.Join(r.lines, "\n")
-		}
-		r.read += i
-		return true, ""
+	a.eventually(what, func() (bool, string) {
+		now := stageOf(&a.pods()[0])
+		return now == want, fmt.Sprintf("%+v", now)
 	})
-	r.say(what)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return strings.Join(r.lines, "\n")
+	a.t.Logf("%s: %+v; %+v", what, want, a.get().condition)
 }

@@ -4,9 +4,7 @@ package e2e
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
@@ -144,7 +142,6 @@ func (a *app) prometheus() string {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.assertAsksForToken(token.Status.Token)
 	proxy := httptest.NewServer(realnode.Egress(node.Dial))
 	a.t.Cleanup(proxy.Close)
 	dir := a.t.TempDir()
@@ -169,26 +166,4 @@ func (a *app) prometheus() string {
 	}
 	a.t.Cleanup(func() { _ = stop() })
 	return address
-}
-
-// assertAsksForToken checks that the kubelet takes this token, and not any.
-func (a *app) assertAsksForToken(token string) {
-	a.t.Helper()
-	kubelet := &http.Client{Transport: &http.Transport{DialContext: node.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	defer kubelet.CloseIdleConnections()
-	for shown, want := range map[string]int{token: http.StatusOK, "another": http.StatusUnauthorized} {
-		request, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, "https://"+realnode.Kubelet+"/metrics/cadvisor", http.NoBody)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer "+shown)
-		response, err := kubelet.Do(request)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != want {
-			a.t.Errorf("of a token the kubelet says %s, want %d", response.Status, want)
-		}
-	}
 }

@@ -7,40 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
-
-// TestDeferred waits for room that another pod holds, and gets it when that pod goes. It
-// runs alone, because it fills the node.
-func TestDeferred(t *testing.T) {
-	a := newApp(t, options{Replicas: 1})
-	before := a.pods()
-	a.fillNode("30m")
-	a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-	a.podCondition("web-0", corev1.PodResizePending, corev1.PodReasonDeferred)
-	a.condition(rollout.ReasonDeferred, "web-0")
-	a.event("Pod", "ResizeDeferred", "web-0: ")
-	a.event("StatefulSet", rollout.EventDeferred, "web-0")
-	a.assertCgroup(&before[0], before[0].Spec.Containers[0].Resources)
-
-	freed := time.Now()
-	a.kubectl("delete", "pod", "filler", "--grace-period=1")
-	a.complete()
-	a.tell()
-	t.Logf("resized %s after the room was given back", time.Since(freed).Round(10*time.Millisecond))
-	a.assertKept(before, 0)
-	a.assertMoved()
-}
 
 // fillNode creates a pod that leaves only so much cpu of the node.
 func (a *app) fillNode(left string) {
@@ -95,28 +71,6 @@ func (a *app) freeCPU() resource.Quantity {
 	return free
 }
 
-// TestInfeasible asks for other cpu of a Guaranteed pod where processors are given
-// out one by one: its kubelet can never do that. It runs alone, because it restarts the kubelet.
-func TestInfeasible(t *testing.T) {
-	a := newApp(t, options{
-		Replicas: 1, Resources: "{limits: {cpu: 100m, memory: 64Mi}}", Annotations: api.ResizeActionAnnotation + ": LiveResize",
-	})
-	before := a.pods()
-	giveOutProcessors(t)
-	a.assertKept(before, 0)
-
-	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=200m,memory=64Mi")
-	a.podCondition("web-0", corev1.PodResizePending, corev1.PodReasonInfeasible)
-	a.condition(rollout.ReasonInfeasible, "web-0")
-	a.event("Pod", "ResizeInfeasible", "web-0: ")
-	a.event("StatefulSet", rollout.EventInfeasible, "web-0")
-	a.tell()
-
-	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=100m,memory=64Mi")
-	a.complete()
-	a.assertKept(before, 0)
-}
-
 // giveOutProcessors gives processors out one by one until the test ends: then no
 // Guaranteed pod can be resized.
 func giveOutProcessors(t *testing.T) {
@@ -135,36 +89,6 @@ func giveOutProcessors(t *testing.T) {
 	})
 }
 
-// TestNodeCapacity asks for more than the node has. The API server refuses it; the
-// pods run on, whatever the action, and the old size mends it.
-func TestNodeCapacity(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ name, kind, annotations, reason string }{
-		{"no action: no running pod is given up for one that no node could hold", "", "", rollout.ReasonNoNodeFits},
-		{"no action: no pod of a DaemonSet is given up that its node could not hold", "DaemonSet", "", rollout.ReasonNoNodeFits},
-		{"LiveResize: live or not at all", "", api.ResizeActionAnnotation + ": LiveResize", rollout.ReasonInfeasible},
-		{"LiveResize of a DaemonSet: live or not at all", "DaemonSet", api.ResizeActionAnnotation + ": LiveResize", rollout.ReasonInfeasible},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			a := newApp(t, options{Kind: tt.kind, Replicas: 2, Annotations: tt.annotations})
-			before := a.pods()
-			a.setResources("cpu=1000,memory=32Mi", "cpu=1000,memory=64Mi")
-			a.condition(tt.reason, before[len(before)-1].Name)
-			a.tell()
-			a.assertKept(before, 0)
-			for _, pod := range a.pods() {
-				a.assertCgroup(&pod, before[0].Spec.Containers[0].Resources)
-			}
-
-			a.setResources(smallRequests, smallLimits)
-			a.complete()
-			a.assertKept(before, 0)
-			a.assertMoved()
-		})
-	}
-}
-
 // TestRestartContainer has containers that say that they need a restart to use
 // other memory: the kubelet restarts them in place, one pod after the other. Other cpu needs none.
 func TestRestartContainer(t *testing.T) {
@@ -181,7 +105,6 @@ func TestRestartContainer(t *testing.T) {
 	a.assertKept(before, 1)
 	a.assertMoved()
 	a.event("Pod", "Killing", "requires restart")
-	a.tell()
 	a.assertOneByOne()
 }
 
@@ -221,27 +144,10 @@ func TestShrinkBelowUse(t *testing.T) {
 	a.condition(rollout.ReasonResizeError, "web-0")
 	a.event("Pod", "ResizeError", "web-0: ")
 	a.event("StatefulSet", rollout.EventResizeError, "web-0")
-	a.tell()
 	a.assertCgroup(&before[0], before[0].Spec.Containers[0].Resources)
 
 	hold(t, &before[0], 0)
-	freed := time.Now()
 	a.complete()
-	t.Logf("resized %s after the memory was let go", time.Since(freed).Round(10*time.Millisecond))
 	a.assertKept(before, 0)
 	a.assertMoved()
-}
-
-// TestInstalled shows that what runs is what deploy/ ships: two replicas, one of which leads.
-func TestInstalled(t *testing.T) {
-	t.Parallel()
-	a := &app{t: t, namespace: controller.Namespace}
-	leader := a.leader()
-	deployment, err := client.AppsV1().Deployments(controller.Namespace).Get(t.Context(), "inplace-rollout", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := deployment.Status; s.Replicas != 2 || s.AvailableReplicas != 2 || leader.Labels["app"] != "inplace-rollout" {
-		t.Errorf("%s leads, of %+v", leader.Name, s)
-	}
 }

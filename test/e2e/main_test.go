@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 	"time"
 
@@ -53,7 +51,6 @@ func run(m *testing.M) (code int, err error) {
 	if node, err = realnode.Start(ctx, realnode.Options{}); err != nil {
 		return 1, err
 	}
-	stopOnSignal()
 	ready := time.Since(started)
 	defer func() {
 		if code != 0 || err != nil {
@@ -72,17 +69,4 @@ func run(m *testing.M) (code int, err error) {
 	}
 	fmt.Printf("the node was Ready after %s, the controller after %s\n", ready.Round(time.Millisecond), time.Since(started).Round(time.Millisecond))
 	return m.Run(), nil
-}
-
-// stopOnSignal ends the node in an orderly way when the test is interrupted.
-func stopOnSignal() {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		fmt.Fprintf(os.Stderr, "ending the node on %s\n", <-signals)
-		if err := node.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		os.Exit(1)
-	}()
 }

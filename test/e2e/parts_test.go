@@ -4,14 +4,11 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -82,94 +79,19 @@ func TestPodLevel(t *testing.T) {
 	a.podEvents("ResizeCompleted")
 }
 
-// TestQOSClass asks for a size of another QoS class, which no running pod can have.
+// TestQOSClass asks for a size of another QoS class, which no running pod can have: it is restarted.
 func TestQOSClass(t *testing.T) {
 	t.Parallel()
-	const says = "the QoS class would change from Burstable to Guaranteed"
-	t.Run("no action: restart", func(t *testing.T) {
-		t.Parallel()
-		a := newApp(t, options{Replicas: 2})
-		before := a.pods()
-		a.setResources(smallLimits, smallLimits)
-		a.complete()
-		a.assertMoved()
-		a.assertRestarted(before, "web-0", "web-1")
-		for _, pod := range a.pods() {
-			if pod.Status.QOSClass != corev1.PodQOSGuaranteed {
-				t.Errorf("%s is %s", pod.Name, pod.Status.QOSClass)
-			}
-		}
-		a.event("StatefulSet", rollout.EventHandedOver, says)
-		a.tell()
-	})
-	t.Run("LiveResize: left as it is", func(t *testing.T) {
-		t.Parallel()
-		a := newApp(t, options{Replicas: 2, Annotations: api.ResizeActionAnnotation + ": LiveResize"})
-		before := a.pods()
-		a.setResources(smallLimits, smallLimits)
-		a.condition(rollout.ReasonInfeasible, says+"; left as it is")
-		a.assertKept(before, 0)
-		for _, pod := range a.pods() {
-			a.assertSize(&pod, parse(t, small))
-		}
-		a.tell()
-		a.setResources(smallRequests, smallLimits)
-		a.complete()
-		a.assertMoved()
-		a.assertKept(before, 0)
-	})
-}
-
-// TestLimitRange has pods that got their limits from the namespace: they keep them.
-func TestLimitRange(t *testing.T) {
-	t.Parallel()
-	a := newApp(t, options{Replicas: 2, Resources: "{requests: {cpu: 40m, memory: 32Mi}}", Around: `
-apiVersion: v1
-kind: LimitRange
-metadata: {name: limits}
-spec: {limits: [{type: Container, default: {cpu: 150m, memory: 100Mi}}]}
-`})
+	a := newApp(t, options{Replicas: 2})
 	before := a.pods()
-	a.kubectl("set", "resources", a.ref, "--containers=app", "--requests="+largeRequests)
-	a.complete()
-	a.assertKept(before, 0)
-	for _, pod := range a.pods() {
-		a.assertSize(&pod, parse(t, "{requests: {cpu: 60m, memory: 48Mi}, limits: {cpu: 150m, memory: 100Mi}}"))
-	}
-	if w := a.get(); w.builtIn != "" {
-		t.Errorf("the built-in controller is not done: %s", w.builtIn)
-	}
-	a.podEvents("ResizeCompleted")
-}
-
-// TestQuota runs into the namespace's quota in the middle of a rollout. It goes on
-// when the quota is raised.
-func TestQuota(t *testing.T) {
-	t.Parallel()
-	quota := func(memory string) string {
-		return "{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.memory: " + memory + "}}}"
-	}
-	// Room for three pods, one of which is large.
-	a := newApp(t, options{Around: quota("112Mi")})
-	before := a.pods()
-	a.eventually("the quota to count the pods", func() (bool, string) {
-		used := a.kubectl("get", "resourcequota/quota", "--output=jsonpath={.status.used.requests\\.memory}")
-		return used == "96Mi", used
-	})
-	a.setResources(largeRequests, largeLimits)
-	a.condition(rollout.ReasonQuotaExceeded, "exceeded quota: quota")
-	a.tell()
-	a.assertKept(before, 0)
-	resized := slices.DeleteFunc(a.pods(), func(p corev1.Pod) bool {
-		return p.Spec.Containers[0].Resources.Requests.Memory().Cmp(resource.MustParse("48Mi")) != 0
-	})
-	if len(resized) != 1 || resized[0].Name != "web-2" {
-		t.Errorf("resized %v, want web-2", names(resized))
-	}
-
-	a.apply(quota("200Mi"))
+	a.setResources(smallLimits, smallLimits)
 	a.complete()
 	a.assertMoved()
-	a.assertKept(before, 0)
-	a.podEvents("ResizeCompleted")
+	a.assertRestarted(before, "web-0", "web-1")
+	for _, pod := range a.pods() {
+		if pod.Status.QOSClass != corev1.PodQOSGuaranteed {
+			t.Errorf("%s is %s", pod.Name, pod.Status.QOSClass)
+		}
+	}
+	a.event("StatefulSet", rollout.EventHandedOver, "the QoS class would change from Burstable to Guaranteed")
 }

@@ -4,11 +4,8 @@ package e2e
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,68 +14,23 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// TestDeferredTooLong waits for room only as long as the workload says. Then the
-// pod is restarted if the scheduler has room for it: the kubelet preempts nobody for
-// a resize, the scheduler does for a new pod. Otherwise it is left as it is, and
-// resized when there is room after all. It runs alone, because it fills the node.
+// TestDeferredTooLong waits for room only as long as the workload says. Then the pod is restarted, since the scheduler has room for
+// it: the kubelet preempts nobody for a resize, the scheduler does for a new pod. Where it has none is in test/integration. It
+// runs alone, because it fills the node.
 func TestDeferredTooLong(t *testing.T) {
-	deadline := api.DeferredTimeoutAnnotation + ": 5s"
-	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
-		spec, restarts := "", rollout.EventHandedOver // its only pod is left to the built-in controller
-		if kind == "Deployment" {
-			spec, restarts = "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}", rollout.EventRestart
-		}
-		deferred := func(t *testing.T, around, pod string) (a *app, before []corev1.Pod, stuck string) {
-			a = newApp(t, options{Kind: kind, Replicas: 1, Annotations: deadline, Around: around, Spec: spec, Pod: pod})
-			before = a.pods()
-			a.fillNode("30m")
-			a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-			a.event("Pod", "ResizeDeferred", before[0].Name+": ") // the kubelet's
-			a.event(kind, rollout.EventDeferred, before[0].Name)
-			return a, before, before[0].Name
-		}
-		t.Run(kind+" whose new pod preempts others", func(t *testing.T) {
-			a, before, stuck := deferred(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}", "priorityClassName: important")
-			a.event(kind, restarts, "for more than 5s")
-			a.complete()
-			a.assertMoved()
-			if after := a.pods(); after[0].UID == before[0].UID {
-				t.Errorf("%s has not been restarted", stuck)
-			}
-			a.tell()
-		})
-		t.Run(kind+" for whose new pod there is no room", func(t *testing.T) {
-			a, before, stuck := deferred(t, "", "")
-			a.condition(rollout.ReasonNoNodeFits, stuck+": not restarted, because ")
-			a.condition(rollout.ReasonNoNodeFits, "the only node that ")
-			a.event(kind, rollout.EventNoNodeFits, stuck)
-			a.assertSize(&before[0], parse(t, small))
-			a.assertKept(before, 0)
-			a.tell()
-
-			a.kubectl("delete", "pod", "filler", "--grace-period=1")
-			a.complete()
-			a.assertMoved()
-		})
-	}
-	t.Run("LiveResize", func(t *testing.T) {
-		a := newApp(t, options{Replicas: 2, Annotations: deadline + ", " + api.ResizeActionAnnotation + ": LiveResize"})
-		before := a.pods()
-		a.fillNode("30m")
-		a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
-		a.condition(rollout.ReasonDeferred, "for more than 5s; left as it is; likewise web-0")
-		for _, pod := range before {
-			a.podCondition(pod.Name, corev1.PodResizePending, corev1.PodReasonDeferred)
-			a.assertCgroup(&pod, parse(t, small))
-		}
-		a.assertKept(before, 0)
-		a.tell()
-
-		a.kubectl("delete", "pod", "filler", "--grace-period=1")
-		a.complete()
-		a.assertKept(before, 0)
-		a.assertMoved()
+	a := newApp(t, options{
+		Replicas: 1, Annotations: api.DeferredTimeoutAnnotation + ": 5s", Pod: "priorityClassName: important",
+		Around: "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: important}, value: 1000}",
 	})
+	before := a.pods()
+	a.fillNode("30m")
+	a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
+	a.event("Pod", "ResizeDeferred", "web-0: ") // the kubelet's
+	a.event("StatefulSet", rollout.EventDeferred, "web-0")
+	a.event("StatefulSet", rollout.EventHandedOver, "for more than 5s") // its only pod is left to the built-in controller
+	a.complete()
+	a.assertMoved()
+	a.assertRestarted(before, "web-0")
 }
 
 // assertRestarted checks that the named pods, and no others, are new, and that none
@@ -117,54 +69,6 @@ func (a *app) started(name string) int {
 	return len(uids)
 }
 
-// boring are events of pods that come and go.
-var boring = regexp.MustCompile(`\b(Scheduled|Pulled|Created|Started|MissingClusterDNS|Unhealthy|Stopping container)\b`)
-
-// tell logs what kubectl shows of the rollout: docs/how-it-works.md quotes it.
-func (a *app) tell() {
-	a.t.Helper()
-	var kept strings.Builder
-	for line := range strings.Lines(a.kubectl("events")) {
-		if !boring.MatchString(line) {
-			kept.WriteString(line)
-		}
-	}
-	c := a.get().condition
-	a.t.Logf("condition %s: %s\n%s", c.Reason, c.Message, kept.String())
-}
-
-// TestRestartOnly has an application that must be restarted to see other memory: each
-// pod is, once; other cpu needs none.
-func TestRestartOnly(t *testing.T) {
-	t.Parallel()
-	annotation := api.ResizePolicyAnnotation + `: "cpu=LiveResizeable, memory=RestartOnly"`
-	for _, kind := range []string{"StatefulSet", "Deployment"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			a := newApp(t, options{Kind: kind, Annotations: annotation})
-			before := a.pods()
-			a.setResources("cpu=60m,memory=32Mi", "cpu=120m,memory=64Mi")
-			a.complete()
-			a.assertKept(before, 0)
-			a.assertMoved()
-
-			a.setResources(largeRequests, largeLimits)
-			a.complete()
-			a.assertMoved()
-			for _, pod := range a.pods() {
-				if slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == pod.UID }) {
-					t.Errorf("%s has not been replaced", pod.Name)
-				}
-			}
-			if kind == "StatefulSet" { // a Deployment's have other names
-				a.assertRestarted(before, "web-0", "web-1", "web-2")
-			}
-			a.event(kind, rollout.EventHandedOver, "left to the "+kind+" controller")
-			a.tell()
-		})
-	}
-}
-
 // TestOOMLoop cures a program that is killed for its memory again and again: the new
 // size is what it needs to become Ready, so nobody waits for it to be Ready first.
 func TestOOMLoop(t *testing.T) {
@@ -180,10 +84,8 @@ func TestOOMLoop(t *testing.T) {
 		return looping && appOf(&pods[1]).Ready && appOf(&pods[2]).Ready, fmt.Sprint(pods[0].Status.ContainerStatuses)
 	})
 	before := a.pods()
-	edited := time.Now()
 	a.setResources(largeRequests, largeLimits)
 	a.complete()
-	t.Logf("cured %s after the edit", time.Since(edited).Round(10*time.Millisecond))
 	a.assertUIDs(before)
 	a.assertMoved()
 	after := a.pods()
@@ -196,5 +98,4 @@ func TestOOMLoop(t *testing.T) {
 		t.Error("web-0 is not Ready")
 	}
 	a.event("Pod", "ResizeCompleted", "web-0: ")
-	a.tell()
 }

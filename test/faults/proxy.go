@@ -58,7 +58,6 @@ type Proxy struct {
 	mu        sync.Mutex
 	calm      chan struct{} // closed while there are no faults
 	noLeases  chan struct{} // closed when Leases pass again; nil while they do
-	severed   bool
 	held      []*Held
 	frozen    func(*http.Request) bool // which watches bring nothing; nil if all do
 	thawed    chan struct{}            // closed by Thaw
@@ -179,23 +178,6 @@ func (p *Proxy) PassLeases() {
 	}
 }
 
-// Sever cuts all connections, and lets nothing pass until Mend.
-func (p *Proxy) Sever() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.severed = true
-	for c := range p.conns {
-		_ = c.Close() // may be closed already
-	}
-}
-
-// Mend ends Sever.
-func (p *Proxy) Mend() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.severed = false
-}
-
 // Counts says how many faults of each kind there were.
 func (p *Proxy) Counts() map[Kind]int {
 	p.mu.Lock()
@@ -212,11 +194,8 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("User-Agent", p.options.UserAgent)
 	}
 	p.mu.Lock()
-	severed, noLeases, calm := p.severed, p.noLeases, p.calm
+	noLeases, calm := p.noLeases, p.calm
 	p.mu.Unlock()
-	if severed {
-		return nil, p.cut(r)
-	}
 	if strings.HasPrefix(r.URL.Path, "/apis/coordination.k8s.io/") {
 		return p.passLease(r, noLeases)
 	}

@@ -3,7 +3,6 @@
 package hold
 
 import (
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -19,104 +18,92 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
-// editOn makes one edit after the other, with pauses, until told to stop; each that is accepted must be held. It
-// returns the errors.
-func editOn(t *testing.T, name string) (stop func() (accepted int, refused []error)) {
-	t.Helper()
+// over does something again and again, with pauses, until told to stop. It returns how often that went well, and the errors.
+func over(do func(n int) error) (stop func() (well int, errs []error)) {
 	stopping, done := make(chan struct{}), make(chan struct{})
-	var accepted int
-	var refused []error
+	var well int
+	var errs []error
 	go func() {
 		defer close(done)
-		for cpu := 10; ; cpu++ {
+		for n := 0; ; n++ {
 			select {
 			case <-stopping:
 				return
 			case <-time.After(pause):
 			}
-			set, err := edit(t, name, cpu)
-			if err != nil {
-				refused = append(refused, err)
-				continue
-			}
-			accepted++
-			if !held(set) {
-				t.Errorf("an edit was accepted and is not held: %v %v", set.Annotations, set.Spec.UpdateStrategy)
-				return
+			if err := do(n); err != nil {
+				errs = append(errs, err)
+			} else {
+				well++
 			}
 		}
 	}()
 	return func() (int, []error) {
 		close(stopping)
 		<-done
-		return accepted, refused
+		return well, errs
 	}
 }
 
-// Edits are held while one of two replicas dies, again and again.
-func TestReplicaDies(t *testing.T) {
-	w := serve(t)
-	create(t, "dies", true)
-	stop := editOn(t, "dies")
-	for i := range 4 {
-		w.Replica(i % 2).Kill()
-		if err := w.Start(t.Context(), i%2); err != nil {
-			t.Fatal(err)
+// editOn makes one edit after the other; each that is accepted must be held.
+func editOn(t *testing.T, name string) (stop func() (accepted int, refused []error)) {
+	t.Helper()
+	return over(func(n int) error {
+		set, err := edit(t, name, 10+n)
+		if err == nil && !held(set) {
+			t.Errorf("an edit was accepted and is not held: %v %v", set.Annotations, set.Spec.UpdateStrategy)
 		}
-		if err := w.Replica(i % 2).WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.Replica(0).Kill()
-	accepted, refused := stop()
-	t.Logf("%d edits were held, %d refused", accepted, len(refused))
-	for _, err := range refused { // it was just being asked
-		if !strings.Contains(err.Error(), "failed calling webhook") {
-			t.Error(err)
-		}
-	}
-	if len(refused) > 10 {
-		t.Errorf("%d edits were refused, and a replica died 5 times", len(refused))
-	}
-	set, err := edit(t, "dies", 1000)
-	if err != nil || !held(set) {
-		t.Errorf("an edit beside one dead replica: %v", err)
-	}
+		return err
+	})
 }
 
-// A replica that is told to end, as by a drain or an upgrade, answers until nobody asks it.
-func TestReplicaEnds(t *testing.T) {
-	w := serve(t, "--shutdown-delay=2s")
-	create(t, "ends", true)
-	stop := editOn(t, "ends")
-	for i := range 4 {
-		p := w.Replica(i % 2)
-		if err := syscall.Kill(p.PID(), syscall.SIGTERM); err != nil {
-			t.Fatal(err)
+// TestReplicaGoes: edits are held while one of two replicas dies, again and again; and none is refused while one is told to end, as by
+// a drain or an upgrade: it answers until nobody asks it.
+func TestReplicaGoes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args    []string
+		end     func(*controller.Process)
+		refused int // at most
+	}{
+		"dies": {nil, (*controller.Process).Kill, 10},
+		"ends": {[]string{"--shutdown-delay=2s"}, func(p *controller.Process) {
+			if err := syscall.Kill(p.PID(), syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-p.Done():
+			case <-time.After(time.Minute):
+				t.Fatal("the replica goes on")
+			}
+			if code := p.ExitCode(); code != 0 {
+				t.Errorf("the replica ended with %d", code)
+			}
+		}, 0},
+	} {
+		w := serve(t, tt.args...)
+		create(t, name, true)
+		stop := editOn(t, name)
+		for i := range 4 {
+			tt.end(w.Replica(i % 2))
+			if err := w.Start(t.Context(), i%2); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Replica(i % 2).WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
-		select {
-		case <-p.Done():
-		case <-time.After(time.Minute):
-			t.Fatal("the replica goes on")
+		accepted, refused := stop()
+		for _, err := range refused { // it was just being asked
+			if !strings.Contains(err.Error(), "failed calling webhook") {
+				t.Error(err)
+			}
 		}
-		if code := p.ExitCode(); code != 0 {
-			t.Errorf("the replica ended with %d", code)
+		if accepted == 0 || len(refused) > tt.refused {
+			t.Errorf("a replica %s: %d edits were held, %d refused: %v", name, accepted, len(refused), refused)
 		}
-		if err := w.Start(t.Context(), i%2); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Replica(i % 2).WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	accepted, refused := stop()
-	t.Logf("%d edits were held", accepted)
-	if len(refused) > 0 || accepted == 0 {
-		t.Errorf("%d edits were refused: %v", len(refused), refused)
 	}
 }
 
@@ -135,6 +122,10 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Fatalf("an edit is not held: %v", err)
 	}
 	w.Replica(0).Kill()
+	eventually(t, "an edit is held beside one dead replica", func() (bool, error) {
+		before, err = edit(t, "optedin", 2)
+		return err == nil && held(before), err
+	})
 	w.Replica(1).Kill()
 
 	_, err = edit(t, "optedin", 3)
@@ -279,57 +270,5 @@ func TestComesUp(t *testing.T) {
 	}
 	if _, err := create("default"); err == nil {
 		t.Error("one elsewhere, that nobody can hold, is not refused")
-	}
-}
-
-// What nobody reads may change at any time; the webhook needs no API server for its answer.
-func TestAPIServerRestarts(t *testing.T) {
-	serve(t)
-	create(t, "restarts", true)
-	stop := askOn(t)
-	if err := cp.Restart(t.Context(), "kube-apiserver"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "an edit is held", func() (bool, error) {
-		set, err := edit(t, "restarts", 4)
-		return err == nil && held(set), err
-	})
-	if answers, errs := stop(); answers == 0 || len(errs) > 0 {
-		t.Errorf("of %d questions %d were not answered: %v", answers, len(errs), errs[0])
-	}
-}
-
-// The condition is taken back in the write of the built-in controller that observes an edit.
-func TestStatusWrites(t *testing.T) {
-	serve(t)
-	create(t, "status", true)
-	sets := client.AppsV1().StatefulSets("default")
-	for cpu := range 3 {
-		eventually(t, "the built-in controller has observed the set, and the condition is there", func() (bool, error) {
-			set, err := sets.Get(t.Context(), "status", metav1.GetOptions{})
-			if err != nil {
-				return false, err
-			}
-			observed, pending := "", false
-			for _, c := range set.Status.Conditions {
-				switch c.Type {
-				case api.ConditionObserved:
-					observed = c.Message
-				case api.ConditionComplete:
-					pending = c.Reason == "Pending"
-				}
-			}
-			if pending && set.Status.ObservedGeneration < set.Generation && observed == rollout.Observed(set.Generation).String() {
-				return true, nil
-			}
-			return false, fmt.Errorf("the status is %v", set.Status)
-		})
-		patch := `{"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"True","reason":"Tested"}]}}`
-		if _, err := sets.Patch(t.Context(), "status", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := edit(t, "status", 100+cpu); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -4,9 +4,7 @@ package hold
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,7 +14,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -24,17 +21,13 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
-// What clouds add to the namespaceSelector of every webhook.
-var (
-	aks = []metav1.LabelSelectorRequirement{
-		{Key: "control-plane", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"true"}},
-		{Key: "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist},
-		{Key: "kubernetes.azure.com/managedby", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"aks"}},
-	}
-	gke = []metav1.LabelSelectorRequirement{
-		{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "gke-managed-system"}},
-	}
-)
+// clouds is what AKS and GKE add to the namespaceSelector of every webhook, in a cluster that would be both.
+var clouds = []metav1.LabelSelectorRequirement{
+	{Key: "control-plane", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"true"}},
+	{Key: "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist},
+	{Key: "kubernetes.azure.com/managedby", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"aks"}},
+	{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "gke-managed-system"}},
+}
 
 // rewrite gives each webhook a namespaceSelector.
 func rewrite(t *testing.T, requirements ...metav1.LabelSelectorRequirement) {
@@ -73,40 +66,6 @@ func (s *said) take() string {
 	return what
 }
 
-// someSet is a StatefulSet that goes with its test.
-type someSet struct {
-	namespace, name string
-	client          kubernetes.Interface
-}
-
-func newSet(t *testing.T, c kubernetes.Interface, namespace, name string, annotations map[string]string) someSet {
-	t.Helper()
-	s := someSet{namespace, name, c}
-	labels := map[string]string{"app": name}
-	set := &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: annotations},
-		Spec: appsv1.StatefulSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}},
-		},
-	}
-	if _, err := c.AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := client.AppsV1().StatefulSets(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
-func (s someSet) edit(t *testing.T, cpu int, dryRun ...string) (*appsv1.StatefulSet, error) {
-	t.Helper()
-	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"%dm"}}}]}}}}`, cpu)
-	return s.client.AppsV1().StatefulSets(s.namespace).Patch(t.Context(), s.name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun})
-}
-
 // is waits until the set has a condition of this reason that says so, and is held or not.
 func (s someSet) is(t *testing.T, reason, says string, holds bool) {
 	t.Helper()
@@ -124,7 +83,8 @@ func (s someSet) is(t *testing.T, reason, says string, holds bool) {
 	})
 }
 
-// TestRewrittenSelectors: what a cloud leaves out is rolled out as without us, is told, and stops nothing elsewhere.
+// TestRewrittenSelectors: what a cloud leaves out is rolled out as without us, is told, and stops nothing elsewhere. Of each selector,
+// TestLeftOut of pkg/prerequisite proves what it leaves out.
 func TestRewrittenSelectors(t *testing.T) {
 	serve(t)
 	for name, labels := range map[string]map[string]string{
@@ -135,20 +95,22 @@ func TestRewrittenSelectors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	log, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "controller.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var p *controller.Process
 	begin := func() {
 		t.Helper()
-		if p, err = controller.Start(t.Context(), cp, controller.Options{Log: log}); err != nil {
+		var err error
+		if p, err = controller.Start(t.Context(), cp, controller.Options{Log: t.Output()}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Kill)
 		if err := p.WaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	ours := func(args ...string) string {
+		t.Helper()
+		said, _ := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), append(args, "--kubeconfig", cp.Kubeconfig())...).CombinedOutput()
+		return string(said)
 	}
 	begin()
 	t.Cleanup(func() { rewrite(t) })
@@ -158,68 +120,44 @@ func TestRewrittenSelectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := newSet(t, user, "default", "elsewhere", nil)
-	out, cpu := map[string]someSet{}, 10
-	for i, tt := range []struct {
-		selector []metav1.LabelSelectorRequirement
-		names    []string
-	}{
-		{aks, []string{"gatekeeper-system"}},
-		{gke, []string{"gke-managed-system", "kube-system"}},
-		{append(append([]metav1.LabelSelectorRequirement{}, aks...), gke...), []string{"gatekeeper-system", "gke-managed-system", "kube-system"}},
-	} {
-		rewrite(t, tt.selector...)
-		eventually(t, "the policies know what is left out", func() (bool, error) {
-			account, err := client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), controller.ServiceAccount, metav1.GetOptions{})
-			if err != nil {
-				return false, err
-			}
-			return account.Annotations[api.LeftOutAnnotation] == strings.Join(tt.names, ","), nil
+	elsewhere := newSet(t, user, "default", "elsewhere")
+	rewrite(t, clouds...)
+	eventually(t, "the policies know what is left out", func() (bool, error) {
+		account, err := client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), controller.ServiceAccount, metav1.GetOptions{})
+		return err == nil && account.Annotations[api.LeftOutAnnotation] == "gatekeeper-system,gke-managed-system,kube-system", err
+	})
+	out := map[string]someSet{}
+	for _, namespace := range []string{"gatekeeper-system", "gke-managed-system"} {
+		warnings.take()
+		set := newSet(t, user, namespace, "left-out")
+		out[namespace] = set
+		if got, want := warnings.take(), "excludes the namespace "+namespace+", so edits of this StatefulSet are rolled out as without inplace-rollout"; !strings.Contains(got, want) {
+			t.Errorf("who opts in in %s is told %q", namespace, got)
+		}
+		eventually(t, "an edit goes through", func() (bool, error) { // API servers learn of the annotation a moment later
+			_, err := set.edit(t, 5, metav1.DryRunAll)
+			return err == nil, err
 		})
-		for _, namespace := range tt.names {
-			if namespace == "kube-system" {
-				continue // opted in by a second word only
-			}
-			warnings.take()
-			set, is := out[namespace]
-			if !is {
-				set = newSet(t, user, namespace, "left-out", nil)
-				out[namespace] = set
-				if got, want := warnings.take(), "excludes the namespace "+namespace+", so edits of this StatefulSet are rolled out as without inplace-rollout"; !strings.Contains(got, want) {
-					t.Errorf("%d: who opts in in %s is told %q", i, namespace, got)
-				}
-			}
-			eventually(t, "an edit goes through", func() (bool, error) { // API servers learn of the annotation a moment later
-				_, err := set.edit(t, 5, metav1.DryRunAll)
-				return err == nil, err
-			})
-			cpu++
-			warnings.take()
-			if after, err := set.edit(t, cpu); err != nil || held(after) {
-				t.Errorf("%d: an edit in %s is held, or refused: %v", i, namespace, err)
-			}
-			if got := warnings.take(); strings.Count(got, "accepted: ") != 1 || !strings.Contains(got, "excludes the namespace "+namespace) {
-				t.Errorf("%d: who edits in %s is told %q", i, namespace, got)
-			}
-			set.is(t, "NamespaceLeftOut", "excludes namespace "+namespace, false)
+		warnings.take()
+		if after, err := set.edit(t, 10); err != nil || held(after) {
+			t.Errorf("an edit in %s is held, or refused: %v", namespace, err)
 		}
-		cpu++
-		if after, err := elsewhere.edit(t, cpu); err != nil || !held(after) {
-			t.Errorf("%d: an edit elsewhere is not held: %v", i, err)
+		if got := warnings.take(); strings.Count(got, "accepted: ") != 1 || !strings.Contains(got, "excludes the namespace "+namespace) {
+			t.Errorf("who edits in %s is told %q", namespace, got)
 		}
-		if err := p.Ready(t.Context()); err != nil {
-			t.Errorf("%d: not ready: %v", i, err)
-		}
-		if got, err := p.Metrics(t.Context()); err != nil || !strings.Contains(got, fmt.Sprintf("\ninplace_rollout_left_out_namespaces %d\n", len(tt.names))) {
-			t.Errorf("%d: metrics do not say that %d are left out: %v", i, len(tt.names), err)
-		}
-		check := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), "check", "--kubeconfig", cp.Kubeconfig(), "-n", "default")
-		if said, _ := check.CombinedOutput(); !strings.Contains(string(said), "edits are not held in "+strings.Join(tt.names, ", ")+", because of the namespaceSelector") {
-			t.Errorf("%d: check says\n%s", i, said)
-		}
+		set.is(t, "NamespaceLeftOut", "excludes namespace "+namespace, false)
 	}
-	if logged, err := os.ReadFile(log.Name()); err != nil || !strings.Contains(string(logged), "Namespaces in which edits are not held") || !strings.Contains(string(logged), `"gke-managed-system"`) {
-		t.Errorf("the log does not name what is left out: %v", err)
+	if after, err := elsewhere.edit(t, 10); err != nil || !held(after) {
+		t.Errorf("an edit elsewhere is not held: %v", err)
+	}
+	if err := p.Ready(t.Context()); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+	if got, err := p.Metrics(t.Context()); err != nil || !strings.Contains(got, "\ninplace_rollout_left_out_namespaces 3\n") {
+		t.Errorf("metrics do not say that 3 are left out: %v", err)
+	}
+	if said := ours("check", "-n", "default"); !strings.Contains(said, "edits are not held in gatekeeper-system, gke-managed-system, kube-system, because of the namespaceSelector") {
+		t.Errorf("check says\n%s", said)
 	}
 
 	// Where it is not left out any more, edits are held again.
@@ -232,24 +170,20 @@ func TestRewrittenSelectors(t *testing.T) {
 
 	// What is held when a namespace is left out is let go, unless that might restart what must not be.
 	p.Stop()
-	live := newSet(t, user, "gatekeeper-system", "live", map[string]string{api.ResizeActionAnnotation: "LiveResize"})
+	live := newSet(t, user, "gatekeeper-system", "live", func(set *appsv1.StatefulSet) {
+		set.Annotations = map[string]string{api.ResizeActionAnnotation: "LiveResize"}
+	})
 	for _, s := range []someSet{set, live} {
 		if after, err := s.edit(t, 500); err != nil || !held(after) {
 			t.Fatalf("an edit of %s is not held: %v", s.name, err)
 		}
 	}
-	rewrite(t, aks...)
+	rewrite(t, clouds...)
 	begin()
 	set.is(t, "NamespaceLeftOut", "edits are not held, and the StatefulSet controller makes the rollouts", false)
 	live.is(t, "NamespaceLeftOut", "because its action is LiveResize. `kubectl inplace-rollout release` leaves it to the StatefulSet controller", true)
-	events, err := client.CoreV1().Events("gatekeeper-system").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=HandedOver"})
-	if err != nil || len(events.Items) != 1 || events.Items[0].InvolvedObject.Name != set.name || !strings.Contains(events.Items[0].Message, "excludes namespace") {
-		t.Errorf("events: %v, %v", events, err)
-	}
-	command := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), "release", "--kubeconfig", cp.Kubeconfig(), "-n", "gatekeeper-system", "statefulset/live", "--yes")
-	if said, err := command.CombinedOutput(); err != nil {
-		t.Fatal(errors.Join(err, errors.New(string(said))))
-	}
+	said := ours("release", "-n", "gatekeeper-system", "statefulset/live", "--yes")
+	t.Log(said)
 	live.is(t, "NamespaceLeftOut", "edits are not held, and the StatefulSet controller makes the rollouts", false)
 
 	// Without a controller its word still counts: nobody's edit there is refused.
@@ -257,20 +191,14 @@ func TestRewrittenSelectors(t *testing.T) {
 	if after, err := set.edit(t, 600); err != nil || held(after) {
 		t.Errorf("an edit without a controller is held, or refused: %v", err)
 	}
-}
 
-// TestOneNamespaceOfNarrowed: a controller with the rights of the whole cluster that looks after one namespace only looks whether
-// that is one of those that are left out.
-func TestOneNamespaceOfNarrowed(t *testing.T) {
-	serve(t)
-	t.Cleanup(func() { rewrite(t) })
-	rewrite(t, aks...)
-	p, err := controller.Start(t.Context(), cp, controller.Options{Args: []string{"--namespace=default"}, Log: t.Output()})
+	// A controller with the rights of the whole cluster that looks after one namespace only looks whether that is one of those.
+	one, err := controller.Start(t.Context(), cp, controller.Options{Args: []string{"--namespace=default"}, Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.Kill)
-	if err := p.WaitReady(t.Context()); err != nil {
+	t.Cleanup(one.Kill)
+	if err := one.WaitReady(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

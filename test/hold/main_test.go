@@ -13,10 +13,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -71,40 +72,71 @@ func serve(t *testing.T, args ...string) *controller.Webhook {
 	return webhook
 }
 
-// create makes a StatefulSet that goes with the test. No node is there, so its pod stays Pending.
-func create(t *testing.T, name string, optedIn bool) {
+// restart kills both replicas and starts them again, with other arguments.
+func restart(t *testing.T, args ...string) {
 	t.Helper()
-	set := &appsv1.StatefulSet{}
-	if err := yaml.Unmarshal([]byte(`
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: web, image: web, resources: {requests: {cpu: 1m}}}]}
-`), set); err != nil {
-		t.Fatal(err)
+	for i := range 2 {
+		webhook.Replica(i).Kill()
 	}
-	set.Name = name
-	if optedIn {
-		set.Labels = map[string]string{api.EnabledLabel: "true"}
+	for i := range 2 {
+		if err := webhook.Start(t.Context(), i, args...); err != nil {
+			t.Fatal(err)
+		}
 	}
-	sets := client.AppsV1().StatefulSets("default")
-	if _, err := sets.Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
+	for i := range 2 {
+		if err := webhook.Replica(i).WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// someSet is a StatefulSet that goes with its test. No node is there, so its pod stays Pending.
+type someSet struct {
+	namespace, name string
+	client          kubernetes.Interface
+}
+
+func newSet(t *testing.T, c kubernetes.Interface, namespace, name string, change ...func(*appsv1.StatefulSet)) someSet {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{api.EnabledLabel: "true"}},
+		Spec: appsv1.StatefulSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}},
+		},
+	}
+	for _, f := range change {
+		f(set)
+	}
+	if _, err := c.AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := sets.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+		if err := client.AppsV1().StatefulSets(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
+	return someSet{namespace, name, c}
 }
 
 // edit writes a template with so much cpu.
-func edit(t *testing.T, name string, cpu int) (*appsv1.StatefulSet, error) {
+func (s someSet) edit(t *testing.T, cpu int, dryRun ...string) (*appsv1.StatefulSet, error) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"%dm"}}}]}}}}`, cpu)
-	return client.AppsV1().StatefulSets("default").Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	return s.client.AppsV1().StatefulSets(s.namespace).Patch(t.Context(), s.name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun})
+}
+
+// create makes a set in the namespace default, opted in or not.
+func create(t *testing.T, name string, optedIn bool) {
+	t.Helper()
+	newSet(t, client, "default", name, func(set *appsv1.StatefulSet) { set.Labels[api.EnabledLabel] = fmt.Sprint(optedIn) })
+}
+
+// edit writes a template of such a set.
+func edit(t *testing.T, name string, cpu int) (*appsv1.StatefulSet, error) {
+	t.Helper()
+	return someSet{"default", name, client}.edit(t, cpu)
 }
 
 // held reports whether no pod would be restarted for the template.
@@ -119,15 +151,11 @@ const pause = 50 * time.Millisecond
 // eventually waits until the condition is met, for at most a minute.
 func eventually(t *testing.T, what string, met func() (bool, error)) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		ok, err := met()
-		if ok && err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("waiting in vain until %s: %v", what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
+	var last error
+	if err := wait.PollUntilContextTimeout(t.Context(), pause, time.Minute, true, func(context.Context) (ok bool, _ error) {
+		ok, last = met()
+		return ok && last == nil, nil
+	}); err != nil {
+		t.Fatalf("waiting in vain until %s: %v", what, last)
 	}
 }

@@ -56,14 +56,3 @@ func TestFill(t *testing.T) {
 		}
 	}
 }
-
-// TestCells says each once.
-func TestCells(t *testing.T) {
-	seen := map[string]bool{}
-	for _, c := range cells {
-		if seen[c.name()] {
-			t.Errorf("%s is there twice", c.name())
-		}
-		seen[c.name()] = true
-	}
-}

@@ -196,7 +196,7 @@ func (m mutant) findInWorlds(ctx context.Context, dir string, most int, f *findi
 	edits := 0
 	for worlds := atOnce; worlds <= most; worlds += atOnce {
 		seed := m.seed + uint64(worlds-atOnce)
-		out, err := command(ctx, dir, log, "bin/worlds", "run", "--seed", fmt.Sprint(seed), "--worlds", fmt.Sprint(atOnce), "--shrink", "0")
+		out, err := command(ctx, dir, log, "bin/worlds", "run", "--seed", fmt.Sprint(seed), "--worlds", fmt.Sprint(atOnce))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

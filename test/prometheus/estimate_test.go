@@ -4,7 +4,6 @@ package prometheus_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -17,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
@@ -43,7 +41,6 @@ func TestEstimate(t *testing.T) {
 	since := func(days int) prometheus.Span { return prometheus.Span{From: end.AddDate(0, 0, -days), To: end} }
 	h := prometheus.History{Every: 5 * time.Minute, Containers: []prometheus.Container{
 		{Span: since(20), Namespace: "shop", Pod: "web-a", Name: "web", Image: "nginx:1.25", CPU: prometheus.Always(0.2), Memory: prometheus.Always(50 * mib)},
-		{Span: since(20), Namespace: "bank", Pod: "web-a", Name: "web", Image: "nginx:1.26", CPU: prometheus.Always(2), Memory: prometheus.Always(500 * mib)},
 		{Span: since(20), Namespace: "shop", Pod: "cache", Name: "cache", Image: "redis:latest", CPU: prometheus.Always(0.1), Memory: prometheus.Always(90 * mib)},
 	}}
 	server := start(t, h)
@@ -103,28 +100,6 @@ func TestEstimate(t *testing.T) {
 		if _, has := c[1].Resources.Requests[corev1.ResourceMemory]; has || c[0].Image != "nginx:1.26" || c[1].Resources.Limits.Memory().String() != "1Gi" {
 			t.Errorf("kubectl %v makes %+v", args, c)
 		}
-	}
-
-	// The tag runs in another namespace.
-	out, warning, code = estimate("nginx:1.26", "unknown:1", "--cluster-wide", "-o", "json")
-	var list cli.List[struct {
-		Containers []struct {
-			Resources []struct{ Estimate map[string]any }
-		}
-	}]
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Items) != 1 || len(list.Items[0].Containers) != 2 {
-		t.Fatalf("%v: %s%s", err, out, warning)
-	}
-	if e := list.Items[0].Containers[0].Resources[0].Estimate; e["scope"] != "namespace" || e["from"] != "image" { // its last rung comes first
-		t.Errorf("of nginx:1.26 it says %v", e)
-	}
-	if code != 1 || !strings.Contains(warning, "Error: no estimate for\ncpu of unknown:1 in namespace shop: no usage of the image is known\nmemory of unknown:1") {
-		t.Errorf("exit code %d, %s", code, warning)
-	}
-
-	server.Pause()
-	if _, warning, code = estimate("nginx"); code != 1 || !strings.Contains(warning, "Error: reading what containers have used: ") {
-		t.Errorf("without Prometheus: exit code %d, %s", code, warning)
 	}
 }
 

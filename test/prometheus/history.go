@@ -29,8 +29,6 @@ type History struct {
 	Without []string
 	// Cores is how many series of cpu there are for each container; one of all, if it says nothing.
 	Cores int
-	// Labels are what all series have, too.
-	Labels map[string]string
 	// Extra are further lines of OpenMetrics.
 	Extra string
 }
@@ -44,12 +42,8 @@ func (s Span) has(t time.Time) bool { return !t.Before(s.From) && t.Before(s.To)
 type Container struct {
 	Span
 	Namespace, Pod, Name string
-	// Image is what the pod's spec says, and Runtime what the runtime calls it, if it is not
-	// the same.
-	Image, Runtime string
-	// Unspecified leaves out what the spec says, as kube-state-metrics did once.
-	Unspecified bool
-	Init        bool
+	Image                string // as the pod's spec says
+	Init                 bool
 	// CPU are cores, Memory bytes, at a time.
 	CPU, Memory func(t time.Time) float64
 	// Restarts are in order.
@@ -142,9 +136,6 @@ func (w *writer) line(metric string, labels ...string) []byte {
 	for i := 0; i < len(pairs); i += 2 {
 		add(pairs[i], pairs[i+1])
 	}
-	for name, value := range w.history.Labels {
-		add(name, value)
-	}
 	if w.replica != "" {
 		add("prometheus_replica", w.replica)
 	}
@@ -214,13 +205,7 @@ func (w *writer) kubeStateMetrics(c Container, node, replica int) {
 	pod := []string{"namespace", c.Namespace, "pod", c.Pod, "uid", c.uid(), "instance", fmt.Sprintf("kube-state-metrics-%d", replica), "job", "kube-state-metrics"}
 	labels := append([]string{"container", c.Name}, pod...)
 
-	info := slices.Concat([]string{"image", c.Runtime, "image_id", "registry.example/not-this@sha256:0", "container_id", fmt.Sprintf("containerd://%d", node)}, labels)
-	if c.Runtime == "" {
-		info[1] = c.Image
-	}
-	if !c.Unspecified {
-		info = append(info, "image_spec", c.Image)
-	}
+	info := slices.Concat([]string{"image", c.Image, "image_spec", c.Image, "image_id", "registry.example/not-this@sha256:0", "container_id", fmt.Sprintf("containerd://%d", node)}, labels)
 	life := c.Span
 	if c.Ended != "" {
 		life.To = life.To.Add(c.Kept)

@@ -90,156 +90,9 @@ func daily(from, to float64) func(time.Time) float64 {
 	}
 }
 
-const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-// month is thirty days and more of what clusters have.
-func month() prometheus.History {
-	long := prometheus.Span{From: ago(31 * day), To: now.Add(time.Hour)}
-	return prometheus.History{
-		Every: 5 * time.Minute,
-		Gaps:  []prometheus.Span{{From: ago(12*day + 3*time.Hour), To: ago(12 * day)}, {From: ago(2 * time.Hour), To: ago(100 * time.Minute)}},
-		Containers: []prometheus.Container{
-			// Two tenants with one image, one of them with two pods, and restarts.
-			{Span: long, Namespace: "shop", Pod: "web-a", Name: "web", Image: "nginx:1.25", CPU: daily(0.02, 0.9), Memory: daily(20*mib, 90*mib), Restarts: []prometheus.Restart{
-				{At: ago(20 * day), Reason: "Error"}, {At: ago(5 * day), Reason: "Completed"}, {At: ago(5*day - 10*time.Minute), Reason: "Error"},
-			}},
-			{Span: prometheus.Span{From: ago(9*day + 7*time.Minute), To: ago(2 * day)}, Namespace: "shop", Pod: "web-b", Name: "web", Image: "docker.io/library/nginx:1.25", CPU: daily(0.5, 1.9), Memory: daily(200*mib, 900*mib)},
-			{Span: long, Namespace: "bank", Pod: "web-a", Name: "front", Image: "docker.io/nginx:1.25", CPU: prometheus.Always(0.003), Memory: prometheus.Always(7 * mib)},
-			// Registries with a port, tags and digests.
-			{Span: long, Namespace: "shop", Pod: "app-1", Name: "app", Image: "registry.example:5000/team/app:2", CPU: daily(1, 3), Memory: daily(300*mib, 500*mib)},
-			{Span: long, Namespace: "shop", Pod: "app-2", Name: "app", Image: "registry.example:5000/team/app" + digest, CPU: daily(2, 3), Memory: daily(700*mib, 800*mib)},
-			{Span: long, Namespace: "shop", Pod: "app-3", Name: "app", Image: "registry.example:5000/team/app", CPU: daily(4, 5), Memory: daily(70*mib, 80*mib)},
-			// An init container, and what runtimes call images.
-			{Span: prometheus.Span{From: ago(3 * day), To: ago(3*day - time.Hour)}, Namespace: "shop", Pod: "app-1", Name: "copy", Image: "copy:1", Init: true, Runtime: "sha256:" + strings.Repeat("0", 64), CPU: prometheus.Always(0.1), Memory: prometheus.Always(9 * mib)},
-			{Span: long, Namespace: "old", Pod: "old", Name: "old", Image: "docker.io/library/old:1", Unspecified: true, CPU: prometheus.Always(0.2), Memory: prometheus.Always(10 * mib)},
-			{Span: long, Namespace: "old", Pod: "nameless", Name: "nameless", Image: "old:1", Runtime: "sha256:" + strings.Repeat("0", 64), Unspecified: true, CPU: prometheus.Always(9), Memory: prometheus.Always(10 * mib)},
-		},
-	}
-}
-
 // is selects the containers of an image, as its spec has it.
-func is(namespace string, images ...string) func(prometheus.Container) bool {
-	return func(c prometheus.Container) bool {
-		if namespace != "" && c.Namespace != namespace {
-			return false
-		}
-		for _, image := range images {
-			if c.Image == image {
-				return c.Pod != "nameless"
-			}
-		}
-		return false
-	}
-}
-
-func TestMonth(t *testing.T) {
-	t.Parallel()
-	h := month()
-	server := start(t, h)
-	o := options(server, h)
-	store := refreshed(t, o, now)
-	all := []string{"nginx:1.25", "docker.io/library/nginx:1.25", "docker.io/nginx:1.25"}
-	for _, c := range []struct {
-		namespace, image string
-		days             int
-		want             []string
-	}{
-		{"", "nginx:1.25", 30, all},
-		{"", "nginx", 30, all},
-		{"shop", "nginx:1.25", 30, all},
-		{"bank", "nginx:1.25", 30, all},
-		{"shop", "nginx:1.25", 7, all},
-		{"shop", "registry.example:5000/team/app:2", 30, []string{"registry.example:5000/team/app:2"}},
-		{"shop", "registry.example:5000/team/app" + digest, 30, []string{"registry.example:5000/team/app" + digest}},
-		{"shop", "registry.example:5000/team/app:latest", 30, []string{"registry.example:5000/team/app"}},
-		{"shop", "registry.example:5000/team/app", 30, []string{"registry.example:5000/team/app", "registry.example:5000/team/app" + digest, "registry.example:5000/team/app:2"}},
-		{"", "copy:1", 30, []string{"copy:1"}},
-		{"", "old", 30, []string{"docker.io/library/old:1"}},
-	} {
-		key := estimate.Key{Namespace: c.namespace, Image: image(t, c.image)}
-		if !strings.HasSuffix(c.image, ":latest") && key.Image.Version == "latest" {
-			key = key.AnyVersion()
-		}
-		part := o
-		part.Window = time.Duration(c.days) * day
-		check(t, store, now.Add(-o.Lag).Add(-part.Window), key, expect(h, part, now, is(c.namespace, c.want...)), 0)
-	}
-	if got := store.Samples(ago(30*day), estimate.Key{Image: image(t, "never:1")}, corev1.ResourceCPU); got != nil {
-		t.Errorf("samples of an image that never ran: %v", got)
-	}
-	if got := store.Samples(ago(day), estimate.Key{Image: image(t, "copy:1")}, corev1.ResourceCPU); got != nil {
-		t.Errorf("samples of the last day of what ran three days ago: %v", got)
-	}
-	if keys := store.Keys(); len(keys) != 7 {
-		t.Errorf("keys: %v", keys)
-	}
-
-	t.Run("one image", func(t *testing.T) {
-		only := o
-		asked := 0
-		only.Images = []estimate.Image{image(t, "nginx")}
-		only.Observe = func(string, time.Duration, error) { asked++ }
-		one := refreshed(t, only, now)
-		same(t, one, store, estimate.Key{Image: image(t, "nginx").AnyVersion()})
-		if keys := one.Keys(); len(keys) != 2 {
-			t.Errorf("keys: %v", keys)
-		}
-		if asked > 31*5+10 {
-			t.Errorf("%d queries", asked)
-		}
-		only.Images = []estimate.Image{image(t, "old"), image(t, "registry.example:5000/team/app")}
-		two := refreshed(t, only, now)
-		if keys := two.Keys(); len(keys) != 4 {
-			t.Errorf("keys: %v", keys)
-		}
-		for _, key := range two.Keys() {
-			same(t, two, store, key)
-		}
-		only.Images = []estimate.Image{image(t, "never")}
-		if keys := refreshed(t, only, now).Keys(); len(keys) != 0 {
-			t.Errorf("keys: %v", keys)
-		}
-	})
-	t.Run("one namespace", func(t *testing.T) {
-		only := o
-		only.Namespaces = []string{"bank", "nothing-there"}
-		one := refreshed(t, only, now)
-		if keys := one.Keys(); len(keys) != 1 {
-			t.Errorf("keys: %v", keys)
-		}
-		same(t, one, store, estimate.Key{Namespace: "bank", Image: image(t, "nginx:1.25")})
-	})
-	t.Run("by container", func(t *testing.T) {
-		roles := o
-		roles.ByContainer = true
-		store := refreshed(t, roles, now)
-		check(t, store, ago(30*day), estimate.Key{Image: image(t, "nginx:1.25"), Role: "front"}, expect(h, o, now, is("bank", all...)), 0)
-	})
-	t.Run("a server that refuses much at once", func(t *testing.T) {
-		small, err := prometheus.Start(t.Context(), server.Dir, prometheus.Configuration, "--query.max-samples=60", "--storage.tsdb.no-lockfile")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(small.Stop)
-		refusals := 0
-		poor := o
-		poor.URL, poor.Window = small.URL(), 2*day
-		poor.Observe = func(_ string, _ time.Duration, err error) {
-			if err != nil {
-				refusals++
-			}
-		}
-		two := refreshed(t, poor, now)
-		if refusals == 0 {
-			t.Error("nothing was refused")
-		}
-		poor.URL = server.URL()
-		reference := refreshed(t, poor, now)
-		for _, key := range reference.Keys() {
-			same(t, two, reference, key)
-		}
-		small.Pause()
-	})
+func is(image string) func(prometheus.Container) bool {
+	return func(c prometheus.Container) bool { return c.Image == image }
 }
 
 // same compares two stores.
@@ -271,6 +124,7 @@ func hours() prometheus.History {
 	change := ago(10*time.Hour + 17*time.Second)
 	h := prometheus.History{
 		Every: time.Minute,
+		Gaps:  []prometheus.Span{{From: ago(8 * time.Hour), To: ago(7*time.Hour + 20*time.Minute)}},
 		Containers: []prometheus.Container{
 			// The second pod of this name follows at once, as a StatefulSet's does.
 			{Span: prometheus.Span{From: long.From, To: change}, Namespace: "data", Pod: "db-0", Name: "db", Image: "postgres:15", CPU: prometheus.Always(3), Memory: prometheus.Always(3000 * mib)},
@@ -325,7 +179,7 @@ func TestHours(t *testing.T) {
 			o.Window = day
 			store := refreshed(t, o, now)
 			for spec, kills := range images {
-				check(t, store, ago(30*day), estimate.Key{Image: image(t, spec)}, expect(h, o, now, is("", spec)), kills)
+				check(t, store, ago(30*day), estimate.Key{Image: image(t, spec)}, expect(h, o, now, is(spec)), kills)
 			}
 			only := o
 			only.Images = []estimate.Image{image(t, "postgres:16"), image(t, "beta:1")}
@@ -333,6 +187,12 @@ func TestHours(t *testing.T) {
 			for _, image := range only.Images {
 				same(t, some, store, estimate.Key{Image: image.AnyVersion()})
 			}
+			only.Images, only.Namespaces, only.ByContainer = nil, []string{"jobs", "nothing-there"}, true
+			one := refreshed(t, only, now)
+			if keys := one.Keys(); len(keys) != 3 {
+				t.Errorf("of one namespace it has the keys %v", keys)
+			}
+			check(t, one, ago(30*day), estimate.Key{Namespace: "jobs", Image: image(t, "job:2"), Role: "job"}, expect(h, o, now, is("job:2")), 0)
 		})
 	}
 }

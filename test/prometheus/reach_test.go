@@ -4,7 +4,6 @@ package prometheus_test
 
 import (
 	"crypto/tls"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
@@ -25,22 +24,25 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
-// guarded is a proxy before Prometheus that wants TLS, a certificate and a token.
+// guarded is a proxy before Prometheus that wants TLS, and a certificate and a token, or a password and a tenant.
 func guarded(t *testing.T, server *prometheus.Server, pair tls.Certificate, token *atomic.Value) string {
 	t.Helper()
 	target, err := url.Parse(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	forward := httputil.NewSingleHostReverseProxy(target)
+	forward := http.StripPrefix("/prometheus", httputil.NewSingleHostReverseProxy(target))
 	proxy := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, basic := r.BasicAuth()
 		switch {
-		case r.Header.Get("Authorization") != "Bearer "+token.Load().(string):
+		case basic && (user != "us" || password != "secret" || r.Header.Get("X-Scope-OrgID") != "team"):
+			http.Error(w, "no org id", http.StatusUnauthorized)
+		case !basic && r.Header.Get("Authorization") != "Bearer "+token.Load().(string):
 			w.WriteHeader(http.StatusUnauthorized)
-		case len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.String() != pair.Leaf.Subject.String():
+		case !basic && (len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.String() != pair.Leaf.Subject.String()):
 			w.WriteHeader(http.StatusForbidden)
 		default:
-			http.StripPrefix("/prometheus", forward).ServeHTTP(w, r)
+			forward.ServeHTTP(w, r)
 		}
 	}))
 	proxy.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
@@ -58,8 +60,8 @@ func write(t *testing.T, name string, data []byte) string {
 	return path
 }
 
-// TestReach goes through a proxy that checks who we are. What is wrong is said, and the
-// token may change.
+// TestReach goes through a proxy that checks who we are. What is wrong is said, and the token may change. What a Prometheus of many
+// tenants wants is said in one file, as for Prometheus' own tools; without a part of it the error says where it belongs.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	h := hours()
@@ -85,7 +87,6 @@ func TestReach(t *testing.T) {
 		"401 Unauthorized":                        func(o *history.Options) { o.BearerTokenFile = "" },
 		"no such file":                            func(o *history.Options) { o.BearerTokenFile = "gone" },
 		"403 Forbidden":                           func(o *history.Options) { o.CertFile, o.KeyFile = "", "" },
-		"there is no Prometheus":                  func(o *history.Options) { o.URL = strings.TrimSuffix(o.URL, "prometheus/") },
 		"--prometheus-url must have a host name":  func(o *history.Options) { o.URL = strings.Replace(o.URL, "127.0.0.1", "localhost", 1) },
 		"server gave HTTP response to HTTPS":      func(o *history.Options) { o.URL = strings.Replace(server.URL(), "http:", "https:", 1) },
 		"Client sent an HTTP request to an HTTPS": func(o *history.Options) { o.URL = strings.Replace(o.URL, "https:", "http:", 1) },
@@ -110,6 +111,35 @@ func TestReach(t *testing.T) {
 	}
 	if err := store.Refresh(t.Context(), now); err != nil || !store.Complete() {
 		t.Errorf("with the new token: %v", err)
+	}
+
+	const header = "http_headers: {X-Scope-OrgID: {values: [team]}}\n"
+	auth := "basic_auth: {username: us, password_file: " + write(t, "password", []byte("secret")) + "}\n"
+	trust := "tls_config: {ca_file: " + good.CAFile + "}\n"
+	hosted := options(server, h)
+	hosted.Window, hosted.URL = time.Hour, good.URL
+	for _, tt := range []struct{ config, want, refused string }{
+		{config: auth + header + trust},
+		{config: auth + trust, want: "no org id"},
+		{config: header + trust, want: "for a password or header --prometheus-http-config"},
+		{config: auth + header, want: "or by tls_config in --prometheus-http-config"},
+		{config: "unknown_key: 1", refused: "unknown_key"},
+		{config: auth + "bearer_token: x", refused: "at most one of"},
+	} {
+		hosted.HTTPConfigFile = write(t, "http.yaml", []byte(tt.config))
+		store, err := history.New(hosted)
+		if tt.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.refused) || !strings.Contains(err.Error(), hosted.HTTPConfigFile) {
+				t.Errorf("with %q: %v, want …%s…", tt.config, err, tt.refused)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Refresh(t.Context(), now); (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("with %q the error is %v, want …%s…", tt.config, err, tt.want)
+		}
 	}
 }
 
@@ -160,59 +190,6 @@ func TestNothingThere(t *testing.T) {
 	store := refreshed(t, good, now)
 	if err := store.Refresh(t.Context(), now.Add(3*time.Hour)); err == nil || len(store.Keys()) == 0 {
 		t.Errorf("error: %v, keys: %v", err, store.Keys())
-	}
-}
-
-// TestHosted: what a Prometheus of many tenants wants behind TLS with a root of its own is said in one
-// file, as for Prometheus' own tools; without a part of it the error says where it belongs.
-func TestHosted(t *testing.T) {
-	t.Parallel()
-	h := hours()
-	server := start(t, h)
-	target, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, password, _ := r.BasicAuth()
-		switch {
-		case user != "us" || password != "secret":
-			http.Error(w, "who is it?", http.StatusUnauthorized)
-		case r.Header.Get("X-Scope-OrgID") != "team":
-			http.Error(w, "no org id", http.StatusUnauthorized)
-		default:
-			forward.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(proxy.Close)
-	ca := write(t, "ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw}))
-	password := write(t, "password", []byte("secret"))
-	const header = "http_headers: {X-Scope-OrgID: {values: [team]}}\n"
-	auth := "basic_auth: {username: us, password_file: " + password + "}\n"
-	trust := "tls_config: {ca_file: " + ca + "}\n"
-
-	good := options(server, h)
-	good.Window, good.URL = time.Hour, proxy.URL
-	good.HTTPConfigFile = write(t, "http.yaml", []byte(auth+header+trust))
-	refreshed(t, good, now)
-	for want, config := range map[string]string{
-		"no org id": auth + trust,
-		"for a password or header --prometheus-http-config": header + trust,
-		"or by tls_config in --prometheus-http-config":      auth + header,
-	} {
-		o := good
-		o.HTTPConfigFile = write(t, "http.yaml", []byte(config))
-		if err := newStore(t, o).Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("with %q the error is %v, want …%s…", config, err, want)
-		}
-	}
-	for want, config := range map[string]string{"unknown_key": "unknown_key: 1", "at most one of": auth + "bearer_token: x"} {
-		o := good
-		o.HTTPConfigFile = write(t, "http.yaml", []byte(config))
-		if _, err := history.New(o); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), o.HTTPConfigFile) {
-			t.Errorf("with %q: %v, want …%s…", config, err, want)
-		}
 	}
 }
 

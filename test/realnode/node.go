@@ -391,30 +391,6 @@ func (n *Node) StopShim(container int) (resume func() error, err error) {
 	return func() error { return shim.Signal(syscall.SIGCONT) }, nil
 }
 
-// Signal sends a signal to a process of a container, by the id that Cgroup gives.
-func (n *Node) Signal(pid int, signal syscall.Signal) error {
-	handle, err := os.FindProcess(pid) // holds on to the process, whoever gets its id next
-	if err != nil {
-		return fmt.Errorf("finding process %d: %w", pid, err)
-	}
-	defer func() { _ = handle.Release() }()
-	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return fmt.Errorf("finding process %d: %w", pid, err)
-	}
-	if !strings.Contains(string(cgroups), "/"+n.name+"/") {
-		return fmt.Errorf("process %d is none of the node's", pid)
-	}
-	if err := handle.Signal(signal); err != nil {
-		return fmt.Errorf("signalling process %d: %w", pid, err)
-	}
-	return nil
-}
-
-// Logs is the folder of the logs of kubelet, containerd and pods; those of the
-// control plane are beside it.
-func (n *Node) Logs() string { return n.path("log") }
-
 // KeepLogs marks the run as failed: Stop will leave the folder and print its path.
 func (n *Node) KeepLogs() { n.keepLogs.Store(true) }
 

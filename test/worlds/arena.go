@@ -196,7 +196,11 @@ func (a *arena) judge(outcomes []outcome, players []*player, mark int64) error {
 			return fmt.Errorf("checking %s: %w", outcomes[i].namespace, err)
 		}
 		outcomes[i].violations = append(found, outcomes[i].violations...)
-		players[i].tally.count(events[i])
+		for _, e := range events[i] {
+			if e.ObjectRef.Subresource == "resize" && e.User.Username == controller.User && e.ResponseStatus != nil && e.ResponseStatus.Code < 300 {
+				players[i].tally.resized++
+			}
+		}
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -74,45 +75,27 @@ func (p *player) heal(ctx context.Context) error {
 // collect deletes what belongs to workloads that are gone. The garbage collector misses that if one
 // of the same name came while its watch was cut: it sees that as a change of the one before.
 func (p *player) collect(ctx context.Context) error {
-	there := map[types.UID]bool{}
-	sets, errSets := p.admin.AppsV1().StatefulSets(p.namespace).List(ctx, metav1.ListOptions{})
-	replicaSets, errReplicaSets := p.admin.AppsV1().ReplicaSets(p.namespace).List(ctx, metav1.ListOptions{})
-	daemonSets, errDaemonSets := p.admin.AppsV1().DaemonSets(p.namespace).List(ctx, metav1.ListOptions{})
-	deployments, errDeployments := p.admin.AppsV1().Deployments(p.namespace).List(ctx, metav1.ListOptions{})
-	pods, errPods := p.admin.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{})
-	revisions, errRevisions := p.admin.AppsV1().ControllerRevisions(p.namespace).List(ctx, metav1.ListOptions{})
-	if err := errors.Join(errSets, errReplicaSets, errDaemonSets, errDeployments, errPods, errRevisions); err != nil {
-		return fmt.Errorf("looking for what was left behind: %w", err)
-	}
-	for _, o := range sets.Items {
-		there[o.UID] = true
-	}
-	for _, o := range replicaSets.Items {
-		there[o.UID] = true
-	}
-	for _, o := range daemonSets.Items {
-		there[o.UID] = true
-	}
-	for _, o := range deployments.Items {
-		there[o.UID] = true
-	}
-	left := func(o metav1.Object) bool {
-		owner := metav1.GetControllerOf(o)
-		return owner != nil && !there[owner.UID]
-	}
-	for _, o := range replicaSets.Items {
-		if left(&o) {
-			_ = p.admin.AppsV1().ReplicaSets(p.namespace).Delete(ctx, o.Name, metav1.DeleteOptions{}) // or it has gone
+	there, owned := map[types.UID]bool{}, map[schema.GroupVersionResource][]unstructured.Unstructured{}
+	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
+	// What is owned is listed before those that own it, which may be new.
+	for _, resource := range []schema.GroupVersionResource{
+		{Version: "v1", Resource: "pods"}, apps.WithResource("controllerrevisions"), apps.WithResource("replicasets"),
+		apps.WithResource("statefulsets"), apps.WithResource("daemonsets"), apps.WithResource("deployments"),
+	} {
+		list, err := p.objects.Resource(resource).Namespace(p.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("looking for what was left behind: %w", err)
+		}
+		owned[resource] = list.Items
+		for _, o := range list.Items {
+			there[o.GetUID()] = true
 		}
 	}
-	for _, o := range pods.Items {
-		if left(&o) {
-			_ = p.admin.CoreV1().Pods(p.namespace).Delete(ctx, o.Name, metav1.DeleteOptions{}) // or it has gone
-		}
-	}
-	for _, o := range revisions.Items {
-		if left(&o) {
-			_ = p.admin.AppsV1().ControllerRevisions(p.namespace).Delete(ctx, o.Name, metav1.DeleteOptions{}) // or it has gone
+	for resource, objects := range owned {
+		for _, o := range objects {
+			if owner := metav1.GetControllerOf(&o); owner != nil && !there[owner.UID] {
+				_ = p.objects.Resource(resource).Namespace(p.namespace).Delete(ctx, o.GetName(), metav1.DeleteOptions{}) // or it has gone
+			}
 		}
 	}
 	return nil

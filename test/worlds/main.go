@@ -1,14 +1,12 @@
 // Command worlds plays random worlds on a real control plane, and checks what users are promised.
 //
 //	worlds run --seed 1 --worlds 300
-//	worlds run --world smallest.yaml
 //	worlds show --seed 7
 //
 // A world is a namespace with workloads, and a list of what people, kubelets and others do there.
 // Its seed makes it. Meanwhile requests of the controller fail, its watches are cut and late, and
 // it is killed and paused, and in some rounds its heartbeat comes and goes, or there is no controller at all for a
-// while, or no policy. When all that ends, everything must converge. A world in which a promise is broken is made
-// smaller, as long as it is broken in the smaller one, too.
+// while, or no policy. When all that ends, everything must converge.
 package main
 
 import (
@@ -19,10 +17,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 )
 
-const usage = "usage: worlds run|show [--seed 1] [--worlds 1] [--at-once 10] [--world FILE] [--calm] [--flaps] [--absences] [--bin bin/k8s]"
+const usage = "usage: worlds run|show [--seed 1] [--worlds 1] [--at-once 10] [--calm] [--flaps] [--absences] [--bin bin/k8s]"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -43,9 +40,7 @@ func run(args []string) error {
 	flags.BoolVar(&o.calm, "calm", false, "without faults")
 	flags.BoolVar(&o.flaps, "flaps", false, "controllers are there and not there by turns in each round, not in each fourth one")
 	flags.BoolVar(&o.absences, "absences", false, "all controllers, or all policies, go and come back later in each round, not in each fourth one")
-	flags.DurationVar(&o.shrink, "shrink", 3*time.Minute, "how long at most a world is made smaller in which a promise is broken; 0 leaves it")
 	flags.StringVar(&o.bin, "bin", "", "folder of the Kubernetes binaries (default bin/k8s of this module)")
-	file := flags.String("world", "", "file with a world, instead of those of seeds")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -61,13 +56,6 @@ func run(args []string) error {
 	case "run":
 	default:
 		return errors.New(usage)
-	}
-	if *file != "" {
-		w, err := readWorld(*file)
-		if err != nil {
-			return err
-		}
-		o.given = []World{w}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

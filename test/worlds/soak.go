@@ -5,24 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 )
 
 // options of a soak.
 type options struct {
 	seed           uint64
 	worlds, atOnce int
-	given          []World // instead of those of seeds
 	calm, restarts bool
 	flaps          bool // in each round
 	absences       bool // in each round
-	shrink         time.Duration
 	bin            string
 	out            io.Writer
 }
@@ -36,9 +30,8 @@ func soak(ctx context.Context, o options) error {
 	}
 	failed, err := a.soak(ctx, o)
 	a.tally.print(o.out, time.Since(begun))
-	if err == nil && len(failed) > 0 {
-		err = fmt.Errorf("promises were broken in %d of %d worlds", len(failed), a.tally.worlds)
-		a.report(ctx, o, failed)
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("promises were broken in %d of %d worlds", failed, a.tally.worlds)
 	}
 	if err != nil {
 		a.cp.KeepLogs()
@@ -46,17 +39,16 @@ func soak(ctx context.Context, o options) error {
 	return errors.Join(err, a.close())
 }
 
-// soak plays all worlds, and returns those in which a promise was broken.
-func (a *arena) soak(ctx context.Context, o options) (failed []outcome, err error) {
-	worlds := o.given
-	for i := range o.worlds {
-		if o.given == nil {
-			worlds = append(worlds, newWorld(o.seed+uint64(i)))
+// soak plays all worlds, and returns in how many a promise was broken.
+func (a *arena) soak(ctx context.Context, o options) (failed int, err error) {
+	begun := time.Now()
+	for done := 0; done < o.worlds; {
+		var worlds []World
+		for range min(o.atOnce, o.worlds-done) {
+			worlds = append(worlds, newWorld(o.seed+uint64(done)))
+			done++
 		}
-	}
-	bar := newBar(o.out, len(worlds))
-	for chunk := range slices.Chunk(worlds, o.atOnce) {
-		outcomes, err := a.round(ctx, chunk, o.trouble(chunk[0].Seed))
+		outcomes, err := a.round(ctx, worlds, o.trouble(worlds[0].Seed))
 		if err != nil {
 			return failed, err
 		}
@@ -65,14 +57,13 @@ func (a *arena) soak(ctx context.Context, o options) (failed []outcome, err erro
 				return failed, fmt.Errorf("playing world %d: %w", one.Seed, one.err)
 			}
 			if len(one.violations) > 0 {
-				failed = append(failed, one)
+				failed++
 				a.tally.violations += len(one.violations)
 				a.tell(o.out, one)
 			}
 		}
-		bar.advance(len(chunk), len(failed))
+		_, _ = fmt.Fprintf(o.out, "%d of %d worlds, %d failed, %s\n", done, o.worlds, failed, time.Since(begun).Round(time.Second))
 	}
-	bar.end()
 	return failed, nil
 }
 
@@ -124,56 +115,5 @@ func (a *arena) tell(out io.Writer, one outcome) {
 	_, _ = fmt.Fprintf(out, "\nworld %d (%s):\n", one.Seed, filepath.Join(a.cp.Dir(), one.namespace+".yaml"))
 	for _, v := range one.violations {
 		_, _ = fmt.Fprintf(out, "  %s\n", v)
-	}
-}
-
-// report prints the smallest world in which a promise is broken that was broken in one of these.
-func (a *arena) report(ctx context.Context, o options, failed []outcome) {
-	say := func(format string, args ...any) { _, _ = fmt.Fprintf(o.out, format, args...) }
-	if o.shrink == 0 {
-		return
-	}
-	say("\nmaking world %d smaller …\n", failed[0].Seed)
-	smallest := a.smaller(ctx, o, failed[0])
-	file := filepath.Join(a.cp.Dir(), fmt.Sprintf("smallest-%d.yaml", smallest.Seed))
-	text := smallest.String()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		say("%v\n", err)
-	}
-	say("%s", text)
-	for _, v := range smallest.violations {
-		say("# %s\n", v)
-	}
-	say("# go run ./test/worlds run --seed %d\n# go run ./test/worlds run --world %s\n", smallest.Seed, file)
-}
-
-// bar shows on a terminal how far a soak is; elsewhere it says so line by line.
-type bar struct {
-	out       io.Writer
-	live      bool
-	done, all int
-	begun     time.Time
-}
-
-func newBar(out io.Writer, all int) *bar {
-	file, is := out.(*os.File)
-	return &bar{out: out, all: all, live: is && term.IsTerminal(int(file.Fd())), begun: time.Now()}
-}
-
-func (b *bar) advance(n, failed int) {
-	b.done += n
-	const width = 40
-	text := fmt.Sprintf("%d of %d worlds, %d failed, %s", b.done, b.all, failed, time.Since(b.begun).Round(time.Second))
-	if !b.live {
-		_, _ = fmt.Fprintln(b.out, text)
-		return
-	}
-	full := width * b.done / b.all
-	_, _ = fmt.Fprintf(b.out, "\r[%s%s] %s\x1b[K", strings.Repeat("█", full), strings.Repeat(" ", width-full), text)
-}
-
-func (b *bar) end() {
-	if b.live {
-		_, _ = fmt.Fprintln(b.out)
 	}
 }

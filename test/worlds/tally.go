@@ -1,28 +1,21 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 // tally is what has happened, in numbers.
 type tally struct {
-	worlds, violations                   int
-	edits, refused, helped               map[string]int
-	faults, restarts, absences           map[string]int
-	kills, pauses, slowed, flaps         int
-	resized, inPlace, withRestarts, noop int
+	worlds, violations           int
+	edits, refused, helped       map[string]int
+	faults, restarts, absences   map[string]int
+	kills, pauses, slowed, flaps int
+	resized                      int // pods
 }
 
 func newTally() tally {
@@ -38,89 +31,6 @@ func (t *tally) add(other tally) {
 		}
 	}
 	t.resized += other.resized
-	t.inPlace += other.inPlace
-	t.withRestarts += other.withRestarts
-	t.noop += other.noop
-}
-
-// count counts in the audit log of one namespace how rollouts have ended: a rollout ends when the
-// controller writes that it is complete, having said before that it is not.
-func (t *tally) count(events []auditv1.Event) {
-	type progress struct {
-		begun            bool
-		resized, renewed int
-	}
-	workloads := map[string]*progress{}
-	of := func(pod string) []*progress {
-		var all []*progress
-		for name, p := range workloads {
-			if _, of, _ := strings.Cut(name, "/"); strings.HasPrefix(pod, of+"-") {
-				all = append(all, p)
-			}
-		}
-		return all
-	}
-	for _, e := range events {
-		if e.ResponseStatus == nil || e.ResponseStatus.Code >= 300 {
-			continue
-		}
-		ours := e.User.Username == controller.User
-		switch ref := e.ObjectRef; {
-		case ref.Resource == "pods" && ref.Subresource == "resize" && ours:
-			t.resized++
-			for _, p := range of(ref.Name) {
-				p.resized++
-			}
-		case ref.Resource == "pods" && (e.Verb == "delete" || ref.Subresource == "eviction") && e.ImpersonatedUser == nil:
-			for _, p := range of(ref.Name) {
-				p.renewed++
-			}
-		case ref.Subresource == "status" && ofWorkload(ref.Resource) && e.ResponseObject != nil:
-			var stored struct {
-				Status struct {
-					Conditions []metav1.Condition
-				}
-			}
-			if json.Unmarshal(e.ResponseObject.Raw, &stored) != nil {
-				continue
-			}
-			name := ref.Resource + "/" + ref.Name
-			p := workloads[name]
-			if p == nil {
-				p = &progress{}
-				workloads[name] = p
-			}
-			for _, c := range stored.Status.Conditions {
-				if c.Type != api.ConditionComplete {
-					continue
-				}
-				complete := c.Status == metav1.ConditionTrue
-				switch {
-				case !complete:
-					p.begun = true
-					continue
-				case !p.begun:
-				case p.renewed > 0:
-					t.withRestarts++
-				case p.resized > 0:
-					t.inPlace++
-				default:
-					t.noop++
-				}
-				*p = progress{}
-			}
-		}
-	}
-}
-
-// ofWorkload reports whether a resource is one of the kinds.
-func ofWorkload(resource string) bool {
-	for _, k := range kinds {
-		if k.resource == resource {
-			return true
-		}
-	}
-	return false
 }
 
 // print writes the summary.
@@ -136,7 +46,6 @@ func (t *tally) print(w io.Writer, took time.Duration) {
 	line("heartbeat", "taken away or brought back %d times", t.flaps)
 	line("absences", "%d (%s)", sum(t.absences), listed(t.absences))
 	line("restarts", "%d (%s)", sum(t.restarts), listed(t.restarts))
-	line("rollouts", "%d completed in place, %d with restarts, %d without a pod to change", t.inPlace, t.withRestarts, t.noop)
 	line("helped", "%d that waited for people (%s)", sum(t.helped), listed(t.helped))
 	line("pods", "%d resized", t.resized)
 	line("violations", "%d", t.violations)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -129,37 +128,6 @@ func (w World) String() string {
 		return fmt.Sprintf("%#v", w)
 	}
 	return string(text)
-}
-
-// readWorld reads what String has written.
-func readWorld(file string) (World, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return World{}, fmt.Errorf("reading a world: %w", err)
-	}
-	var w World
-	if err := yaml.UnmarshalStrict(text, &w); err != nil {
-		return World{}, fmt.Errorf("reading the world of %s: %w", file, err)
-	}
-	return w, nil
-}
-
-// size is how large the world is: shrinking makes it smaller.
-func (w World) size() int {
-	size := 10*len(w.Workloads) + len(w.Edits)
-	for _, some := range []bool{w.Quota != "", w.Limits != nil, w.Webhook != "", w.Injects != "", w.Deletes} {
-		if some {
-			size++
-		}
-	}
-	for _, of := range w.Workloads {
-		for _, some := range []bool{of.Classes != "", of.Room != "", of.Graceful, of.Operated} {
-			if some {
-				size++
-			}
-		}
-	}
-	return size
 }
 
 // resources are a size in the words of a manifest.

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 package admission
 
@@ -9,11 +9,9 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
@@ -76,151 +74,100 @@ func TestAskedAgain(t *testing.T) {
 		requests  string
 		says      string
 	}{
-		{
-			"a container that a webhook adds is estimated, too", namespace{name: "again", label: "enabled", table: known},
+		{"a container that a webhook adds is estimated, too", namespace{name: "again", label: "enabled", table: known},
 			inject("containers", container("proxy", "small:1", "")),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"proxy cpu=10m memory=16Mi; app cpu=120m memory=300Mi",
-			"app cpu=120m(image:tag) memory=300Mi(image:tag); proxy cpu=10m(image:tag) memory=16Mi(image:tag)",
-		},
-		{
-			"a sidecar, too, and what is known of nothing else", namespace{name: "again-sidecar", label: "enabled", table: known},
+			"proxy cpu=10m memory=16Mi; app cpu=120m memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag); proxy cpu=10m(image:tag) memory=16Mi(image:tag)"},
+		{"a sidecar, too, and what is known of nothing else", namespace{name: "again-sidecar", label: "enabled", table: known},
 			inject("initContainers", map[string]any{"name": "proxy", "image": "small:1", "restartPolicy": "Always"}),
 			`spec: {containers: [{name: app, image: "new:1"}]}`,
-			"proxy cpu=10m memory=16Mi; app", "proxy cpu=10m(image:tag) memory=16Mi(image:tag)",
-		},
-		{
-			"what LimitRanger said the first time is not forgotten", namespace{name: "again-filled", label: "enabled", table: known, ranges: defaults},
+			"proxy cpu=10m memory=16Mi; app", "proxy cpu=10m(image:tag) memory=16Mi(image:tag)"},
+		{"what LimitRanger said the first time is not forgotten", namespace{name: "again-filled", label: "enabled", table: known, ranges: defaults},
 			inject("containers", container("proxy", "small:1", "")),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"proxy cpu=10m memory=16Mi; app cpu=120m memory=300Mi",
-			"app cpu=120m(image:tag,was 55m) memory=300Mi(image:tag,was 55Mi); proxy cpu=10m(image:tag,was 55m) memory=16Mi(image:tag,was 55Mi)",
-		},
-		{
-			"containers may be called as resources are", namespace{name: "again-names", label: "enabled", table: known},
+			"proxy cpu=10m memory=16Mi; app cpu=120m memory=300Mi", "app cpu=120m(image:tag,was 55m) memory=300Mi(image:tag,was 55Mi); proxy cpu=10m(image:tag,was 55m) memory=16Mi(image:tag,was 55Mi)"},
+		{"containers may be called as resources are", namespace{name: "again-names", label: "enabled", table: known},
 			inject("containers", container("memory", "small:1", ""), container("request", "onlycpu:1", "")),
 			`spec: {containers: [{name: cpu, image: "web:1"}, {name: app, image: "onlycpu:1"}, {name: own, image: "web:1", resources: {requests: {cpu: 120m}}}]}`,
-			"memory cpu=10m memory=16Mi; request cpu=30m; cpu cpu=120m memory=300Mi; app cpu=30m; own cpu=120m memory=300Mi",
-			"app cpu=30m(image:tag); cpu cpu=120m(image:tag) memory=300Mi(image:tag); memory cpu=10m(image:tag) memory=16Mi(image:tag); " +
-				"own memory=300Mi(image:tag); request cpu=30m(image:tag)",
-		},
-		{
-			"what a webhook requests is its own", namespace{name: "again-other", label: "enabled", table: known},
+			"memory cpu=10m memory=16Mi; request cpu=30m; cpu cpu=120m memory=300Mi; app cpu=30m; own cpu=120m memory=300Mi", "app cpu=30m(image:tag); cpu cpu=120m(image:tag) memory=300Mi(image:tag); memory cpu=10m(image:tag) memory=16Mi(image:tag); own memory=300Mi(image:tag); request cpu=30m(image:tag)"},
+		{"what a webhook requests is its own", namespace{name: "again-other", label: "enabled", table: known},
 			change("containers", "33m", "resources", "requests", "cpu"),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag)",
-		},
-		{
-			"an estimate is taken back if a webhook adds more than the quota has left", namespace{name: "again-quota", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"})},
+			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag)"},
+		{"an estimate is taken back if a webhook adds more than the quota has left", namespace{name: "again-quota", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"})},
 			inject("containers", container("proxy", "new:1", "100m")),
 			`spec: {containers: [{name: app, image: "web:1"}, {name: own, image: "new:1", resources: {requests: {cpu: 20m}}}]}`,
-			"proxy cpu=100m; app memory=300Mi; own cpu=20m", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag)",
-		},
-		{
-			"of memory, too", namespace{name: "again-quota-memory", label: "enabled", table: with(map[string]string{"quota.memory": "350Mi"})},
+			"proxy cpu=100m; app memory=300Mi; own cpu=20m", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag)"},
+		{"of memory, too", namespace{name: "again-quota-memory", label: "enabled", table: with(map[string]string{"quota.memory": "350Mi"})},
 			inject("containers", map[string]any{"name": "proxy", "image": "new:1", "resources": map[string]any{"requests": map[string]any{"memory": "100Mi"}}}),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"proxy memory=100Mi; app cpu=120m", "app cpu=120m(image:tag) memory=300Mi(image:tag,quota)",
-		},
-		{
-			"and gives back what LimitRanger has filled in", namespace{name: "again-given-back", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
+			"proxy memory=100Mi; app cpu=120m", "app cpu=120m(image:tag) memory=300Mi(image:tag,quota)"},
+		{"and gives back what LimitRanger has filled in", namespace{name: "again-given-back", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
 			inject("containers", container("proxy", "new:1", "100m")),
 			`spec: {initContainers: [{name: prepare, image: "web:1"}], containers: [{name: app, image: "web:1"}]}`,
-			"prepare cpu=55m memory=300Mi; proxy cpu=100m memory=55Mi; app cpu=55m memory=300Mi",
-			"app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi); prepare cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
-		},
-		{
-			"or what the user has requested", namespace{name: "again-always", label: "enabled", table: with(map[string]string{"quota.memory": "350Mi"})},
+			"prepare cpu=55m memory=300Mi; proxy cpu=100m memory=55Mi; app cpu=55m memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi); prepare cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)"},
+		{"or what the user has requested", namespace{name: "again-always", label: "enabled", table: with(map[string]string{"quota.memory": "350Mi"})},
 			inject("containers", map[string]any{"name": "proxy", "image": "new:1", "resources": map[string]any{"requests": map[string]any{"memory": "100Mi"}}}),
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m, memory: 60Mi}}}]}}`,
-			"proxy memory=100Mi; app cpu=120m memory=60Mi", "app cpu=120m(image:tag,was 50m) memory=300Mi(image:tag,quota)",
-		},
-		{
-			"also in place of what LimitRanger has filled in", namespace{name: "again-other-filled", label: "enabled", table: known, ranges: defaults},
+			"proxy memory=100Mi; app cpu=120m memory=60Mi", "app cpu=120m(image:tag,was 50m) memory=300Mi(image:tag,quota)"},
+		{"also in place of what LimitRanger has filled in", namespace{name: "again-other-filled", label: "enabled", table: known, ranges: defaults},
 			change("containers", "33m", "resources", "requests", "cpu"),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag,was 55Mi)",
-		},
-		{
-			"and of a pod that says always", namespace{name: "again-other-always", label: "enabled", table: known},
+			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag,was 55Mi)"},
+		{"and of a pod that says always", namespace{name: "again-other-always", label: "enabled", table: known},
 			change("containers", "33m", "resources", "requests", "cpu"),
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m}}}]}}`,
-			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag)",
-		},
-		{
-			"a lower limit that a webhook sets holds", namespace{name: "again-limit", label: "enabled", table: known},
+			"app cpu=33m memory=300Mi", "app cpu=120m(image:tag,changed) memory=300Mi(image:tag)"},
+		{"a lower limit that a webhook sets holds", namespace{name: "again-limit", label: "enabled", table: known},
 			change("containers", map[string]any{"cpu": "100m", "memory": "200Mi"}, "resources", "limits"),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"app cpu=100m limit-cpu=100m limit-memory=200Mi memory=200Mi", "app cpu=100m(image:tag,limit) memory=200Mi(image:tag,limit)",
-		},
-		{
-			"a limit that is too far above says what is requested", namespace{name: "again-ratio", label: "enabled", table: with(map[string]string{"ratio.memory": "2"}), ranges: doubled},
+			"app cpu=100m limit-cpu=100m limit-memory=200Mi memory=200Mi", "app cpu=100m(image:tag,limit) memory=200Mi(image:tag,limit)"},
+		{"a limit that is too far above says what is requested", namespace{name: "again-ratio", label: "enabled", table: with(map[string]string{"ratio.memory": "2"}), ranges: doubled},
 			change("containers", map[string]any{"memory": "1Gi"}, "resources", "limits"),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"app cpu=120m limit-memory=1Gi memory=1Gi", "app cpu=120m(image:tag)",
-		},
-		{
-			"no more is given back than a limit that has come since", namespace{name: "again-back-limit", label: "enabled", table: with(map[string]string{"room.cpu": "600m"})},
+			"app cpu=120m limit-memory=1Gi memory=1Gi", "app cpu=120m(image:tag)"},
+		{"no more is given back than a limit that has come since", namespace{name: "again-back-limit", label: "enabled", table: with(map[string]string{"room.cpu": "600m"})},
 			both(change("containers", map[string]any{"cpu": "120m"}, "resources", "limits"), inject("containers", container("proxy", "new:1", "500m"))),
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 500m}}}]}}`,
-			"proxy cpu=500m; app cpu=120m limit-cpu=120m memory=300Mi", "app cpu=120m(image:tag,room) memory=300Mi(image:tag)",
-		},
-		{
-			"nor less than a LimitRange wants beside one", namespace{name: "again-back-ratio", label: "enabled", table: with(map[string]string{"room.memory": "500Mi", "ratio.memory": "2"}), ranges: doubled},
+			"proxy cpu=500m; app cpu=120m limit-cpu=120m memory=300Mi", "app cpu=120m(image:tag,room) memory=300Mi(image:tag)"},
+		{"nor less than a LimitRange wants beside one", namespace{name: "again-back-ratio", label: "enabled", table: with(map[string]string{"room.memory": "500Mi", "ratio.memory": "2"}), ranges: doubled},
 			both(change("containers", map[string]any{"memory": "300Mi"}, "resources", "limits"), inject("containers", map[string]any{
 				"name": "proxy", "image": "new:1", "resources": map[string]any{"limits": map[string]any{"memory": "250Mi"}},
 			})),
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {memory: 100Mi}}}]}}`,
-			"proxy limit-memory=250Mi memory=250Mi; app cpu=120m limit-memory=300Mi memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag,room)",
-		},
-		{
-			"a webhook gives the pod resources as a whole", namespace{name: "again-whole", label: "enabled", table: known},
+			"proxy limit-memory=250Mi memory=250Mi; app cpu=120m limit-memory=300Mi memory=300Mi", "app cpu=120m(image:tag) memory=300Mi(image:tag,room)"},
+		{"a webhook gives the pod resources as a whole", namespace{name: "again-whole", label: "enabled", table: known},
 			set(map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "100Mi"}}, "spec", "resources"),
 			`{metadata: {annotations: {inplace-rollout.io/initial-resources: always}}, spec: {containers: [{name: app, image: "web:1", resources: {requests: {cpu: 50m}}}]}}`,
-			"app cpu=50m", "",
-		},
-		{
-			"or overhead", namespace{name: "again-overhead", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
+			"app cpu=50m", ""},
+		{"or overhead", namespace{name: "again-overhead", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
 			set("sandbox", "spec", "runtimeClassName"),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"app cpu=55m memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
-		},
-		{
-			"or makes a sidecar of an init container", namespace{name: "again-restart", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
+			"app cpu=55m memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)"},
+		{"or makes a sidecar of an init container", namespace{name: "again-restart", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
 			change("initContainers", "Always", "restartPolicy"),
 			`spec: {initContainers: [{name: prepare, image: "web:1"}], containers: [{name: app, image: "web:1"}]}`,
-			"prepare cpu=55m memory=300Mi; app cpu=55m memory=300Mi",
-			"app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi); prepare cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
-		},
-		{
-			"or takes a container away", namespace{name: "again-fewer", label: "enabled", table: with(map[string]string{"pod-min.cpu": "100m"}), ranges: atLeast},
+			"prepare cpu=55m memory=300Mi; app cpu=55m memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi); prepare cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)"},
+		{"or takes a container away", namespace{name: "again-fewer", label: "enabled", table: with(map[string]string{"pod-min.cpu": "100m"}), ranges: atLeast},
 			func(_ *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
 				containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
 				_ = unstructured.SetNestedSlice(pod.Object, containers[:1], "spec", "containers")
 				seen(pod)
 			},
 			`spec: {containers: [{name: app, image: "small:1"}, {name: gone, image: "web:1"}]}`,
-			"app cpu=100m memory=16Mi", "app cpu=10m(image:tag,pod-min) memory=16Mi(image:tag)",
-		},
-		{
-			"or annotations that leave no room for ours", namespace{name: "again-long", label: "enabled", table: known},
+			"app cpu=100m memory=16Mi", "app cpu=10m(image:tag,pod-min) memory=16Mi(image:tag)"},
+		{"or annotations that leave no room for ours", namespace{name: "again-long", label: "enabled", table: known},
 			set(strings.Repeat("x", 262000), "metadata", "annotations", "long"),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"app", "",
-		},
-		{
-			"or a container that is larger than anything", namespace{name: "again-large", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
+			"app", ""},
+		{"or a container that is larger than anything", namespace{name: "again-large", label: "enabled", table: with(map[string]string{"quota.cpu": "200m"}), ranges: defaults},
 			inject("containers", map[string]any{"name": "large", "image": "new:1", "resources": map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "16Pi"}}}),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"large cpu=100m memory=16Pi; app cpu=55m memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)",
-		},
-		{
-			"where it is only said, all of it is said", namespace{name: "again-told", label: "annotate", table: known},
+			"large cpu=100m memory=16Pi; app cpu=55m memory=300Mi", "app cpu=120m(image:tag,quota) memory=300Mi(image:tag,was 55Mi)"},
+		{"where it is only said, all of it is said", namespace{name: "again-told", label: "annotate", table: known},
 			inject("containers", container("proxy", "small:1", "")),
 			`spec: {containers: [{name: app, image: "web:1"}]}`,
-			"proxy; app",
-			"app cpu=120m(image:tag,annotate) memory=300Mi(image:tag,annotate); proxy cpu=10m(image:tag,annotate) memory=16Mi(image:tag,annotate)",
-		},
+			"proxy; app", "app cpu=120m(image:tag,annotate) memory=300Mi(image:tag,annotate); proxy cpu=10m(image:tag,annotate) memory=16Mi(image:tag,annotate)"},
 	} {
 		t.Run(tt.sentence, func(t *testing.T) {
 			t.Parallel()
@@ -245,47 +192,4 @@ func TestAskedAgain(t *testing.T) {
 			check(t, made, tt.requests, tt.says)
 		})
 	}
-}
-
-// check compares what a pod's containers request, and what its annotation says.
-func check(t *testing.T, pod *corev1.Pod, want, wantSaid string) {
-	t.Helper()
-	if got := requests(pod); got != want {
-		t.Errorf("the containers request\n%s, want\n%s", got, want)
-	}
-	got, err := says(pod)
-	if err != nil {
-		t.Error(err)
-	}
-	if got != wantSaid {
-		t.Errorf("the annotation says\n%s, want\n%s\nof %s", got, wantSaid, pod.Annotations[api.EstimateAnnotation])
-	}
-}
-
-// TestLater changes pods that are there: nothing is estimated then.
-func TestLater(t *testing.T) {
-	t.Parallel()
-	pod, err := newPod(`spec: {containers: [{name: app, image: "web:1"}, {name: own, image: "web:1", resources: {requests: {cpu: 5m, memory: 5Mi}}}, {name: new, image: "new:1"}]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods := client.CoreV1().Pods("on")
-	if pod, err = pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	const said = "app cpu=120m(image:tag) memory=300Mi(image:tag)"
-	check(t, pod, "app cpu=120m memory=300Mi; own cpu=5m memory=5Mi; new", said)
-
-	pod.Annotations[api.InitialResourcesLabel] = "always"
-	pod.Spec.Containers[2].Image = "web:1"
-	if pod, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	check(t, pod, "app cpu=120m memory=300Mi; own cpu=5m memory=5Mi; new", said)
-
-	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("77m")
-	if pod, err = pods.UpdateResize(t.Context(), pod.Name, pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	check(t, pod, "app cpu=77m memory=300Mi; own cpu=5m memory=5Mi; new", said)
 }

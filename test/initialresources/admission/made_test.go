@@ -4,12 +4,11 @@ package admission
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -67,30 +66,6 @@ spec: {template: {metadata: {labels: {app: %[1]s}}, spec: {restartPolicy: Never,
 	}
 }
 
-// TestManyContainers has a pod with as many containers as anybody has seen.
-func TestManyContainers(t *testing.T) {
-	t.Parallel()
-	var containers, want, said []string
-	for i := range 50 {
-		containers = append(containers, fmt.Sprintf(`{name: container-%02d, image: "registry.example.com:5000/some-team/some-folder/some-service:v1.2.3%s"}`, i, digest))
-		want = append(want, fmt.Sprintf("container-%02d cpu=120m memory=300Mi", i))
-		said = append(said, fmt.Sprintf("container-%02d cpu=120m(image:tag) memory=300Mi(image:tag)", i))
-	}
-	n := namespace{name: "many", label: "enabled", table: entries("registry.example.com:5000/some-team/some-folder/some-service:v1.2.3", "120m", "300Mi")}
-	n.table["quota.cpu"], n.table["quota.memory"] = "100", "100Gi"
-	if err := n.create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pod, err := newPod("spec: {containers: [" + strings.Join(containers, ", ") + "]}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pod, err = client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	check(t, pod, strings.Join(want, "; "), strings.Join(said, "; "))
-}
-
 // TestTable has the table change, go, and be joined by another ConfigMap.
 func TestTable(t *testing.T) {
 	t.Parallel()
@@ -133,13 +108,34 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// kubectl runs it with the manifest.
-func kubectl(t *testing.T, manifest string, args ...string) error {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "manifest.yaml")
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+// TestLater changes pods that are there: nothing is estimated then.
+func TestLater(t *testing.T) {
+	t.Parallel()
+	pod, err := newPod(`spec: {containers: [{name: app, image: "web:1"}, {name: own, image: "web:1", resources: {requests: {cpu: 5m, memory: 5Mi}}}, {name: new, image: "new:1"}]}`)
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := cp.Kubectl(t.Context(), append(args, "--filename", file)...)
-	return err
+	n := namespace{name: "later", label: "enabled", table: known}
+	if err := n.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pods := client.CoreV1().Pods(n.name)
+	if pod, err = pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const said = "app cpu=120m(image:tag) memory=300Mi(image:tag)"
+	check(t, pod, "app cpu=120m memory=300Mi; own cpu=5m memory=5Mi; new", said)
+
+	pod.Annotations[api.InitialResourcesLabel] = "always"
+	pod.Spec.Containers[2].Image = "web:1"
+	if pod, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	check(t, pod, "app cpu=120m memory=300Mi; own cpu=5m memory=5Mi; new", said)
+
+	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("77m")
+	if pod, err = pods.UpdateResize(t.Context(), pod.Name, pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	check(t, pod, "app cpu=77m memory=300Mi; own cpu=5m memory=5Mi; new", said)
 }

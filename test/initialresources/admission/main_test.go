@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration || around
 
 // Package admission tests what new pods get by deploy/initial-resources, on a real API server: by
 // its policies, or by the webhook, as $HOLD says, or as clusters of the version have it.
@@ -14,6 +14,7 @@ import (
 
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -30,6 +31,18 @@ var (
 func TestMain(m *testing.M) {
 	os.Exit(controlplane.RunTests(m, controlplane.Options{}, setUp))
 }
+
+// older has got in before the policies.
+const older = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: older, labels: {version: "1"}}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web, inplace-rollout.io/initial-resources: "on"}, annotations: {inplace-rollout.io/initial-resources: sometimes}}
+    spec: {containers: [{name: app, image: web}]}
+`
 
 func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown func(), err error) {
 	cp = started
@@ -49,15 +62,7 @@ func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown fu
 	if err := cp.Apply(ctx, "--filename", file); err != nil {
 		return nil, fmt.Errorf("creating what is older: %w", err)
 	}
-	if tearDown, err = install(ctx); err != nil {
-		return nil, err
-	}
-	for _, n := range namespaces {
-		if err := n.create(ctx); err != nil {
-			return tearDown, fmt.Errorf("making the namespace %s: %w", n.name, err)
-		}
-	}
-	return tearDown, nil
+	return install(ctx)
 }
 
 // install installs what estimates, in the way of [controller.Hold].
@@ -83,13 +88,10 @@ func install(ctx context.Context) (stop func(), err error) {
 }
 
 // await waits until there is no error, for at most a minute.
-func await(ctx context.Context, check func() error) error {
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := check()
-		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+func await(ctx context.Context, check func() error) (last error) {
+	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { // the last error says more
+		last = check()
+		return last == nil, nil
+	})
+	return last
 }

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration || around
 
 package admission
 
@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +24,18 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 )
+
+// known is what the tables know, where nothing else is said.
+var known = table(
+	entries("web:1", "120m", "300Mi"), anyVersion("web", "200m", "400Mi"),
+	entries("small:1", "10m", "16Mi"),
+	entries("counted:1", "30m", ""), anyVersion("counted", "40m", "50Mi"),
+	entries("onlycpu:1", "30m", ""),
+)
+
+func amounts(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
 
 // namespace has pods that are estimated, or not.
 type namespace struct {
@@ -192,4 +207,30 @@ func says(pod *corev1.Pod) (string, error) {
 		all = append(all, strings.Join(line, " "))
 	}
 	return strings.Join(all, "; "), nil
+}
+
+// check compares what a pod's containers request, and what its annotation says.
+func check(t *testing.T, pod *corev1.Pod, want, wantSaid string) {
+	t.Helper()
+	if got := requests(pod); got != want {
+		t.Errorf("the containers request\n%s, want\n%s", got, want)
+	}
+	got, err := says(pod)
+	if err != nil {
+		t.Error(err)
+	}
+	if got != wantSaid {
+		t.Errorf("the annotation says\n%s, want\n%s\nof %s", got, wantSaid, pod.Annotations[api.EstimateAnnotation])
+	}
+}
+
+// kubectl runs it with the manifest.
+func kubectl(t *testing.T, manifest string, args ...string) error {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := cp.Kubectl(t.Context(), append(args, "--filename", file)...)
+	return err
 }

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 package admission
 
@@ -69,18 +69,6 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// older has got in before the policies.
-const older = `apiVersion: apps/v1
-kind: Deployment
-metadata: {name: older, labels: {version: "1"}}
-spec:
-  replicas: 0
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web, inplace-rollout.io/initial-resources: "on"}, annotations: {inplace-rollout.io/initial-resources: sometimes}}
-    spec: {containers: [{name: app, image: web}]}
-`
-
 // TestOlderValues edits it: what it says is not judged, but what is new is.
 func TestOlderValues(t *testing.T) {
 	t.Parallel()
@@ -105,12 +93,12 @@ func TestLaterValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pod, err = client.CoreV1().Pods("on").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+	if pod, err = client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, verb := range []string{"label", "annotate"} {
 		for value, bad := range map[string]bool{"on": true, "enabled": verb == "annotate", "never": verb == "label"} {
-			_, err := cp.Kubectl(t.Context(), verb, "--namespace=on", "--dry-run=server", "pod", pod.Name, api.InitialResourcesLabel+"="+value)
+			_, err := cp.Kubectl(t.Context(), verb, "--dry-run=server", "pod", pod.Name, api.InitialResourcesLabel+"="+value)
 			if refused := err != nil && strings.Contains(err.Error(), "must be"); refused != bad || err != nil && !refused {
 				t.Errorf("%s %s: %v; want it refused: %t", verb, value, err, bad)
 			}

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -180,16 +181,12 @@ const patience = 3 * time.Minute
 
 func eventually(t *testing.T, what string, check func() (bool, string)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		done, seen := check()
-		if done {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %s for %s: %s", patience, what, seen)
-		}
-		time.Sleep(50 * time.Millisecond)
+	var seen string
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
+		done, seen = check()
+		return done, nil
+	}); err != nil {
+		t.Fatalf("waited %s for %s: %s", patience, what, seen)
 	}
 }
 

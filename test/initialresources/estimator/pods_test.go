@@ -8,17 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
 // set is what admission says of a request that it has set.
@@ -54,57 +50,6 @@ func waitEvents(t *testing.T, namespace, pod string, want ...string) {
 			}
 		}
 		return len(all) == len(want), fmt.Sprintf("%q", all)
-	})
-}
-
-// TestEvents: each new pod is told of once, whatever becomes of the estimator.
-func TestEvents(t *testing.T) {
-	// Where no namespace is opted in, admission leaves the annotations to the test.
-	namespace(t, "told", "")
-	namespace(t, "new", "annotate")
-	p := alone(t)
-	waitMetric(t, p, `inplace_rollout_estimate_tables{state="published"} 1`)
-	apply(t, pod("told", "set", set, "", "100m"))
-	apply(t, pod("told", "skipped", strings.Replace(set, `{"request"`, `{"skipped":"quota","request"`, 1), "", ""))
-	apply(t, pod("new", "unknown", "", "", ""))
-	waitEvents(t, "told", "set", "InitialResourcesSet: app: cpu 100m (percentile 90 of 80 samples of the image:tag in 7d, in the namespace)")
-	waitEvents(t, "told", "skipped", "InitialResourcesSkipped: app: cpu 100m")
-	waitEvents(t, "new", "unknown", "InitialResourcesUnknown: app: no cpu usage of nginx:1.25 is known, app: no memory")
-	waitMetric(t, p, `inplace_rollout_estimated_requests_total{resource="cpu",rung="7d:tag",scope="namespace"} 1`)
-	waitMetric(t, p, `inplace_rollout_estimates_skipped_total{reason="quota",resource="cpu"} 1`)
-	p.Kill()
-	time.Sleep(time.Second) // times of creation are whole seconds: one that is not past may be another's
-	p = alone(t)
-	apply(t, pod("told", "later", set, "", "100m"))
-	waitEvents(t, "told", "later", "InitialResourcesSet")
-	for name, in := range map[string]string{"set": "told", "skipped": "told", "unknown": "new"} {
-		if all := eventsOf(t, in, name); len(all) != 1 {
-			t.Errorf("pod %s has the events %q", name, all)
-		}
-	}
-	waitMetric(t, p, `inplace_rollout_estimated_requests_total{resource="cpu",rung="7d:tag",scope="namespace"} 1`)
-}
-
-// TestAdmission: what is published is what pods are created with.
-func TestAdmission(t *testing.T) {
-	if !cp.AtLeast("1.36") {
-		t.Skip("there is no MutatingAdmissionPolicy v1")
-	}
-	namespace(t, "shop", "enabled")
-	alone(t)
-	waitEntry(t, "shop", nginx+"_-1.25.cpu", "200m")
-	eventually(t, "a pod with requests", func() (bool, string) { // the API server takes a moment to see the table
-		created, err := client.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "born-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "nginx:1.25"}}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if request := created.Spec.Containers[0].Resources.Requests; request.Cpu().String() != "200m" || request.Memory().String() != "65Mi" {
-			return false, fmt.Sprint(request)
-		}
-		waitEvents(t, "shop", created.Name, "InitialResourcesSet: app: cpu 200m (percentile 90 of ")
-		return true, ""
 	})
 }
 
@@ -187,25 +132,15 @@ spec:
 	waitEvents(t, "shop", "ours", "InitialResourcesSet", "InitialResourcesResized: resized in place, because its estimate has changed: app: cpu request 100m→200m")
 	waitMetric(t, p, `inplace_rollout_estimate_resizes_total{outcome="resized"} 1`)
 
-	// The estimate is another one after that, but not a day later.
-	p.Kill()
-	p = alone(t, "--resize-afterwards", "--least-cpu=300m")
-	waitEntry(t, "shop", nginx+"_-1.25.cpu", "300m")
+	// What becomes of it later is in TestSize of pkg/initialresources/estimator.
 	eventually(t, "the others to be left alone", func() (bool, string) {
-		done := metric(t, p, `workqueue_work_duration_seconds_count{name="estimates"} `) > 20
-		return done, ""
+		return metric(t, p, `workqueue_work_duration_seconds_count{name="estimates"} `) > 20, ""
 	})
 	for name, want := range map[string]string{"ours": "200m", "users": "110m", "never": "100m", "stated-0": "100m"} {
 		if cpu, annotation, _ := requests(t, "shop", name); cpu != want {
 			t.Errorf("pod %s has %s, want %s: %s", name, cpu, want, annotation)
 		}
 	}
-	p.Kill()
-	alone(t, "--resize-afterwards", "--least-cpu=300m", "--resize-interval=1s")
-	eventually(t, "the pod to be resized again", func() (bool, string) {
-		cpu, annotation, _ := requests(t, "shop", "ours")
-		return cpu == "300m" && strings.Contains(annotation, `"was":"200m"`), cpu + annotation
-	})
 }
 
 // TestFence: the estimator may change nothing of pods but what it is there for.
@@ -213,18 +148,7 @@ func TestFence(t *testing.T) {
 	namespace(t, "shop", "")
 	apply(t, pod("shop", "ours", set, "", "100m"))
 	apply(t, pod("shop", "users", "", "", "100m"))
-	kubeconfig, err := cp.ServiceAccountKubeconfig(t.Context(), controller.Namespace, controller.EstimatorAccount, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	as, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	as := asEstimator(t)
 	for _, tt := range []struct {
 		what, pod, subresource, patch string
 		allowed                       bool

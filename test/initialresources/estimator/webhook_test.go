@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,10 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
@@ -164,93 +160,4 @@ func TestEstimatesHang(t *testing.T) {
 		}
 	}
 	estimated(t, "estimates-hang")
-}
-
-// The webhook is asked about pods that are opted in and lack something, and about no others.
-func TestAskedAboutPods(t *testing.T) {
-	w := webhookWith(t, "asked", "")
-	count := func() float64 {
-		t.Helper()
-		sum := 0.0
-		for i := range 2 {
-			metrics, err := w.Replica(i).Metrics(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, match := range asks.FindAllStringSubmatch(metrics, -1) {
-				n, err := strconv.ParseFloat(match[1], 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				sum += n
-			}
-		}
-		return sum
-	}
-	// The webhook counts a request after it has answered it: a count is what two looks agree on.
-	asked := func() float64 {
-		t.Helper()
-		for before := count(); ; {
-			time.Sleep(500 * time.Millisecond)
-			after := count()
-			if after == before {
-				return after
-			}
-			before = after
-		}
-	}
-	requested(t, "asked", nil)
-	requested(t, "asked", full)
-	if n := asked(); n != 0 {
-		t.Errorf("it was asked %g times, and nothing is opted in", n)
-	}
-	label(t, "asked", api.InitialResourcesEnabled)
-	estimated(t, "asked")
-	before := asked()
-	requested(t, "asked", full)
-	if n := asked(); n != before {
-		t.Errorf("it was asked %g times about a pod that lacks nothing", n-before)
-	}
-	if got := requested(t, "asked", nil); got != "120m" {
-		t.Errorf("a pod that lacks something requests %s", got)
-	}
-	if n := asked(); n != before+1 {
-		t.Errorf("it was asked %g times about a pod that lacks something", n-before)
-	}
-}
-
-var asks = regexp.MustCompile(`(?m)^inplace_rollout_webhook_requests_total{policy="inplace-rollout-initial-resources",.*} (.*)$`)
-
-// What holds rollouts does not wait for estimates that cannot be read.
-func TestEstimatesUnread(t *testing.T) {
-	w := webhookWith(t, "unread", api.InitialResourcesEnabled)
-	apply(t, `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: unread, namespace: unread, labels: {inplace-rollout.io/enabled: "true"}},
-  spec: {replicas: 1, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web, resources: {requests: {cpu: 1m}}}]}}}}`)
-	estimated(t, "unread")
-	if err := client.RbacV1().ClusterRoleBindings().Delete(t.Context(), "inplace-rollout-webhook-initial-resources", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 {
-		w.Replica(i).Kill()
-		if err := w.Start(t.Context(), i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 2 {
-		if err := w.Replica(i).WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const edit = `{"spec":{"template":{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"3m"}}}]}}}}`
-	eventually(t, "an edit that is held", func() (bool, string) {
-		set, err := client.AppsV1().StatefulSets("unread").Patch(t.Context(), "unread", types.StrategicMergePatchType, []byte(edit), metav1.PatchOptions{})
-		return err == nil && policy.Held(set), fmt.Sprint(err)
-	})
-	if got := requested(t, "unread", nil); got != "0" {
-		t.Errorf("a pod requests %s, and the webhook may not read the estimates", got)
-	}
-	if err := w.Apply(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	estimated(t, "unread")
 }

@@ -9,14 +9,11 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -24,7 +21,6 @@ import (
 	"github.com/package-url/packageurl-go"
 	"github.com/spdx/tools-golang/json"
 	"github.com/spdx/tools-golang/spdx"
-	"github.com/spdx/tools-golang/spdxlib"
 )
 
 // platforms are those that make image builds for.
@@ -161,52 +157,6 @@ func TestImage(t *testing.T) {
 		t.Run("has licenses, on "+platform, func(t *testing.T) { testLicenses(t, b, platform, image) })
 		t.Run("has an SBOM for "+platform, func(t *testing.T) { testModules(t, b, platform, image) })
 	}
-	t.Run("has an SBOM", func(t *testing.T) { testSBOM(t, b) })
-	t.Run("is the same when built elsewhere, in another environment", func(t *testing.T) {
-		elsewhere(t)
-		again := build(t, Source{})
-		if !bytes.Equal(b.tar, again.tar) || !bytes.Equal(b.sbom, again.sbom) {
-			t.Error("another image, or another SBOM, came of the same sources")
-		}
-	})
-}
-
-// elsewhere goes to a copy of the sources in another folder, which is somebody else's repository
-// of other times, and changes all that a builder may have set. Only the caches stay.
-func elsewhere(t *testing.T) {
-	t.Helper()
-	env, err := environment(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, setting := range env {
-		if name, value, _ := strings.Cut(setting, "="); name == "GOCACHE" || name == "GOMODCACHE" {
-			t.Setenv(name, value)
-		}
-	}
-	folder := filepath.Join(t.TempDir(), "some where", "else")
-	if err := os.CopyFS(folder, os.DirFS("..")); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), "git", "init", folder).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	config := filepath.Join(folder, "goenv")
-	if err := os.WriteFile(config, []byte("GOARM64=v8.1\nGOEXPERIMENT=greenteagc\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(filepath.Join(folder, "main.go"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(folder)
-	for name, value := range map[string]string{
-		"GOFLAGS": "-tags=other,netgo -buildvcs=true", "GOAMD64": "v3", "GOENV": config, "CGO_ENABLED": "1", "GOOS": "windows", "GOARCH": "386", "GODEBUG": "http2client=0",
-		"HOME": t.TempDir(), "TMPDIR": t.TempDir(), "TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1",
-	} {
-		t.Setenv(name, value)
-	}
-	before := syscall.Umask(0o077)
-	t.Cleanup(func() { syscall.Umask(before) })
 }
 
 // testLicenses holds the licenses in the image against the modules that the SBOM names.
@@ -334,28 +284,6 @@ func related(d *spdx.Document, packages map[spdx.ElementID]*spdx.Package, a spdx
 		}
 	}
 	return found
-}
-
-func testSBOM(t *testing.T, b built) {
-	d, packages := document(t, b)
-	if err := spdxlib.ValidateDocument(d); err != nil {
-		t.Error(err)
-	}
-	if d.SPDXVersion != "SPDX-2.3" || d.DataLicense != "CC0-1.0" || d.DocumentName != "tools/image:test" || !strings.HasSuffix(d.DocumentNamespace, b.named.Digest.Hex) {
-		t.Errorf("it is %s under %s, %q in %s", d.SPDXVersion, d.DataLicense, d.DocumentName, d.DocumentNamespace)
-	}
-	described := related(d, packages, "DOCUMENT", "DESCRIBES")
-	if len(described) != 1 {
-		t.Fatalf("it describes %v, want one image", described)
-	}
-	testImagePackage(t, described[0], b.named.Digest)
-	for _, p := range packages {
-		for _, mandatory := range []string{p.PackageName, p.PackageVersion, p.PackageDownloadLocation} {
-			if mandatory == "" {
-				t.Errorf("something is missing in %+v", p)
-			}
-		}
-	}
 }
 
 func testImagePackage(t *testing.T, p *spdx.Package, digest v1.Hash) {

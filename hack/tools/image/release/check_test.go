@@ -147,7 +147,7 @@ func (b *built) testSame(t *testing.T, folder string) {
 	caches := strings.Fields(string(out))
 	for name, value := range map[string]string{
 		"GOCACHE": caches[0], "GOMODCACHE": caches[1], "HOME": t.TempDir(), "TMPDIR": t.TempDir(), "TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8",
-		"GOFLAGS": "-tags=other -buildvcs=true", "GOARCH": "386", "GOAMD64": "v3",
+		"GOFLAGS": "-tags=other -buildvcs=true", "GOARCH": "386", "GOAMD64": "v3", "CGO_ENABLED": "1", "GOOS": "windows", "GODEBUG": "http2client=0",
 	} {
 		t.Setenv(name, value)
 	}
@@ -295,6 +295,9 @@ func (b *built) testManifests(t *testing.T) {
 			if !bytes.Contains(b.files[file], []byte(there)) {
 				t.Errorf("%s has no %q", file, there)
 			}
+		}
+		if strings.Contains(file, "initial-resources") && !bytes.Contains(b.files[file], []byte("\n        app: inplace-rollout-estimator\n")) {
+			t.Errorf("%s has no pods of the estimator", file)
 		}
 		// The API servers for which the webhook is have no such kind, and kubectl would stop at it.
 		if strings.Contains(file, "webhook") && bytes.Contains(b.files[file], []byte("\nkind: MutatingAdmissionPolicy")) {

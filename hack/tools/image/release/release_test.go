@@ -1,20 +1,13 @@
 package main
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-
-	"github.com/inplace-rollout/inplace-rollout/hack/tools/image/artifact"
 )
 
 func TestValidVersion(t *testing.T) {
@@ -119,66 +112,6 @@ func TestChartAnnotations(t *testing.T) {
 	}
 	if got, err := (&release{}).withAnnotations([]byte("annotations: {}\n")); err == nil {
 		t.Errorf("of nothing came %q", got)
-	}
-}
-
-// The chart that Helm packages has times, and modes after the umask.
-func TestWithoutTimes(t *testing.T) {
-	packaged := func(mode int64, at time.Time) []byte {
-		var out bytes.Buffer
-		compressed := gzip.NewWriter(&out)
-		compressed.ModTime = at
-		w := tar.NewWriter(compressed)
-		for _, name := range []string{"chart/Chart.yaml", "chart/values.yaml"} {
-			if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: 3, ModTime: at}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.Write([]byte("a: ")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := compressed.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return out.Bytes()
-	}
-	one, err := withoutTimes(packaged(0o644, time.Unix(1, 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, err := withoutTimes(packaged(0o600, time.Unix(1e9, 0)))
-	if err != nil || !bytes.Equal(one, two) {
-		t.Errorf("two archives came of the same files: %v", err)
-	}
-	compressed, err := gzip.NewReader(bytes.NewReader(one))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if header, err := tar.NewReader(compressed).Next(); err != nil || header.Name != "chart/Chart.yaml" || fs.FileMode(header.Mode) != 0o644 {
-		t.Errorf("%+v, %v", header, err)
-	}
-}
-
-func TestFiles(t *testing.T) {
-	r := &release{options: options{version: "v0.1.0", output: t.TempDir()}, source: artifact.Source{}}
-	if err := os.MkdirAll(filepath.Join(r.output, "image", "blobs"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"a", filepath.Join("image", "blobs", "b")} {
-		if err := r.writeFile(name, []byte("abc")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.writeSums(); err != nil {
-		t.Fatal(err)
-	}
-	const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-	got, err := os.ReadFile(r.path("SHA256SUMS"))
-	if want := abc + "  a\n" + abc + "  image/blobs/b\n"; err != nil || string(got) != want {
-		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 }
 
