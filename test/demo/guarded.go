@@ -56,8 +56,8 @@ func (d *demo) guarded(ctx context.Context) error {
 	results[0].title, results[1].title = "guarded", "built in"
 	rows := slices.Concat(same, visited, []row{
 		{"of these writes, resizes", resizes, is(2), is(0)},
-		{"pods that were given the limit", lanesThat(func(l lane) bool { return l.asked }), is("worker-2"), is("worker-0, worker-1, worker-2")},
-		{"pods that the kernel has killed", lanesThat(func(l lane) bool { return len(l.Kills) > 0 }), is("worker-2"), is("worker-0, worker-1, worker-2")},
+		{"pods that were given the limit", named(asked), is("worker-2"), is("worker-0, worker-1, worker-2")},
+		{"pods that the kernel has killed", named(killed), is("worker-2"), is("worker-0, worker-1, worker-2")},
 		{"kills", kills, is(1), nil},
 		{"pods not Ready at some time", func(r result) any { return of(r.NotReady, r) }, is("1 of 3"), is("3 of 3")},
 		{"limits in the kernel, in the end", limits, is("256Mi, 256Mi, 256Mi"), nil},
@@ -65,9 +65,9 @@ func (d *demo) guarded(ctx context.Context) error {
 	})
 	d.compare("What was measured in the first minute after the edit", rows, results)
 	d.picture.Title = "A memory limit that is too small, guarded and built in"
-	d.picture.Source = fmt.Sprintf("On a real node, by make demo-guarded. Each pod needs %s now and then; the edit's limit is 100Mi.", inBytes(jobNeeds))
+	d.picture.Source = fmt.Sprintf("On a real node, by make demo-guarded. Each pod needs %s now and then.", inBytes(jobNeeds))
 	d.draws(worker, results, func(r result) string {
-		return fmt.Sprintf("%d kills, %d of 3 pods replaced", kills(r), r.Replaced)
+		return fmt.Sprintf("%d of 3 pods killed, %d replaced", len(r.lanesThat(killed)), r.Replaced)
 	})
 	d.picture.Rows[0][0].Title = "StatefulSet, guarded: canary 1 and Revert"
 	if err := d.Ready(ctx); err != nil {
@@ -108,17 +108,21 @@ func (d *demo) working(ctx context.Context, _ int, subjects ...measure.Subject) 
 	}
 }
 
-// lanesThat names the pods that are so.
-func lanesThat(are func(lane) bool) func(result) any {
-	return func(r result) any {
-		var names []string
-		for _, l := range r.lanes {
-			if are(l) {
-				names = append(names, l.Pod)
-			}
+func asked(l lane) bool  { return l.asked }
+func killed(l lane) bool { return len(l.Kills) > 0 }
+
+// lanesThat are the names of the pods that are so.
+func (r result) lanesThat(are func(lane) bool) (names []string) {
+	for _, l := range r.lanes {
+		if are(l) {
+			names = append(names, l.Pod)
 		}
-		return strings.Join(names, ", ")
 	}
+	return names
+}
+
+func named(are func(lane) bool) func(result) any {
+	return func(r result) any { return strings.Join(r.lanesThat(are), ", ") }
 }
 
 func kills(r result) any {

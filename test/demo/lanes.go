@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -92,10 +92,13 @@ func lanesOf(history []measure.Moment, from int, of measure.Subject) []lane {
 		}
 	}
 	var all []lane
-	for _, name := range slices.Sorted(maps.Keys(lanes)) {
+	for name, l := range lanes {
 		look(end, name, s.Pods[name])
-		all = append(all, *lanes[name])
+		all = append(all, *l)
 	}
+	slices.SortFunc(all, func(a, b lane) int {
+		return cmp.Or(cmp.Compare(a.Bars[0].From, b.Bars[0].From), cmp.Compare(a.Pod, b.Pod))
+	})
 	return all
 }
 
@@ -141,8 +144,8 @@ func (d *demo) draw() error {
 const (
 	panelPitch = 412
 	lanePitch  = 18
-	laneLeft   = 142 // in its panel, after the name
-	laneWidth  = 250
+	laneLeft   = 150 // in its panel, after the name
+	laneWidth  = 240
 	ready      = 6 // the height of a bar
 	silent     = 12
 )

@@ -111,11 +111,11 @@ func TestPicture(t *testing.T) {
 	for _, r := range drawn.Rects {
 		bars = append(bars, fmt.Sprintf("%s %g+%g", r.Class, r.X, r.Width))
 	}
-	// A second is 25 pixels wide.
-	if want := []string{"former 154+75", "former 154+50", "edited 204+75", "down 279+25", "former 304+100", "down 254+150", "down 666+150"}; !slices.Equal(bars, want) {
+	// A second is 24 pixels wide.
+	if want := []string{"former 162+72", "former 162+48", "edited 210+72", "down 282+24", "former 306+96", "down 258+144", "down 670+144"}; !slices.Equal(bars, want) {
 		t.Errorf("the bars are %q, want %q", bars, want)
 	}
-	if len(drawn.Kills) != 1 || drawn.Kills[0].X != 279 || !slices.Contains(drawn.Texts, "10 s") {
+	if len(drawn.Kills) != 1 || drawn.Kills[0].X != 282 || !slices.Contains(drawn.Texts, "10 s") {
 		t.Errorf("the kills are %v, and the texts %q", drawn.Kills, drawn.Texts)
 	}
 }

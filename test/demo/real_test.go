@@ -24,7 +24,7 @@ func TestRealNode(t *testing.T) {
 		"rollouts": {[]string{`counts forgotten +0 +[1-9]\d* +0\n`}, []string{`Deployment, in place: 0 of 4 pods replaced`}},
 		"guarded": {[]string{
 			`pods that the kernel has killed +worker-2 +worker-0, worker-1, worker-2\n`, `times when visits were not answered +[1-9]\d* +[1-9]\d*\n`, `limits in the kernel, in the end +256Mi, 256Mi, 256Mi`,
-		}, []string{`guarded: canary 1 and Revert: 1 kills, 0 of 3 pods replaced\.`}},
+		}, []string{`guarded: canary 1 and Revert: 1 of 3 pods killed, 0 replaced\.`}},
 	} {
 		t.Run(show, func(t *testing.T) {
 			drawing := filepath.Join(t.TempDir(), "drawing.svg")

@@ -96,7 +96,7 @@ func brake(field, value string) string { return field + " " + value }
 
 // noticed are the rows of what kernel, programs and visitors see.
 var noticed = []row{
-	{"pods without the new limits in kernel or program", func(r result) any { return len(otherwise(r.After)) }, is(0), is(0)},
+	{"pods that kernel or program see otherwise", func(r result) any { return len(otherwise(r.After)) }, is(0), is(0)},
 	{"every visit was answered", func(r result) any { return r.Lost == 0 }, is(true), is(false)},
 	{"counts forgotten", func(r result) any { return r.Forgotten }, is(int64(0)), nil},
 }
