@@ -98,13 +98,16 @@ func (d *demo) ofPod(s *measure.State, pod *corev1.Pod) []string {
 	if pod == nil {
 		return nil
 	}
-	container, status := pod.Spec.Containers[0], corev1.ContainerStatus{}
-	if status = measure.ContainerStatus(pod, container.Name); status.Resources == nil {
-		status.Resources = &corev1.ResourceRequirements{}
+	container := pod.Spec.Containers[0]
+	status := measure.ContainerStatus(pod, container.Name)
+	facts := []string{"wants " + amounts(container.Resources.Requests), fmt.Sprintf("restarts: %d", measure.Restarts(pod))}
+	if status.Resources != nil {
+		facts = append(facts, "has "+amounts(status.Resources.Requests))
 	}
-	facts := []string{"wants " + amounts(container.Resources.Requests), "has " + amounts(status.Resources.Requests), "not Ready", fmt.Sprintf("restarts: %d", measure.Restarts(pod))}
 	if measure.Ready(pod) {
-		facts[2] = "Ready"
+		facts = append(facts, "Ready")
+	} else {
+		facts = append(facts, "not Ready")
 	}
 	if pod.DeletionTimestamp != nil {
 		facts = append(facts, "ends")
