@@ -31,6 +31,7 @@ type demo struct {
 	options  options
 	begin    time.Time
 	recorder *measure.Recorder
+	ends     []func() // of what else was started
 
 	checks  int
 	wrong   []error // of these

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -75,7 +74,7 @@ func (d *demo) serveUsage() *httptest.Server {
 }
 
 // initialResources shows pods that are born with requests, and resized when more is known.
-func (d *demo) initialResources(ctx context.Context) (err error) {
+func (d *demo) initialResources(ctx context.Context) error {
 	if !d.AtLeast("1.36") {
 		return fmt.Errorf("the API server of Kubernetes %s has no MutatingAdmissionPolicy, by which pods get requests", d.Version())
 	}
@@ -88,12 +87,10 @@ func (d *demo) initialResources(ctx context.Context) (err error) {
 	if err := d.requests(ctx, "before", 0, ""); err != nil {
 		return err
 	}
-	stop, err := d.startEstimator(ctx)
-	defer func() { err = errors.Join(err, stop()) }()
-	if err == nil {
-		err = d.known(ctx)
+	if err := d.startEstimator(ctx); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := d.known(ctx); err != nil {
 		return err
 	}
 	for _, act := range []struct {
@@ -125,19 +122,11 @@ scrape_configs:
 - {job_name: kube-state-metrics, honor_labels: true, static_configs: [{targets: [%q]}]}
 `
 
-// startEstimator runs a Prometheus that knows what the pods have used for long, and the estimator beside it. Stop ends what has started.
-func (d *demo) startEstimator(ctx context.Context) (stop func() error, err error) {
-	var ends []func() error
-	stop = func() (err error) {
-		for _, end := range slices.Backward(ends) {
-			err = errors.Join(err, end())
-		}
-		return err
-	}
-	ending := func(end func()) { ends = append(ends, func() error { end(); return nil }) }
+// startEstimator runs a Prometheus that knows what the pods have used for long, and the estimator beside it.
+func (d *demo) startEstimator(ctx context.Context) error {
 	dir, now := filepath.Join(d.Dir(), "prometheus"), time.Now()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return stop, fmt.Errorf("making a folder: %w", err)
+		return fmt.Errorf("making a folder: %w", err)
 	}
 	h := prometheus.History{Every: 2 * time.Second}
 	for _, pod := range d.now(shop.subject(sized)).PodNames() {
@@ -148,28 +137,28 @@ func (d *demo) startEstimator(ctx context.Context) (stop func() error, err error
 		})
 	}
 	if err := h.Import(ctx, dir); err != nil {
-		return stop, err
+		return err
 	}
 	cadvisor := d.serveUsage()
-	ending(cadvisor.Close)
+	d.ends = append(d.ends, cadvisor.Close)
 	states, err := prometheus.StartStateMetrics(ctx, dir, filepath.Join(d.Dir(), "kubeconfig"))
 	if err != nil {
-		return stop, err
+		return err
 	}
-	ending(states.Stop)
+	d.ends = append(d.ends, states.Stop)
 	server, err := prometheus.Start(ctx, dir, fmt.Sprintf(scraped, cadvisor.Listener.Addr(), states.Address))
 	if err != nil {
-		return stop, err
+		return err
 	}
-	ending(server.Stop)
+	d.ends = append(d.ends, server.Stop)
 	if err := controller.InstallEstimator(ctx, d.ControlPlane); err != nil {
-		return stop, err
+		return err
 	}
 	log, err := os.Create(filepath.Join(logs(d.Dir()), "estimator.log"))
 	if err != nil {
-		return stop, fmt.Errorf("creating the estimator's log: %w", err)
+		return fmt.Errorf("creating the estimator's log: %w", err)
 	}
-	ends = append(ends, log.Close)
+	d.ends = append(d.ends, func() { _ = log.Close() })
 	args := []string{
 		"--prometheus-url=" + server.URL(), "--refresh-interval=5s", "--publish-interval=1s", "--room-interval=1s", "--resize-afterwards", "--resize-interval=10s",
 		"--resolution=1s", "--range=4s", "--lag=2s",
@@ -180,10 +169,10 @@ func (d *demo) startEstimator(ctx context.Context) (stop func() error, err error
 	}
 	estimator, err := controller.StartEstimator(ctx, d.ControlPlane, controller.Options{Binary: d.options.controller, Log: log, Args: args})
 	if err != nil {
-		return stop, err
+		return err
 	}
-	ending(estimator.Stop)
-	return stop, estimator.WaitReady(ctx)
+	d.ends = append(d.ends, estimator.Stop)
+	return estimator.WaitReady(ctx)
 }
 
 // known opts the namespace in, and waits until the API server knows the estimates: it would give them to a pod.

@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -134,6 +135,9 @@ func onCluster(ctx context.Context, dir string, o options, out *screen) (err err
 	}
 	defer func() {
 		fail(nil) // ends the watches, which the API server would wait for
+		for _, end := range slices.Backward(d.ends) {
+			end()
+		}
 		if d.End(interrupted, &err); err == nil && d.Node != nil {
 			out.say("The node is gone, and has left nothing behind: no process, mount, network device or cgroup.")
 		}
