@@ -149,7 +149,6 @@ RESULTS := --bin $(K8S) --json bin/benchmark.json
 .PHONY: bench
 bench: tools build ## Measure what rollouts cost, in place and built in (SHAPES=statefulset:1x100,deployment:20x10 ROUNDS=3)
 	@$(BENCH) rollouts $(RESULTS) --rounds $(ROUNDS) $(if $(SHAPES),--shapes $(SHAPES))
-	@$(if $(SHAPES),,$(BENCH) fairness $(RESULTS) --rounds $(ROUNDS))
 
 .PHONY: bench-real
 bench-real: root tools node-tools image test-images ## The same on a real node, where containers take five seconds to become ready (needs root)
@@ -159,25 +158,9 @@ bench-real: root tools node-tools image test-images ## The same on a real node, 
 bench-report: ## Bring what was measured into docs/performance.md
 	@$(BENCH) report
 
-.PHONY: bench-growth
-bench-growth: ## Simulate the measured rollouts, and one of 150,000 pods, from docs/performance.json
-	@$(BENCH) simulate
-
 .PHONY: bench-scale
 bench-scale: tools build ## Measure what 5,000 opted-in workloads cost, and 200 rollouts at once (SCALE="--workloads 1000 --others 0")
 	@$(BENCH) scale $(RESULTS) $(SCALE)
-
-.PHONY: bench-watches
-bench-watches: tools build ## Measure what the watches of a rollout cost, beside one watch of all pods
-	@$(BENCH) watches $(RESULTS)
-
-.PHONY: bench-initial-resources
-bench-initial-resources: tools ## Measure what estimating adds to the creation of a pod, beside a webhook (ADMISSION="--kubernetes 1.36")
-	@$(BENCH) initial-resources --bin $(K8S) --json bin/benchmark.json $(ADMISSION)
-
-.PHONY: bench-tables
-bench-tables: tools ## Measure what it costs API servers that estimates are in ConfigMaps, beside a kind of their own (TABLES="--configmaps 2000 --size 102400")
-	@$(BENCH) tables --bin $(K8S) $(TABLES)
 
 .PHONY: backtest
 backtest: ## Compare estimates with what pods went on to use, beside other rules, for docs/estimates.md

@@ -31,13 +31,9 @@ type cluster struct {
 
 // startCluster starts a cluster with so many nodes, and with the controller as it ships.
 func startCluster(ctx context.Context, o options, nodes int) (*cluster, error) {
-	args := []string{"-v=2"} // the default, and not what tests want to read
-	if o.profiles != "" {
-		args = append(args, "--profiling")
-	}
 	started, err := measure.Start(ctx, measure.Options{
-		Bin: o.bin, Controller: o.controller, Args: args, Nodes: nodes, Node: controlplane.Node{CPU: "1000", Memory: "4Ti"},
-		// As much as the other controllers have there. The default of 50 would set the pace of restarts.
+		Bin: o.bin, Controller: o.controller, Args: []string{"-v=2"}, Nodes: nodes, Node: controlplane.Node{CPU: "1000", Memory: "4Ti"},
+		// The default log level, and not what tests want to read. As much as the other controllers have there. The default of 50 would set the pace of restarts.
 		Flags: map[string][]string{"kube-scheduler": {"--kube-api-qps", "200", "--kube-api-burst", "400"}},
 	})
 	if err != nil {
@@ -129,21 +125,6 @@ func cpuOf(name string, pid int) (float64, error) {
 	return time.Duration(t.Nano()).Seconds(), nil
 }
 
-// used is how many seconds of all cores have passed, and in how many of them they were idle.
-func used() (passed, idle float64, err error) {
-	proc, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0, 0, fmt.Errorf("looking at the cores: %w", err)
-	}
-	stat, err := proc.Stat()
-	if err != nil {
-		return 0, 0, fmt.Errorf("looking at the cores: %w", err)
-	}
-	t := stat.CPUTotal
-	idle = t.Idle + t.Iowait
-	return t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal + idle, idle, nil
-}
-
 // forgetPeak has the kernel measure the peak of a process's memory anew.
 func forgetPeak(pid int) error {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
@@ -151,9 +132,6 @@ func forgetPeak(pid int) error {
 	}
 	return nil
 }
-
-// memory is the resident memory of the controller in bytes, now and at its peak.
-func (c *cluster) memory() (now, peak uint64, err error) { return memoryOf(c.Controller.PID()) }
 
 // memoryOf is the resident memory of a process in bytes, now and at its peak.
 func memoryOf(pid int) (now, peak uint64, err error) {
@@ -166,17 +144,4 @@ func memoryOf(pid int) (now, peak uint64, err error) {
 		return 0, 0, fmt.Errorf("looking at process %d: %w", pid, err)
 	}
 	return status.VmRSS, status.VmHWM, nil
-}
-
-// readBy is how many bytes a process has read since it was started, from files and from connections.
-func readBy(pid int) (uint64, error) {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, fmt.Errorf("looking at process %d: %w", pid, err)
-	}
-	io, err := p.IO()
-	if err != nil {
-		return 0, fmt.Errorf("looking at what process %d has read: %w", pid, err)
-	}
-	return io.RChar, nil
 }

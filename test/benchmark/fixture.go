@@ -42,7 +42,7 @@ func (f *fixture) manifest(i int) string {
 	return fmt.Sprintf(simulated, f.shape.name(i), f.shape.pods, f.resize)
 }
 
-// fill makes the workloads, and waits until all pods are available.
+// fill makes the workloads, and waits until all pods are available, and what is opted in is Complete.
 func (f *fixture) fill(ctx context.Context) error {
 	if err := f.each(ctx, func(ctx context.Context, i int) error {
 		w, err := f.shape.workload(f.shape.name(i), f.manifest(i))
@@ -56,27 +56,14 @@ func (f *fixture) fill(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("creating workloads: %w", err)
 	}
-	if _, err := f.await(ctx, rolledOut); err != nil {
+	done := rolledOut
+	if f.optedIn {
+		done = complete
+	}
+	if _, err := f.await(ctx, done); err != nil {
 		return fmt.Errorf("waiting for the pods: %w", err)
 	}
 	return nil
-}
-
-// comeUp makes the workloads, and waits until all are Complete. It returns how many requests of the controller met another
-// version meanwhile: a hold from creation on has nothing to race for.
-func (f *fixture) comeUp(ctx context.Context) (conflicts int, err error) {
-	mark, err := f.AuditMark()
-	if err != nil {
-		return 0, err
-	}
-	if err := f.fill(ctx); err != nil {
-		return 0, err
-	}
-	if _, err := f.await(ctx, complete); err != nil {
-		return 0, err
-	}
-	t, err := f.AuditLog(mark, namespace, carriers[inPlace], nil)
-	return t.Conflicts, err
 }
 
 // patch patches all workloads at once.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,14 +103,4 @@ func letGo(w *unstructured.Unstructured) bool {
 	strategy, _, _ := unstructured.NestedString(w.Object, "spec", "updateStrategy", "type")
 	paused, _, _ := unstructured.NestedBool(w.Object, "spec", "paused")
 	return partition == 0 && strategy != "OnDelete" && !paused && rolledOut(w)
-}
-
-// overFloor is how many times the figure that of the floor program is, in the same run.
-func overFloor(value func(shape, result) float64) metric {
-	return metric{"× floor", "%.2f", func(s shape, r result) float64 {
-		if r.Way != inPlace || r.least == nil {
-			return math.NaN()
-		}
-		return value(s, r) / value(s, *r.least)
-	}}
 }

@@ -4,14 +4,12 @@
 //
 //	benchmark rollouts --bin bin/k8s --controller bin/inplace-rollout --rounds 3 --shapes statefulset:1x100
 //
-// What it tells is read from the API server's audit log and from /proc. It is printed, and
-// added to a JSON file, with that of two more commands: how long small rollouts take beside a
-// large one, and rollouts on a real node. One simulates an edit of 150,000 pods from what was measured, and the last one brings
-// all of that into the documentation:
+// What it tells is read from the API server's audit log and from /proc. It is printed, and added to a JSON file, with that of two
+// more commands: rollouts on a real node, and what a controller takes that has many workloads to look after. The last one brings all
+// of that into the documentation:
 //
-//	benchmark fairness --json bin/benchmark.json
 //	benchmark real --json bin/benchmark.json
-//	benchmark simulate --from bin/benchmark.json
+//	benchmark scale --json bin/benchmark.json
 //	benchmark report --from bin/benchmark.json
 package main
 
@@ -40,12 +38,10 @@ type options struct {
 	builtIn, floor  bool
 	resize          time.Duration
 	json            string
-	profiles        string
 }
 
 // standard are the shapes that are measured unless others are named.
-const standard = "statefulset:1x100,statefulset:1x100:10,daemonset:1x100:10,statefulset:20x10,statefulset:100x10,statefulset:1x300,statefulset:1x1000:10," +
-	"deployment:1x100,deployment:20x10,deployment:100x10,deployment:1x1000"
+const standard = "statefulset:1x100,statefulset:1x100:10,daemonset:1x100:10,statefulset:100x10,statefulset:1x1000:10,deployment:1x100,deployment:100x10,deployment:1x1000"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -61,8 +57,7 @@ func run(ctx context.Context, args []string) error {
 	klog.LogToStderr(false) // client-go logs the end of each watch; what goes wrong becomes an error
 	klog.SetOutput(io.Discard)
 	commands := map[string]func(context.Context, []string) error{
-		"rollouts": rollouts, "fairness": fairnesses, "real": realRollouts, "scale": scale, "watches": watches, "initial-resources": initialResources,
-		"tables": tables, "simulate": simulate, "report": report,
+		"rollouts": rollouts, "real": realRollouts, "scale": scale, "report": report,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		return fmt.Errorf("which one of %s?", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
@@ -76,7 +71,6 @@ func (o *options) flags(name string) *flag.FlagSet {
 	flags.StringVar(&o.bin, "bin", "bin/k8s", "folder of the Kubernetes binaries")
 	flags.StringVar(&o.controller, "controller", "bin/inplace-rollout", "the controller's binary")
 	flags.StringVar(&o.json, "json", "", "add what was measured to this file, in place of earlier results of the same shapes")
-	flags.StringVar(&o.profiles, "profiles", "", "folder for profiles of the controller in one more round of each shape, which does not count")
 	flags.DurationVar(&o.resize, "resize", 300*time.Millisecond, "how long the simulated kubelets take for a resize")
 	return flags
 }
@@ -105,10 +99,7 @@ func rollouts(ctx context.Context, args []string) error {
 		}
 	}
 	fmt.Println()
-	if err := all.print(os.Stdout, "requests", "cost", "time", "targets"); err != nil {
-		return err
-	}
-	fmt.Printf("\nMeasured in %s.\n", time.Since(begin).Round(time.Second))
+	fmt.Printf("\n%s\nMeasured in %s.\n", all.summary(), time.Since(begin).Round(time.Second))
 	return nil
 }
 
@@ -122,8 +113,7 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 	defer c.End(ctx, &err)
 	all.Machine.Kubernetes = c.Version()
 	f := &fixture{cluster: c, shape: s, resize: o.resize, optedIn: true}
-	conflicts, err := f.comeUp(ctx)
-	if err != nil {
+	if err := f.fill(ctx); err != nil {
 		return err
 	}
 	fmt.Printf("%s: %d pods are there after %s\n", s.title(), s.all(), time.Since(begin).Round(time.Second))
@@ -134,7 +124,6 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 	if o.builtIn {
 		ways = append(ways, builtIn)
 	}
-	var took time.Duration
 	for range o.rounds {
 		for _, w := range ways {
 			r, err := f.rollOut(ctx, w)
@@ -142,14 +131,8 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 				return fmt.Errorf("%s: %w", w, err)
 			}
 			fmt.Printf("  %s: %s\n", w, r.line())
-			if w == inPlace {
-				r.ComingUp, took = &conflicts, r.Wall.duration()
-			}
 			all.Rollouts = append(all.Rollouts, r)
 		}
 	}
-	if o.profiles == "" {
-		return nil
-	}
-	return f.profile(ctx, o.profiles, took)
+	return nil
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
@@ -29,15 +27,6 @@ spec:
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, initialDelaySeconds: 5, periodSeconds: 1}
         resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 300m, memory: 32Mi}}
 `
-
-// realMetrics are what is told of rollouts on a real node.
-var realMetrics = []metric{
-	{"edit to done, s", "%.1f", func(_ shape, r result) float64 { return float64(r.Wall) }},
-	{"with fewer Ready pods, s", "%.1f", func(_ shape, r result) float64 { return float64(r.Short) }},
-	{"lowest number Ready", "%.0f", func(_ shape, r result) float64 { return float64(r.LeastReady) }},
-	{"pods replaced", "%.0f", func(_ shape, r result) float64 { return float64(r.Replaced) }},
-	{"kubelets, ms: p50", "%.0f", func(_ shape, r result) float64 { return r.known(1000 * float64(r.Kubelet.P50)) }},
-}
 
 // realRollouts measures workloads on a real node, with the controller in its image.
 func realRollouts(ctx context.Context, args []string) (err error) {
@@ -77,5 +66,6 @@ func realRollouts(ctx context.Context, args []string) (err error) {
 			all.Real = append(all.Real, r)
 		}
 	}
-	return errors.Join(all.print(os.Stdout, "real"), all.save(o.json))
+	fmt.Println(all.onRealNode())
+	return all.save(o.json)
 }

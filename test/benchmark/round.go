@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,35 +31,25 @@ var carriers = map[way][]string{
 
 // result is what was measured of one edit of all workloads of a shape.
 type result struct {
-	Shape string  `json:"shape"`
-	Way   way     `json:"way"`
-	Floor seconds `json:"floor"`
+	Shape string `json:"shape"`
+	Way   way    `json:"way"`
 
-	Wall     seconds `json:"wall"`     // from the answer to the first edit until the last rollout was complete
-	First    spread  `json:"first"`    // from the edit to the first request for a size
-	Kubelet  spread  `json:"kubelet"`  // from the answer to a request until the kubelet has done it
-	Pause    spread  `json:"pause"`    // from when a pod may be asked until it is asked
-	Complete spread  `json:"complete"` // from when the last pod has its size until the rollout is complete
+	Wall    seconds `json:"wall"`    // from the answer to the first edit until the last rollout was complete
+	First   spread  `json:"first"`   // from the edit to the first request for a size
+	Kubelet spread  `json:"kubelet"` // from the answer to a request until the kubelet has done it
 
 	Writes     []measure.Write    `json:"writes"`
 	Conflicts  int                `json:"conflicts"`
 	Refusals   int                `json:"refusals"`
-	ComingUp   *int               `json:"conflictsComingUp,omitempty"` // until the new workloads were Complete, once; nil if not looked at
 	CPU        map[string]float64 `json:"cpuSeconds"`
-	PeakRSS    uint64             `json:"peakRSS"`             // of our controller, or the floor program, in bytes
-	Read       uint64             `json:"bytesRead,omitempty"` // by it, nearly all of them from the API server; 0 if not measured
-	Busy       float64            `json:"busy"`                // the part of all cores' time that anybody used
+	PeakRSS    uint64             `json:"peakRSS"` // of our controller, or the floor program, in bytes
 	Replaced   int                `json:"replaced"`
 	LeastReady int                `json:"leastReadyPods"`
 	Short      seconds            `json:"fewerReady"` // for how long there were fewer Ready pods than before
-
-	least *result // what the floor program has taken for the same in the same run; nil if that is not known
 }
 
 // seconds is a duration as JSON and people want it.
 type seconds float64
-
-func (s seconds) duration() time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
 
 func inSeconds(d time.Duration) seconds { return seconds(d.Seconds()) }
 
@@ -76,7 +65,7 @@ func newSpread(values []time.Duration) spread {
 
 // rollOut edits all workloads at once, waits until that has been rolled out, and measures it.
 func (f *fixture) rollOut(ctx context.Context, w way) (_ result, failed error) {
-	r := result{Shape: f.shape.String(), Way: w, Floor: inSeconds(f.shape.floor(f.resize)), CPU: map[string]float64{}}
+	r := result{Shape: f.shape.String(), Way: w, CPU: map[string]float64{}}
 	if err := f.prepare(ctx, w); err != nil {
 		return r, err
 	}
@@ -135,22 +124,9 @@ func (f *fixture) weigh(r *result, do func() error) error {
 	if err != nil {
 		return err
 	}
-	passed, idle, err := used()
-	if err != nil {
-		return err
-	}
-	read, err := readBy(weighed)
-	if err != nil {
-		return err
-	}
 	if err := do(); err != nil {
 		return err
 	}
-	end, rest, err := used()
-	if err != nil {
-		return err
-	}
-	r.Busy = 1 - (rest-idle)/(end-passed)
 	after, err := cpu(pids)
 	if err != nil {
 		return err
@@ -158,11 +134,7 @@ func (f *fixture) weigh(r *result, do func() error) error {
 	for name := range after {
 		r.CPU[name] = after[name] - before[name]
 	}
-	if _, r.PeakRSS, err = memoryOf(weighed); err != nil {
-		return err
-	}
-	all, err := readBy(weighed)
-	r.Read = all - read
+	_, r.PeakRSS, err = memoryOf(weighed)
 	return err
 }
 
@@ -204,7 +176,7 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 	}
 	r.Writes, r.Conflicts, r.Refusals = t.Writes, t.Conflicts, t.Refusals
 	r.LeastReady, r.Short = t.LeastReady, inSeconds(t.Short)
-	var firsts, kubelets, pauses, lasts []time.Duration
+	var firsts, kubelets []time.Duration
 	var begin, end time.Time
 	for name, s := range t.Steps {
 		if begin.IsZero() || s.Edited.Before(begin) {
@@ -216,34 +188,14 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 		if first, ok := s.First(); ok {
 			firsts = append(firsts, first)
 		}
-		if last, ok := s.Last(done[name]); ok {
-			lasts = append(lasts, last)
-		}
 		kubelets = append(kubelets, s.Kubelets...)
-		pauses = append(pauses, pausesOf(s, f.shape.limit)...)
 	}
 	if len(t.Steps) != f.shape.workloads {
 		return fmt.Errorf("the audit log tells of %d workloads, want %d", len(t.Steps), f.shape.workloads)
 	}
 	r.Wall = inSeconds(end.Sub(begin))
-	r.First, r.Kubelet, r.Pause, r.Complete = newSpread(firsts), newSpread(kubelets), newSpread(pauses), newSpread(lasts)
+	r.First, r.Kubelet = newSpread(firsts), newSpread(kubelets)
 	return nil
-}
-
-// pausesOf are how long each pod was asked after it was allowed to: after the kubelet told of
-// the last of those that it had to wait for. In slow start these are whole batches; later, with
-// ten at a time, the 30th waits for any 20 to have the size.
-func pausesOf(s *measure.Steps, limit int) []time.Duration {
-	asked, actuated := slices.Clone(s.Asked), slices.Clone(s.Actuated)
-	slices.SortFunc(asked, time.Time.Compare)
-	slices.SortFunc(actuated, time.Time.Compare)
-	var pauses []time.Duration
-	for i, at := range asked {
-		if n := needs(i, limit); 0 < n && n <= len(actuated) {
-			pauses = append(pauses, at.Sub(actuated[n-1]))
-		}
-	}
-	return pauses
 }
 
 // percentile returns the smallest value that is not below p percent of all; 0 if there are none.
@@ -266,9 +218,10 @@ func (r result) written(counts func(measure.Write) bool) float64 {
 	return float64(n)
 }
 
-func isEvent(w measure.Write) bool { return w.Resource == "events" }
-
-func isStatus(w measure.Write) bool { return strings.HasSuffix(w.Resource, "s/status") }
-
 // carries reports whether a write is of those who carry the edit to the pods.
 func (r result) carries(w measure.Write) bool { return slices.Contains(carriers[r.Way], w.User) }
+
+// carrier is the process that does so.
+func (r result) carrier() string {
+	return map[way]string{inPlace: ours, builtIn: controllerManager, floored: floorAccount}[r.Way]
+}

@@ -1,15 +1,13 @@
 package main
 
 import (
-	"slices"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
-
-func after(n int) time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(ms(n)) }
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
@@ -27,48 +25,12 @@ func TestWritten(t *testing.T) {
 		want   float64
 	}{
 		"everything":                  {func(measure.Write) bool { return true }, 13},
-		"events":                      {isEvent, 2},
 		"what the controller wrote":   {r.carries, 6},
-		"status of workloads":         {isStatus, 6},
 		"the built-in controller's":   {result{Way: builtIn}.carries, 1},
 		"what the controller resized": {func(w measure.Write) bool { return r.carries(w) && w.Resource == "pods/resize" && w.Verb == "patch" }, 4},
 	} {
 		if n := r.written(c.counts); n != c.want {
 			t.Errorf("%s: %v writes, want %v of %+v", what, n, c.want, r.Writes)
-		}
-	}
-}
-
-func TestPauses(t *testing.T) {
-	times := func(all ...int) (at []time.Time) {
-		for _, ms := range all {
-			at = append(at, after(ms))
-		}
-		return at
-	}
-	for name, c := range map[string]struct {
-		limit int
-		steps measure.Steps
-		want  []time.Duration
-	}{
-		"one at a time": {
-			1, measure.Steps{Asked: times(0, 310, 625), Actuated: times(300, 610, 925)}, []time.Duration{ms(10), ms(15)},
-		},
-		"slow start waits for whole batches": {
-			3, measure.Steps{Asked: times(0, 310, 311, 640), Actuated: times(300, 605, 620, 940)}, []time.Duration{ms(10), ms(11), ms(20)},
-		},
-		"then each one that is done lets another one go, whichever it is": {
-			2, measure.Steps{Asked: times(0, 310, 311, 615, 625, 905), Actuated: times(300, 610, 620, 900, 930, 1200)},
-			// The second has proved the size with the first: two may be under way from then on.
-			[]time.Duration{ms(10), ms(11), ms(5), ms(5), ms(5)},
-		},
-		"in any order in the log": {
-			1, measure.Steps{Asked: times(310, 0), Actuated: times(610, 300)}, []time.Duration{ms(10)},
-		},
-		"what has no size yet lets nobody go": {1, measure.Steps{Asked: times(0, 310), Actuated: nil}, nil},
-	} {
-		if got := pausesOf(&c.steps, c.limit); !slices.Equal(got, c.want) {
-			t.Errorf("%s: paused %s, want %s", name, got, c.want)
 		}
 	}
 }
@@ -88,5 +50,41 @@ func TestPercentile(t *testing.T) {
 		if got := percentile(c.values, c.p); got != c.want {
 			t.Errorf("%v%% of %d: %s, want %s", c.p, len(c.values), got, c.want)
 		}
+	}
+}
+
+func TestParseShape(t *testing.T) {
+	for text, want := range map[string]shape{
+		"statefulset:1x100":     {kind: "StatefulSet", workloads: 1, pods: 100, limit: 1},
+		"statefulset:1x1000:10": {kind: "StatefulSet", workloads: 1, pods: 1000, limit: 10},
+		"daemonset:1x100:10":    {kind: "DaemonSet", workloads: 1, pods: 100, limit: 10},
+		"deployment:20x10":      {kind: "Deployment", workloads: 20, pods: 10, limit: 5}, // maxSurge 3, maxUnavailable 2
+	} {
+		got, err := parseShape(text)
+		if err != nil || got != want || got.String() != text {
+			t.Errorf("%s is read as %+v (%s), %v", text, got, got, err)
+		}
+	}
+	for _, text := range []string{"", "1x100", "job:1x3", "statefulset:0x1", "statefulset:1x1:0", "deployment:1x10:2", "statefulset:1x10,"} {
+		if got, err := parseShape(text); err == nil {
+			t.Errorf("%q is read as %+v", text, got)
+		}
+	}
+}
+
+// TestCPU shows that a millisecond is seen.
+func TestCPU(t *testing.T) {
+	before, err := cpuOf("this process", os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for start := time.Now(); time.Since(start) < 5*time.Millisecond; {
+	}
+	if after, err := cpuOf("this process", os.Getpid()); err != nil || after <= before {
+		t.Errorf("work took %v s: %v", after-before, err)
+	}
+	const nobody = 1 << 23 // PID_MAX_LIMIT of include/linux/threads.h is 1 << 22
+	if _, err := cpuOf("nobody", nobody); err == nil {
+		t.Error("the cpu of no process was read")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,34 +91,6 @@ func (s shape) title() string {
 
 func (s shape) resource() schema.GroupVersionResource {
 	return appsv1.SchemeGroupVersion.WithResource(strings.ToLower(s.kind) + "s")
-}
-
-// needs is how many pods must have been resized before the i-th one, counted from 0, may be
-// asked: one is tried first, then two, then four (slow start), and as soon as limit pods have
-// the size, so many are under way at a time.
-//
-// With limit 3 it is 0; 1, 1; 3, 3, 3; 4, 5, 6, …
-func needs(i, limit int) int {
-	for resized := 0; resized < limit; {
-		batch := min(limit, resized+1)
-		if i < resized+batch {
-			return resized
-		}
-		resized += batch
-	}
-	return max(limit, i-limit+1)
-}
-
-// floor is how long a rollout takes if nothing but the kubelets takes time.
-func (s shape) floor(resize time.Duration) time.Duration {
-	done := make([]int, s.pods) // in resizes, one after the other
-	for i := range done {
-		if n := needs(i, s.limit); n > 0 {
-			done[i] = done[n-1]
-		}
-		done[i]++
-	}
-	return time.Duration(done[s.pods-1]) * resize
 }
 
 // simulated is the manifest of a workload with a name, so many pods, and a time that a resize

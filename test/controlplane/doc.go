@@ -2,7 +2,8 @@
 // tests: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and
 // kwok, which plays the nodes and their kubelets.
 //
-// A pod on a node made by [ControlPlane.AddNode] is Running and Ready at once,
+// A pod on a node made by [ControlPlane.AddNode] is Running and Ready at once, or
+// after the time that its annotation sim.inplace-rollout.io/start-time says,
 // with the status that a kubelet would write. How the simulated kubelet treats
 // a resize is chosen per pod by the annotation sim.inplace-rollout.io/resize,
 // or else by the label of that name. The choice can be changed at any time.

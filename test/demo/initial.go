@@ -2,428 +2,277 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
-	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
+	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
-// The same Deployment, which states no size, runs in two namespaces; in the first one new pods
-// get requests by what others of their image have used.
+// The same Deployment, which states no size, runs in two namespaces; in the first one new pods get requests by what others of their
+// image have used.
 const (
 	sized   = "shop"
 	unsized = "plain"
 )
 
-//go:embed shop.yaml
-var shopManifest []byte
+var shop = workload{Kind: "Deployment", Name: "web", Replicas: 3, Image: "web:1.4", Requests: "{}", Limits: "{}"}
 
-var (
-	inSized   = measure.Subject{Namespace: sized, Name: "web"}
-	inUnsized = measure.Subject{Namespace: unsized, Name: "web"}
-)
+// lapse is how many times as fast as by default everything goes: a sample is taken each second, and not each minute, so that evidence
+// grows while one looks. Seven days are 168 minutes.
+const lapse = 60
 
-// initial is the demo of initial resources.
-type initial struct {
-	*demo
-	checker
-	measured
+// past is for how long the image has been running when the demo begins: six days, and more.
+const past = 150 * time.Minute
 
-	options options
-	known   time.Time // until when the history was made
+// usage is what a container of the image uses now. The new version uses more than the old one.
+func usage(image string) (cores, bytes float64) {
+	if strings.HasSuffix(image, ":2.0") {
+		return 0.46, 190 << 20
+	}
+	return 0.12, 80 << 20
 }
 
-// playInitial plays the demo of initial resources, and ends what it starts.
-func (d *demo) playInitial(ctx context.Context, o options, begin time.Time) (err error) {
+// used is what the old version has used, which went up and down with the days.
+func used(at time.Time) (cores, bytes float64) {
+	wave := math.Sin(2 * math.Pi * at.Sub(at.Truncate(24*time.Hour/lapse)).Minutes() * lapse / (24 * 60))
+	return 0.12 + 0.06*wave, (80 + 15*wave) * (1 << 20)
+}
+
+// serveUsage stands in for the cAdvisors of simulated nodes: it serves what the containers use that run.
+func (d *demo) serveUsage() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, namespace := range []string{sized, unsized} {
+			for _, pod := range d.now(shop.subject(namespace)).Pods {
+				c := pod.Spec.Containers[0]
+				status := measure.ContainerStatus(pod, c.Name)
+				if status.State.Running == nil {
+					continue
+				}
+				cores, bytes := usage(c.Image)
+				labels := fmt.Sprintf("namespace=%q,pod=%q,container=%q,id=%q,name=%q,image=%q", namespace, pod.Name, c.Name, "/kubepods/"+status.ContainerID, status.ContainerID, c.Image)
+				_, _ = fmt.Fprintf(w, "container_cpu_usage_seconds_total{cpu=\"total\",%s} %g\n", labels, cores*time.Since(status.State.Running.StartedAt.Time).Seconds())
+				_, _ = fmt.Fprintf(w, "container_memory_working_set_bytes{%s} %g\n", labels, bytes)
+			}
+		}
+	}))
+}
+
+// initialResources shows pods that are born with requests, and resized when more is known.
+func (d *demo) initialResources(ctx context.Context) error {
 	if !d.AtLeast("1.36") {
 		return fmt.Errorf("the API server of Kubernetes %s has no MutatingAdmissionPolicy, by which pods get requests", d.Version())
 	}
-	i := &initial{demo: d, options: o}
-	defer func() { err = errors.Join(err, i.end()) }()
-	for _, act := range []func(context.Context) error{i.prepare, i.estimate, i.birth, i.newVersion, i.evidence, i.refusal, i.stateSize} {
-		if err := act(ctx); err != nil {
-			return err
-		}
-	}
-	i.checker.act = "estimator"
-	i.is("readiness", i.estimator.Ready(ctx), nil)
-	i.checker.act = "controller"
-	i.is("readiness", i.Ready(ctx), nil)
-	return d.conclude(&i.checker, fmt.Sprintf("born with requests, resized while running (%s in all).", seconds(time.Since(begin))))
-}
-
-// prepare has pods run that state no size, and a Prometheus that knows for how long, and how much
-// they have used.
-func (i *initial) prepare(ctx context.Context) error {
-	i.out.title("Initial resources")
-	i.out.say("Real: etcd, API server, controllers, scheduler and kubectl of Kubernetes %s, Prometheus, and", i.Version())
-	i.out.say("inplace-rollout: controller and estimator, as deploy/ and deploy/initial-resources install them,")
-	i.out.say("each under its ServiceAccount. Simulated: %d nodes and their kubelets, and what cAdvisor and", nodes)
-	i.out.say("kube-state-metrics say of their pods.")
-	i.out.say("All goes %d times as fast as usual: a sample is taken each second, and not each minute, so that", lapse)
-	i.out.say("the ladder's 7 days are 168 minutes, and its 60 samples of a pod a minute.")
-	i.out.line("")
-	manifest := filepath.Join(i.Dir(), "shop.yaml")
-	if err := os.WriteFile(manifest, shopManifest, 0o600); err != nil {
-		return fmt.Errorf("writing the manifest: %w", err)
-	}
-	for _, namespace := range []string{sized, unsized} {
-		if _, err := i.Kubectl(ctx, "create", "namespace", namespace); err != nil {
-			return err
-		}
-		if _, err := i.Kubectl(ctx, "apply", "--namespace", namespace, "--filename", manifest); err != nil {
-			return err
-		}
-	}
-	if err := i.recorder.Await(ctx, "all pods are Ready", (*measure.State).Settled, inSized, inUnsized); err != nil {
+	d.introduce("Initial resources")
+	d.say("Real are also Prometheus, and the estimator as deploy/initial-resources installs it; what cAdvisor says is simulated.")
+	d.say("All goes %d times as fast as usual: a sample is taken each second, and the ladder's 7 days are 168 minutes.", lapse)
+	if err := d.create(ctx, shop, sized, unsized); err != nil {
 		return err
 	}
-	i.out.say("test/demo/shop.yaml runs in the namespaces %s and %s: a Deployment that states no size.", sized, unsized)
-	i.showPods()
-	i.each("before", inSized, i.bestEffort)
-	i.each("before", inUnsized, i.bestEffort)
-	if err := i.startPrometheus(ctx, i.Cluster, i.now(inSized).PodNames(), sized); err != nil {
+	if err := d.requests(ctx, "before", 0, ""); err != nil {
 		return err
 	}
-	i.known = time.Now()
-	return nil
-}
-
-// now is a subject as it is.
-func (i *initial) now(of measure.Subject) *measure.State {
-	history, _ := i.recorder.From(0)
-	return measure.Replay(history, of)
-}
-
-// showPods shows the pods, and what they request.
-func (i *initial) showPods() {
-	i.out.line("")
-	row := func(cells ...string) string {
-		return pad(cells[0], 12) + pad(cells[1], 24) + cells[2]
+	if err := d.startEstimator(ctx); err != nil {
+		return err
 	}
-	i.out.line(i.out.paint(dim, row("NAMESPACE", "POD", pad("QOS CLASS", 13)+pad("CPU", 10)+"MEMORY")))
-	for _, of := range []measure.Subject{inSized, inUnsized} {
-		s := i.now(of)
-		for _, name := range s.PodNames() {
-			class, st := string(s.Pods[name].Status.QOSClass), green
-			if s.Pods[name].Status.QOSClass == corev1.PodQOSBestEffort {
-				st = red
-			}
-			requested := []string{none, none}
-			for j, resource := range estimate.Resources {
-				if q, has := s.Pods[name].Spec.Containers[0].Resources.Requests[resource]; has {
-					requested[j] = q.String()
-				}
-			}
-			i.out.line(row(of.Namespace, name, i.out.paint(st, pad(class, 13))+pad(requested[0], 10)+requested[1]))
+	if err := d.known(ctx); err != nil {
+		return err
+	}
+	for _, act := range []struct {
+		title, say, edit string
+		from             estimate.From
+	}{
+		{"Born with requests", "New pods of the namespace get what others of their image have used:", "rollout restart %s", estimate.FromTag},
+		{"A version that nobody has seen", "It uses more than the old one, but who knows that? Its pods get what older versions have used:", "set image %s app=web:2.0", estimate.FromImage},
+	} {
+		d.title(act.title)
+		d.line(act.say)
+		if err := d.reborn(ctx, act.edit); err != nil {
+			return err
+		}
+		if err := d.requests(ctx, act.title, 0.17, act.from); err != nil {
+			return err
 		}
 	}
-	i.out.line("")
-}
-
-// each checks each pod of a subject.
-func (i *initial) each(when string, of measure.Subject, is func(*corev1.Pod)) {
-	pods := i.now(of).Pods
-	i.checker.act = fmt.Sprintf("%s: pods of %s", when, of)
-	i.is("number", len(pods), 3)
-	for _, pod := range pods {
-		i.checker.act = fmt.Sprintf("%s: pod %s/%s", when, pod.Namespace, pod.Name)
-		is(pod)
+	if err := d.evidence(ctx); err != nil {
+		return err
 	}
+	return d.conclude(fmt.Sprintf("born with requests, resized while running (%.0f s in all).", time.Since(d.begin).Seconds()))
 }
 
-func (i *initial) bestEffort(pod *corev1.Pod) {
-	i.is("QoS class", pod.Status.QOSClass, corev1.PodQOSBestEffort)
-	i.is("requests", len(pod.Spec.Containers[0].Resources.Requests), 0)
-}
+// scraped is the configuration of a Prometheus that asks two addresses each second.
+const scraped = `global: {scrape_interval: 1s, scrape_timeout: 1s}
+scrape_configs:
+- {job_name: kubelet, honor_labels: true, static_configs: [{targets: ["%s"]}]}
+- {job_name: kube-state-metrics, honor_labels: true, static_configs: [{targets: [%q]}]}
+`
 
-// requests checks that a pod has been given about so much, and why.
-func (i *initial) requests(pod *corev1.Pod, from estimate.From, cores, bytes, within float64) {
-	has := pod.Spec.Containers[0].Resources.Requests
-	near := func(got, want float64) bool { return got > want*(1-within) && got < want*(1+within) }
-	i.is("QoS class", pod.Status.QOSClass, corev1.PodQOSBurstable)
-	i.is(fmt.Sprintf("request of cpu %s is about %.0fm", has.Cpu(), 1000*cores), near(has.Cpu().AsApproximateFloat64(), cores), true)
-	i.is(fmt.Sprintf("request of memory %s is about %.0fMi", has.Memory(), bytes/mib), near(has.Memory().AsApproximateFloat64(), bytes), true)
-	i.is("limits", len(pod.Spec.Containers[0].Resources.Limits), 0)
-	for _, resource := range estimate.Resources {
-		why := whyOf(pod)[resource]
-		request := has[resource]
-		i.is(fmt.Sprintf("%s of the annotation", resource), why.Request.Cmp(request), 0)
-		i.is(fmt.Sprintf("%s is of the samples of the", resource), why.From, from)
-		i.is(fmt.Sprintf("%s has 60 samples or more", resource), why.Samples >= 60, true)
+// startEstimator runs a Prometheus that knows what the pods have used for long, and the estimator beside it.
+func (d *demo) startEstimator(ctx context.Context) error {
+	dir, now := filepath.Join(d.Dir(), "prometheus"), time.Now()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making a folder: %w", err)
 	}
-}
-
-// whyOf is what a pod's annotation says of its container.
-func whyOf(pod *corev1.Pod) map[corev1.ResourceName]estimate.Estimate {
-	var all map[string]map[corev1.ResourceName]estimate.Estimate
-	_ = json.Unmarshal([]byte(pod.Annotations[api.EstimateAnnotation]), &all) // what it does not say is missing
-	return all["web"]
-}
-
-// estimate shows what is known of the image, before anything in the cluster goes by it.
-func (i *initial) estimate(ctx context.Context) error {
-	i.out.title("What is known")
-	i.out.say("Those of %s have been running for %.0f minutes, as Prometheus knows (promtool has made its history):", sized, past.Minutes())
-	args := append([]string{"estimate", image + ":" + oldVersion, "-n", sized, "-o", "wide", "--prometheus-url=" + i.server.URL()}, timelapse...)
-	i.out.command("inplace-rollout " + strings.Join(args, " "))
-	cmd := exec.CommandContext(ctx, i.options.controller, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+i.Kubeconfig())
-	said, err := cmd.CombinedOutput()
-	for line := range strings.Lines(string(said)) {
-		i.out.line(i.out.paint(dim, strings.TrimRight(line, " \n")))
+	h := prometheus.History{Every: 2 * time.Second}
+	for _, pod := range d.now(shop.subject(sized)).PodNames() {
+		h.Containers = append(h.Containers, prometheus.Container{
+			Span: prometheus.Span{From: now.Add(-past), To: now}, Namespace: sized, Pod: pod, Name: "app", Image: shop.Image,
+			CPU:    func(t time.Time) float64 { cores, _ := used(t); return cores },
+			Memory: func(t time.Time) float64 { _, bytes := used(t); return bytes },
+		})
 	}
+	if err := h.Import(ctx, dir); err != nil {
+		return err
+	}
+	cadvisor := d.serveUsage()
+	d.ends = append(d.ends, cadvisor.Close)
+	states, err := prometheus.StartStateMetrics(ctx, dir, filepath.Join(d.Dir(), "kubeconfig"))
 	if err != nil {
-		return fmt.Errorf("running inplace-rollout estimate: %w", err)
+		return err
 	}
-	return nil
+	d.ends = append(d.ends, states.Stop)
+	server, err := prometheus.Start(ctx, dir, fmt.Sprintf(scraped, cadvisor.Listener.Addr(), states.Address))
+	if err != nil {
+		return err
+	}
+	d.ends = append(d.ends, server.Stop)
+	if err := controller.InstallEstimator(ctx, d.ControlPlane); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(logs(d.Dir()), "estimator.log"))
+	if err != nil {
+		return fmt.Errorf("creating the estimator's log: %w", err)
+	}
+	d.ends = append(d.ends, func() { _ = log.Close() })
+	args := []string{
+		"--prometheus-url=" + server.URL(), "--refresh-interval=5s", "--publish-interval=1s", "--room-interval=1s", "--resize-afterwards", "--resize-interval=10s",
+		"--resolution=1s", "--range=4s", "--lag=2s",
+	}
+	for _, r := range estimate.Default().Rungs {
+		r.Window /= lapse
+		args = append(args, "--rung="+r.String())
+	}
+	estimator, err := controller.StartEstimator(ctx, d.ControlPlane, controller.Options{Binary: d.options.controller, Log: log, Args: args})
+	if err != nil {
+		return err
+	}
+	d.ends = append(d.ends, estimator.Stop)
+	return estimator.WaitReady(ctx)
 }
 
-// birth has pods of the old version born with requests.
-func (i *initial) birth(ctx context.Context) error {
-	i.out.title("Born with requests")
-	i.out.say("The estimator publishes what it knows in each namespace that one label opts in:")
-	if err := i.startEstimator(ctx, i.Cluster, i.options); err != nil {
+// known opts the namespace in, and waits until the API server knows the estimates: it would give them to a pod.
+func (d *demo) known(ctx context.Context) error {
+	d.say("The pods have been running for %.0f minutes, as Prometheus knows. One label opts their namespace in:", past.Minutes())
+	if err := d.kubectl(ctx, fmt.Sprintf("label namespace %s %s=%s", sized, api.InitialResourcesLabel, api.InitialResourcesEnabled)); err != nil {
 		return err
 	}
-	if err := i.kubectl(ctx, "label namespace "+sized+" "+api.InitialResourcesLabel+"="+api.InitialResourcesEnabled); err != nil {
-		return err
-	}
-	if err := i.published(ctx); err != nil {
-		return err
-	}
-	if err := i.reborn(ctx, "rollout restart deployment/web"); err != nil {
-		return err
-	}
-	cores, bytes := percentile(i.known)
-	i.each("born", inSized, func(pod *corev1.Pod) { i.requests(pod, estimate.FromTag, cores, bytes, 0.05) })
-	i.each("born", inUnsized, i.bestEffort)
-	i.out.say("Why? So says the pod's event, and its annotation:")
-	return i.why(ctx, inSized, "InitialResourcesSet")
-}
-
-// published waits until the API server knows the estimates: it would give them to a pod.
-func (i *initial) published(ctx context.Context) error {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "probe"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: image + ":" + oldVersion}}},
-	}
+	probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: shop.Image}}}}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		born, err := i.Client.CoreV1().Pods(sized).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err == nil && len(born.Spec.Containers[0].Resources.Requests) == 2, err
+		pod, err := d.Client.CoreV1().Pods(sized).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && len(pod.Spec.Containers[0].Resources.Requests) == 2, err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for estimates: %w", err)
+		return fmt.Errorf("waiting until the API server knows estimates: %w", err)
 	}
 	return nil
 }
 
-// reborn has both Deployments replace their pods, as they always do, and shows the new ones.
-func (i *initial) reborn(ctx context.Context, edit string) error {
-	for _, of := range []measure.Subject{inSized, inUnsized} {
-		before := i.now(of)
-		if err := i.kubectl(ctx, edit+" -n "+of.Namespace); err != nil {
+// reborn has both Deployments replace their pods, as they always do.
+func (d *demo) reborn(ctx context.Context, edit string) error {
+	for _, namespace := range []string{sized, unsized} {
+		before := d.now(shop.subject(namespace))
+		if err := d.kubectl(ctx, fmt.Sprintf(edit, shop.in(namespace))); err != nil {
 			return err
 		}
 		replaced := func(s *measure.State) bool {
 			return s.Settled() && !slices.ContainsFunc(s.PodNames(), func(name string) bool { return before.Pods[name] != nil })
 		}
-		if err := i.recorder.Await(ctx, "the pods are replaced", replaced, of); err != nil {
+		if err := d.recorder.Await(ctx, "the pods are replaced", replaced, shop.subject(namespace)); err != nil {
 			return err
 		}
 	}
-	i.showPods()
 	return nil
-}
-
-// why waits until all pods have an event, shows those of the first one, and what its annotation says.
-func (i *initial) why(ctx context.Context, of measure.Subject, reason string) error {
-	names := i.now(of).PodNames()
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		events, err := i.Client.CoreV1().Events(of.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
-		if err != nil {
-			return false, err
-		}
-		return !slices.ContainsFunc(names, func(name string) bool {
-			return !slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.InvolvedObject.Name == name })
-		}), nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for events %s: %w", reason, err)
-	}
-	if err := i.kubectl(ctx, fmt.Sprintf("get events -n %s --field-selector=involvedObject.name=%s,reason=%s --no-headers -o custom-columns=:.reason,:.message", of.Namespace, names[0], reason)); err != nil {
-		return err
-	}
-	i.explain(i.now(of).Pods[names[0]])
-	return nil
-}
-
-// explain tells what a pod's annotation says, as a person would.
-func (i *initial) explain(pod *corev1.Pod) {
-	for _, resource := range estimate.Resources {
-		e := whyOf(pod)[resource]
-		of := "the same image and tag"
-		if e.From == estimate.FromImage {
-			of = "the same image, in any tag"
-		}
-		i.out.say("  %s: of %d samples in the last %s of %s, %g %% are %s or less.", resource, e.Samples, e.Window, of, e.Percentile, &e.Request)
-	}
-}
-
-// newVersion rolls a version out that nobody has seen.
-func (i *initial) newVersion(ctx context.Context) error {
-	i.out.title("A version that nobody has seen")
-	i.out.say("It uses more than the old one, but who knows that? Its pods get what older versions have used:")
-	if err := i.reborn(ctx, "set image deployment/web web="+image+":"+newVersion); err != nil {
-		return err
-	}
-	cores, bytes := percentile(i.known)
-	i.each("new version", inSized, func(pod *corev1.Pod) { i.requests(pod, estimate.FromImage, cores, bytes, 0.08) })
-	i.each("new version", inUnsized, i.bestEffort)
-	return i.why(ctx, inSized, "InitialResourcesSet")
 }
 
 // evidence waits until enough is known of the new version, and the estimator has resized its pods.
-func (i *initial) evidence(ctx context.Context) error {
-	i.out.title("Evidence grows, and the pods with it")
-	i.out.say("When there are 60 samples of the new version, its own usage counts. The estimator (with")
-	i.out.say("--resize-afterwards) then resizes the pods that it has sized, while they run. It takes half a minute.")
-	i.out.line("")
-	mark, err := i.AuditMark()
-	if err != nil {
-		return err
-	}
-	from := i.recorder.Now()
-	watching, stop := context.WithCancel(ctx)
-	shown := make(chan struct{})
-	go func() {
-		defer close(shown)
-		i.show(watching, from, i.view(from, []measure.Subject{inSized}))
-	}()
-	cores, bytes := 0.465, 192.5*mib
+func (d *demo) evidence(ctx context.Context) error {
+	d.title("Evidence grows, and the pods with it")
+	d.say("When there are 60 samples of the new version, its own usage counts. The estimator (with --resize-afterwards) then resizes")
+	d.say("the pods that it has sized, while they run. It takes half a minute.\n")
+	of, from := shop.subject(sized), d.recorder.Now()
 	enough := func(s *measure.State) bool {
-		for _, pod := range s.Pods {
-			c := pod.Spec.Containers[0]
-			why, status := whyOf(pod), measure.ContainerStatus(pod, c.Name)
-			if why[corev1.ResourceCPU].From != estimate.FromTag || why[corev1.ResourceMemory].From != estimate.FromTag ||
-				c.Resources.Requests.Cpu().MilliValue() < 400 || status.Resources == nil || !equality.Semantic.DeepEqual(*status.Resources, c.Resources) {
-				return false
+		return s.Settled() && !slices.ContainsFunc(s.PodNames(), func(name string) bool {
+			pod := s.Pods[name]
+			requests := pod.Spec.Containers[0].Resources.Requests
+			return why(pod)[corev1.ResourceCPU].From != estimate.FromTag || requests.Cpu().MilliValue() < 400 || !measure.HasSize(pod, pod.Spec.Containers)
+		})
+	}
+	err := d.while(ctx, from, []measure.Subject{of}, func() error { return d.recorder.Await(ctx, "all pods are resized", enough, of) })
+	if err != nil {
+		return err
+	}
+	history, _ := d.recorder.From(0)
+	m := measure.Edit(history, from, of)
+	d.is("evidence: pods replaced", m.Replaced, 0)
+	d.is("evidence: containers started anew", m.Started, 0)
+	d.is("evidence: pods not Ready at some time", m.NotReady, 0)
+	return d.requests(ctx, "evidence", 0.46, estimate.FromTag)
+}
+
+// requests shows the pods of both namespaces. It checks that those of the first one request about so many cores, if any, and why; the
+// others never request anything.
+func (d *demo) requests(ctx context.Context, when string, cores float64, from estimate.From) error {
+	const c = ".spec.containers[0].resources.requests"
+	var one *corev1.Pod
+	for _, namespace := range []string{sized, unsized} {
+		if err := d.kubectl(ctx, "get pods -n "+namespace+" -o custom-columns=POD:.metadata.name,QOS:.status.qosClass,CPU:"+c+".cpu,MEMORY:"+c+".memory"); err != nil {
+			return err
+		}
+		pods := d.now(shop.subject(namespace)).Pods
+		d.is(when+": pods in "+namespace, len(pods), 3)
+		for name, pod := range pods {
+			what, requests := when+": "+name, pod.Spec.Containers[0].Resources.Requests
+			if namespace == unsized || cores == 0 {
+				d.is(what+": QoS class", pod.Status.QOSClass, corev1.PodQOSBestEffort)
+				continue
 			}
+			one = pod
+			d.is(what+": QoS class", pod.Status.QOSClass, corev1.PodQOSBurstable)
+			d.is(fmt.Sprintf("%s: cpu %s is about %.2f", what, requests.Cpu(), cores), math.Abs(requests.Cpu().AsApproximateFloat64()-cores) < 0.1*cores, true)
+			d.is(what+": estimated from", why(pod)[corev1.ResourceCPU].From, from)
+			d.is(what+": memory of its annotation", requests.Memory().Cmp(why(pod)[corev1.ResourceMemory].Request), 0)
 		}
-		return s.Settled()
 	}
-	err = i.recorder.Await(ctx, "all pods are resized", enough, inSized)
-	stop()
-	<-shown
-	i.out.line("")
-	if err != nil {
-		return err
+	for _, name := range estimate.Resources {
+		e, known := why(one)[name]
+		if !known {
+			continue
+		}
+		d.say("Why? %s: of %d samples in the last %s (%s), %g %% are %s or less.", name, e.Samples, e.Window, e.From, e.Percentile, &e.Request)
 	}
-	history, _ := i.recorder.From(0)
-	m := measure.Edit(history, from, inSized)
-	i.checker.act = "evidence"
-	i.untouched(m)
-	i.each("evidence", inSized, func(pod *corev1.Pod) { i.requests(pod, estimate.FromTag, cores, bytes, 0.1) })
-	w, err := i.audit(mark, sized)
-	if err != nil {
-		return err
-	}
-	resizes, err := i.AuditSince(mark, controlplane.ByUser(controller.EstimatorUser), controlplane.OnResource("pods", "resize"))
-	if err != nil {
-		return err
-	}
-	i.checker.act = "evidence, audit log"
-	i.is("pods created", w.Created, 0)
-	i.is("pods deleted", w.Deleted, 0)
-	i.is("resizes by the estimator, one of each pod at least", len(resizes) >= 3, true)
-	return i.why(ctx, inSized, "InitialResourcesResized")
-}
-
-// untouched checks that all pods are those of before, and have noticed nothing.
-func (i *initial) untouched(m measure.Measurement) {
-	i.is("pods replaced", m.Replaced, 0)
-	i.is("containers started anew", m.Started, 0)
-	i.is("container restarts", m.Restarts, 0)
-	i.is("pods not Ready at some time", m.NotReady, 0)
-}
-
-// refusal tries to give a request to a pod that was born without any.
-func (i *initial) refusal(ctx context.Context) error {
-	i.out.title("Born BestEffort, for life")
-	i.out.say("The same Deployment in %s uses as much. Can a pod there be given a request while it runs?", unsized)
-	name := i.now(inUnsized).PodNames()[0]
-	const patch = `{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"465m"}}}]}}`
-	line := "patch pod " + name + " -n " + unsized + " --subresource=resize --patch "
-	i.out.command("kubectl " + line + "'" + patch + "'")
-	_, err := i.Kubectl(ctx, append(strings.Fields(line), patch)...)
-	i.checker.act = "BestEffort"
-	i.is("the resize was refused", err != nil, true)
-	if err != nil {
-		_, said, _ := strings.Cut(err.Error(), "exit status 1: ")
-		i.out.quote(said)
-		i.is("the API server's reason is the QoS class", strings.Contains(strings.ToLower(said), "qos"), true)
-	}
-	i.each("BestEffort", inUnsized, i.bestEffort)
 	return nil
 }
 
-// stateSize states a size in both templates.
-func (i *initial) stateSize(ctx context.Context) error {
-	i.out.title("And when somebody states a size")
-	i.out.say("What a template states always wins. Both Deployments are opted in for rollouts in place:")
-	for _, of := range []measure.Subject{inSized, inUnsized} {
-		if err := i.kubectl(ctx, "label deployment/web -n "+of.Namespace+" "+api.EnabledLabel+"=true"); err != nil {
-			return err
-		}
+// why is what a pod's annotation says of its container.
+func why(pod *corev1.Pod) map[corev1.ResourceName]estimate.Estimate {
+	var all map[string]map[corev1.ResourceName]estimate.Estimate
+	if pod != nil {
+		_ = json.Unmarshal([]byte(pod.Annotations[api.EstimateAnnotation]), &all) // what it does not say is missing
 	}
-	both := []measure.Subject{inSized, inUnsized}
-	if err := i.recorder.Await(ctx, "both are opted in", func(s *measure.State) bool { return s.OptedIn() && s.Settled() }, both...); err != nil {
-		return err
-	}
-	from := i.recorder.Now()
-	for _, of := range both {
-		if err := i.kubectl(ctx, "set resources deployment/web -n "+of.Namespace+" --requests=cpu=600m,memory=256Mi"); err != nil {
-			return err
-		}
-	}
-	rolled := func(s *measure.State) bool {
-		return s.Settled() && len(s.Template().Spec.Containers[0].Resources.Requests) == 2
-	}
-	if err := i.recorder.Await(ctx, "both are rolled out", rolled, both...); err != nil {
-		return err
-	}
-	history, _ := i.recorder.From(0)
-	replaced := map[string]int{}
-	for _, of := range both {
-		m := measure.Edit(history, from, of)
-		i.checker.act = "edit of " + of.String()
-		i.is("pods of another size than the template's", strings.Join(m.After.WrongSize(), ", "), "")
-		replaced[of.Namespace] = m.Replaced
-		if of == inSized {
-			i.untouched(m)
-		} else {
-			i.is("pods replaced", m.Replaced, 3)
-		}
-	}
-	i.out.say("")
-	i.out.say("In %s %d of 3 pods were replaced, in %s %d of 3.", sized, replaced[sized], unsized, replaced[unsized])
-	i.showPods()
-	return nil
+	return all["app"]
 }

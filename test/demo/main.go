@@ -1,18 +1,17 @@
-// Command demo shows one edit of a StatefulSet's resources twice, on a real control
-// plane: carried into the running pods by inplace-rollout, and rolled out by the
-// built-in controller alone; then the same of a Deployment and, at a glance, of a
-// DaemonSet. It measures all of it, and fails if anything differs from what it claims.
-// Nodes are simulated, or one is real; then it also shows what the kernel grants the
-// containers, what the programs in them see of it, and what they remember.
+// Command demo shows one edit of a workload's resources twice, on a real control plane: carried into the running pods by
+// inplace-rollout, and rolled out by the built-in controller alone. It measures both, and fails if anything differs from
+// what it claims.
 //
-//	demo --bin bin/k8s --controller bin/inplace-rollout
-//	demo --bin bin/k8s --node real
+//	demo --bin bin/k8s --controller bin/inplace-rollout   # simulated nodes: a StatefulSet, a Deployment, a DaemonSet
+//	demo --bin bin/k8s --node real                        # and what kernel, programs and their visitors see of it
+//	demo --bin bin/k8s --node real --show guarded         # a limit that is too small, with a canary and without
+//	demo --bin bin/k8s --show initial-resources           # pods that get their size by what others of their image have used
 //
-// With --picture it draws what it has measured.
+// With --picture, all but the last one draw what they have measured.
 //
-// With --show initial-resources it shows something else: pods that get their first size by what
-// others of their image have used, and another one while they run. With --show guarded, on a real
-// node, a limit that is too small: guarded by inplace-rollout, and rolled out by the built-in controller.
+// Each show is a file: rollouts.go, guarded.go, initial.go. What they share: demo.go runs kubectl, makes an edit and measures what
+// comes of it; tell.go tells of it, a line for each change; table.go shows results beside each other, and holds them against what
+// is claimed; lanes.go draws them.
 package main
 
 import (
@@ -38,18 +37,19 @@ import (
 // limit is how long the demo may take before something must be wrong.
 const limit = 5 * time.Minute
 
-// options are the flags.
-type options struct {
-	bin, controller, node, show, picture string
+// nodes is how many simulated nodes there are, with room for everything at its larger size.
+const nodes = 3
+
+// shows are what there is to see on which node. Simulated nodes kill nothing.
+var shows = map[string]func(*demo, context.Context) error{
+	"rollouts on simulated nodes": (*demo).rollouts, "rollouts on real nodes": (*demo).rollouts,
+	"guarded on real nodes": (*demo).guarded, "initial-resources on simulated nodes": (*demo).initialResources,
 }
 
-// Values of the flags: a real node, and what is shown.
-const (
-	realNode         = "real"
-	rollouts         = "rollouts"
-	initialResources = "initial-resources"
-	guarded          = "guarded"
-)
+func (o options) title() string { return fmt.Sprintf("%s on %s nodes", o.show, o.node) }
+
+// options are the flags.
+type options struct{ bin, controller, node, show, picture string }
 
 func main() {
 	if err := catching(os.Args[1:], os.Stdout); err != nil {
@@ -89,7 +89,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.bin, "bin", "bin/k8s", "folder of the Kubernetes binaries; what a real node needs is beside it")
 	flags.StringVar(&o.controller, "controller", "bin/inplace-rollout", "the controller's binary; a real node has its image")
 	flags.StringVar(&o.node, "node", "simulated", "simulated or real")
-	flags.StringVar(&o.show, "show", rollouts, "rollouts; initial-resources, on simulated nodes only; or guarded, on a real one only")
+	flags.StringVar(&o.show, "show", "rollouts", "rollouts, guarded or initial-resources")
 	flags.StringVar(&o.picture, "picture", "", "draw what was measured into this SVG file")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -97,16 +97,8 @@ func parse(args []string) (options, error) {
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if o.node != "simulated" && o.node != realNode {
-		return o, fmt.Errorf("unknown node %q", o.node)
-	}
-	switch {
-	case !slices.Contains([]string{rollouts, initialResources, guarded}, o.show):
-		return o, fmt.Errorf("nothing to show that is called %q", o.show)
-	case o.show == initialResources && (o.node == realNode || o.picture != ""):
-		return o, errors.New("initial resources are shown on simulated nodes, without a picture")
-	case o.show == guarded && o.node != realNode:
-		return o, errors.New("guarded rollouts are shown on a real node: simulated ones kill nothing")
+	if shows[o.title()] == nil {
+		return o, fmt.Errorf("nobody can show %s", o.title())
 	}
 	return o, nil
 }
@@ -118,80 +110,57 @@ func run(ctx context.Context, o options, out *screen) error {
 	if err != nil {
 		return fmt.Errorf("making a folder: %w", err)
 	}
-	err = runIn(ctx, dir, o, out)
+	err = onCluster(ctx, dir, o, out)
 	if _, none := os.Stat(logs(dir)); err != nil && ctx.Err() == nil && none == nil {
 		return fmt.Errorf("%w\nthe logs of this run stay in %s", err, logs(dir))
 	}
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// runIn starts a cluster, plays the demo on it, and ends the cluster whatever happens.
-func runIn(ctx context.Context, dir string, o options, out *screen) (err error) {
+// logs is the folder of all logs of a cluster in dir.
+func logs(dir string) string { return filepath.Join(dir, "log") }
+
+// onCluster starts a cluster, plays the demo on it, and ends the cluster whatever happens.
+func onCluster(ctx context.Context, dir string, o options, out *screen) (err error) {
 	interrupted := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the demo took longer than %s", limit))
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 
-	begin := time.Now()
 	out.say("Starting Kubernetes and inplace-rollout …")
-	c, err := start(ctx, dir, o)
-	if err != nil {
+	d := &demo{screen: out, options: o, begin: time.Now()}
+	if d.Cluster, err = start(ctx, dir, o); err != nil {
 		return err
 	}
 	defer func() {
 		fail(nil) // ends the watches, which the API server would wait for
-		if c.End(interrupted, &err); err == nil && c.Node != nil {
+		for _, end := range slices.Backward(d.ends) {
+			end()
+		}
+		if d.End(interrupted, &err); err == nil && d.Node != nil {
 			out.say("The node is gone, and has left nothing behind: no process, mount, network device or cgroup.")
 		}
 	}()
-	rec, err := measure.Record(ctx, c.Client, metav1.NamespaceAll, fail)
-	if err != nil {
+	if d.recorder, err = measure.Record(ctx, d.Client, metav1.NamespaceAll, fail); err != nil {
 		return err
 	}
-	d := &demo{Cluster: c, out: out, recorder: rec}
-	switch o.show {
-	case initialResources:
-		return explained(ctx, d.playInitial(ctx, o, begin))
-	case guarded:
-		return explained(ctx, d.playGuarded(ctx, o, begin))
+	err = shows[o.title()](d, ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	if d.visited = c.Node != nil; d.visited {
-		d.recorder.Visit(ctx, c.Node, 200*time.Millisecond, inPlace, builtIn)
-	} else if err := playProbes(ctx, c.Client, fail); err != nil {
-		return err
+	if err == nil {
+		err = d.draw()
 	}
-	d.introduce(time.Since(begin))
-	if err := d.play(ctx); err != nil || o.picture == "" {
-		return explained(ctx, err)
-	}
-	return picture{
-		Title:   "The same edit, in place and built in",
-		Source:  fmt.Sprintf("Measured on %s, Kubernetes %s.", begin.Format(time.DateOnly), c.Version()),
-		Columns: d.columns,
-	}.write(o.picture)
+	return err
 }
-
-// nodes is how many simulated nodes there are, with room for everything at its larger size.
-const nodes = 3
-
-// logs is the folder of all logs of a cluster in dir.
-func logs(dir string) string { return filepath.Join(dir, "log") }
 
 // start starts a cluster and waits until the controller is ready.
 func start(ctx context.Context, dir string, o options) (*measure.Cluster, error) {
-	if o.node == realNode {
+	if o.node == "real" {
 		return measure.StartNode(ctx, o.bin)
 	}
 	return measure.Start(ctx, measure.Options{
 		Bin: o.bin, Dir: dir, Controller: o.controller, Nodes: nodes, Node: controlplane.Node{CPU: "8", Memory: "16Gi"}, Log: io.Discard,
 	})
-}
-
-// explained adds to an error why the demo was ended, if it was.
-func explained(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", cause, err)
-	}
-	return err
 }

@@ -18,44 +18,33 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
-// TestRealNode plays the demo as `make demo NODE=real` does.
+// TestRealNode plays the demo as `make demo NODE=real` and `make demo-guarded` do, and has it drawn.
 func TestRealNode(t *testing.T) {
-	said, err := play(t, nil)
-	t.Log(said)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`All \d+ checks passed`, `counts forgotten +0 +[1-9]\d* +0\n`, `The node is gone`} {
-		if !regexp.MustCompile(want).MatchString(said) {
-			t.Errorf("it did not say %q", want)
-		}
-	}
-}
-
-// TestGuardedOnRealNode plays the demo as `make demo-guarded` does, and has it drawn.
-func TestGuardedOnRealNode(t *testing.T) {
-	drawing := filepath.Join(t.TempDir(), "guarded.svg")
-	said, err := play(t, nil, "--show", "guarded", "--picture", drawing)
-	t.Log(said)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		`All \d+ checks passed`, `pods that the kernel has killed +1 of 3 +3 of 3\n`, `pods replaced +0 of 3 +3 of 3\n`,
-		`without an answer, worker-1 +0 of [1-9]\d* +[1-9]\d* of`, `limits in the kernel, in the end +256Mi, 256Mi, 256Mi `, `The node is gone`,
+	for show, c := range map[string]struct{ says, draws []string }{
+		"rollouts": {[]string{`counts forgotten +0 +[1-9]\d* +0\n`}, []string{`Deployment, in place: 0 of 4 pods replaced`}},
+		"guarded": {[]string{
+			`pods that the kernel has killed +worker-2 +worker-0, worker-1, worker-2\n`, `times when visits were not answered +[1-9]\d* +[1-9]\d*\n`, `limits in the kernel, in the end +256Mi, 256Mi, 256Mi`,
+		}, []string{`guarded: canary 1 and Revert: 1 of 3 pods killed, 0 replaced\.`}},
 	} {
-		if !regexp.MustCompile(want).MatchString(said) {
-			t.Errorf("it did not say %q", want)
-		}
-	}
-	svg, err := os.ReadFile(drawing)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`Guarded, canary 1 and Revert: 1 of 3 pods given the limit, 1 of 3 killed, 0 replaced\.`, `Built in: 3 of 3 pods given the limit, 3 of 3 killed, 3 replaced\.`} {
-		if !regexp.MustCompile(want).Match(svg) {
-			t.Errorf("the picture does not say %q", want)
-		}
+		t.Run(show, func(t *testing.T) {
+			drawing := filepath.Join(t.TempDir(), "drawing.svg")
+			said, err := play(t, nil, "--show", show, "--picture", drawing)
+			t.Log(said)
+			if err != nil {
+				t.Fatal(err)
+			}
+			svg, err := os.ReadFile(drawing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for text, wants := range map[string][]string{said: append(c.says, `All \d+ checks passed`, `The node is gone`), string(svg): c.draws} {
+				for _, want := range wants {
+					if !regexp.MustCompile(want).MatchString(text) {
+						t.Errorf("it did not say %q", want)
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -137,20 +137,3 @@ func TestEdit(t *testing.T) {
 		})
 	}
 }
-
-func TestTrace(t *testing.T) {
-	history := []Moment{
-		statefulSetAt(0, "a", "a", "a"), podAt(0, "db-0", "old", corev1.ConditionTrue, 0),
-		podAt(1, "db-0", "old", corev1.ConditionTrue, 0), // not yet of the edit
-		statefulSetAt(2, "b", "a", "b"),
-		deleted(podAt(3, "db-0", "old", corev1.ConditionTrue, 0)),
-		podAt(4, "db-0", "new", corev1.ConditionFalse, 0), podAt(7, "db-0", "new", corev1.ConditionTrue, 0),
-		statefulSetAt(9, "b", "b", "b"),
-		podAt(12, "db-0", "new", corev1.ConditionFalse, 1), // after it was complete
-	}
-	got := Trace(history, 2, Subject{Namespace: "demo", Name: "db"})
-	want := []Sample{{0, 1, 0}, {time.Second, 0, 0}, {2 * time.Second, 0, 1}, {5 * time.Second, 1, 1}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}

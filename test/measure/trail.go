@@ -58,7 +58,6 @@ type Write struct {
 type Steps struct {
 	Edited   time.Time       // the edit was answered
 	Asked    []time.Time     // pods were asked for the size
-	Actuated []time.Time     // kubelets told that they have it
 	Kubelets []time.Duration // they took for that
 }
 
@@ -182,7 +181,6 @@ func (t *Trail) takePod(event *auditv1.Event, pod *corev1.Pod, pods *podStates) 
 		delete(pods.ready, pod.Name)
 	}
 	if since, asked := pods.asked[pod.UID]; asked && actuated(pod) {
-		s.Actuated = append(s.Actuated, event.StageTimestamp.Time)
 		s.Kubelets = append(s.Kubelets, event.StageTimestamp.Sub(since))
 		delete(pods.asked, pod.UID)
 	}
@@ -200,12 +198,4 @@ func (s *Steps) First() (after time.Duration, ok bool) {
 		return 0, false
 	}
 	return slices.MinFunc(s.Asked, time.Time.Compare).Sub(s.Edited), true
-}
-
-// Last is how long after the last pod had its size it was said that the rollout is complete.
-func (s *Steps) Last(complete time.Time) (after time.Duration, ok bool) {
-	if len(s.Actuated) == 0 {
-		return 0, false
-	}
-	return complete.Sub(slices.MaxFunc(s.Actuated, time.Time.Compare)), true
 }

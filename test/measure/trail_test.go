@@ -95,9 +95,6 @@ func TestFollowInPlace(t *testing.T) {
 	if !slices.Equal(s.Kubelets, []time.Duration{ms(300), ms(218)}) {
 		t.Errorf("the kubelets took %s, want 300ms and 218ms", s.Kubelets)
 	}
-	if last, ok := s.Last(after(650)); !ok || last != ms(48) {
-		t.Errorf("complete after %s, want 48ms after the last pod had its size", last)
-	}
 	for what, c := range map[string]struct {
 		of   Write
 		want int
@@ -138,8 +135,5 @@ func TestFollowBuiltIn(t *testing.T) {
 	}
 	if _, ok := got.Steps["web-0"].First(); ok {
 		t.Error("nobody was asked for a size, but there is a first request")
-	}
-	if _, ok := got.Steps["web-0"].Last(after(100)); ok {
-		t.Error("nobody was asked for a size, but there is a last one")
 	}
 }

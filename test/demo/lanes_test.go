@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/xml"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
+)
+
+func needing(memory string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}}
+}
+
+// at is a moment some seconds after an edit.
+func at(seconds float64, object metav1.Object) measure.Moment {
+	object.SetNamespace("demo")
+	object.SetLabels(map[string]string{"app": "db"})
+	return measure.Moment{At: time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second))), Object: object}
+}
+
+func setAt(seconds float64, memory string) measure.Moment {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "app", Resources: needing(memory)}}
+	return at(seconds, set)
+}
+
+// podAt is a pod that is to have a size and has another one; the kernel has killed these containers of it.
+func podAt(seconds float64, name, wants, has string, ready corev1.ConditionStatus, killed ...string) measure.Moment {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pod.Spec.Containers = []corev1.Container{{Name: "app", Resources: needing(wants)}}
+	size := needing(has)
+	status := corev1.ContainerStatus{Name: "app", Resources: &size, AllocatedResources: size.Requests}
+	for _, id := range killed {
+		status.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ContainerID: id}
+	}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+	return at(seconds, pod)
+}
+
+// history has db-1 resized, killed once, of which the status tells twice, and resized back; and db-0 replaced by another pod.
+func history() []measure.Moment {
+	end := podAt(3, "db-0", "256Mi", "256Mi", corev1.ConditionTrue)
+	end.Deleted = true
+	return []measure.Moment{
+		setAt(-1, "256Mi"), podAt(-1, "db-0", "256Mi", "256Mi", corev1.ConditionTrue), podAt(-1, "db-1", "256Mi", "256Mi", corev1.ConditionTrue),
+		setAt(0, "100Mi"), podAt(1, "db-1", "100Mi", "256Mi", corev1.ConditionTrue), podAt(2, "db-1", "100Mi", "100Mi", corev1.ConditionTrue),
+		end, podAt(4, "db-2", "100Mi", "100Mi", corev1.ConditionFalse),
+		podAt(5, "db-1", "100Mi", "100Mi", corev1.ConditionFalse, "1"), podAt(6, "db-1", "256Mi", "256Mi", corev1.ConditionTrue, "1"), setAt(10, "100Mi"),
+	}
+}
+
+func TestLanes(t *testing.T) {
+	var got []string
+	for _, l := range lanesOf(history(), 3, measure.Subject{Namespace: "demo", Name: "db"}) {
+		text := fmt.Sprintf("%s asked %t killed %v:", l.Pod, l.asked, l.Kills)
+		for _, b := range l.Bars {
+			text += fmt.Sprintf(" %s–%s %s", b.From, b.Until, b.What)
+		}
+		got = append(got, text)
+	}
+	want := []string{
+		"db-0 asked false killed []: 0s–3s former 3s–10s ",
+		"db-1 asked true killed [5s]: 0s–2s former 2s–5s edited 5s–6s down 6s–10s former",
+		"db-2 asked true killed []: 4s–10s down",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestPicture(t *testing.T) {
+	lanes := lanesOf(history(), 3, measure.Subject{Namespace: "demo", Name: "db"})
+	text, err := picture{Title: "About <this>", Source: "Measured & drawn.", Rows: [][]panel{{{"One", "it <went>", lanes}, {"Other", "so, too", lanes[2:]}}}}.svg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var svg struct {
+		Title  string `xml:"title"`
+		Desc   string `xml:"desc"`
+		Groups []struct {
+			Rects []struct {
+				Class string  `xml:"class,attr"`
+				X     float64 `xml:"x,attr"`
+				Width float64 `xml:"width,attr"`
+			} `xml:"rect"`
+			Kills []struct {
+				X float64 `xml:"x,attr"`
+			} `xml:"use"`
+			Texts []string `xml:"text"`
+		} `xml:"g"`
+	}
+	if err := xml.Unmarshal([]byte(text), &svg); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	want := "One: it <went>. Other: so, too. "
+	if svg.Title != "About <this>" || svg.Desc != want {
+		t.Errorf("a screen reader finds %q and %q, want %q", svg.Title, svg.Desc, want)
+	}
+	drawn := svg.Groups[1] // after the legend
+	var bars []string
+	for _, r := range drawn.Rects {
+		bars = append(bars, fmt.Sprintf("%s %g+%g", r.Class, r.X, r.Width))
+	}
+	// A second is 24 pixels wide.
+	if want := []string{"former 162+72", "former 162+48", "edited 210+72", "down 282+24", "former 306+96", "down 258+144", "down 670+144"}; !slices.Equal(bars, want) {
+		t.Errorf("the bars are %q, want %q", bars, want)
+	}
+	if len(drawn.Kills) != 1 || drawn.Kills[0].X != 282 || !slices.Contains(drawn.Texts, "10 s") {
+		t.Errorf("the kills are %v, and the texts %q", drawn.Kills, drawn.Texts)
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/measure"
+)
+
+// row is a line of the table of results, and what is claimed of it.
+type row struct {
+	label string
+	value func(result) any
+	// In place, and built in; nil claims nothing.
+	inPlace, builtIn func(result) any
+}
+
+// is claims the same of each result.
+func is(value any) func(result) any { return func(result) any { return value } }
+
+// of is so many of the pods that there should be.
+func of(n int, r result) string { return fmt.Sprintf("%d of %d", n, r.Before.Replicas()) }
+
+func allPods(r result) any { return of(r.Before.Replicas(), r) }
+func noPod(r result) any   { return of(0, r) }
+
+// The widths of the table's first and other columns.
+const (
+	labelWidth  = 44
+	columnWidth = 22
+)
+
+// compare shows results beside each other, and checks what is claimed of them.
+func (d *demo) compare(what string, rows []row, results []result) {
+	d.title(what)
+	line := func(st style, label string, value func(result) string) {
+		text := pad(label, labelWidth)
+		for _, r := range results {
+			text += pad(value(r), columnWidth)
+		}
+		d.line(d.paint(st, text))
+	}
+	line(bold, "", func(r result) string { return r.title })
+	for _, row := range rows {
+		st := plain
+		for _, r := range results {
+			claimed := row.builtIn
+			if r.Namespace == inPlace {
+				claimed = row.inPlace
+			}
+			if claimed != nil && !d.is(fmt.Sprintf("%s of %s: %s", r.title, r.Subject, row.label), row.value(r), claimed(r)) {
+				st = red
+			}
+		}
+		line(st, row.label, func(r result) string { return fmt.Sprint(row.value(r)) })
+	}
+}
+
+// is checks one thing.
+func (d *demo) is(what string, got, want any) bool {
+	d.checks++
+	if got != want {
+		d.wrong = append(d.wrong, fmt.Errorf("%s: got %v, want %v", what, got, want))
+	}
+	return got == want
+}
+
+// conclude says whether all checks have passed, and what that means.
+func (d *demo) conclude(passed string) error {
+	d.line("")
+	if len(d.wrong) > 0 {
+		d.line(d.paint(red, fmt.Sprintf("%d of %d checks failed.", len(d.wrong), d.checks)))
+		return fmt.Errorf("not as claimed:\n%w", errors.Join(d.wrong...))
+	}
+	d.line(d.paint(green, fmt.Sprintf("All %d checks passed", d.checks)) + ": " + passed)
+	return nil
+}
+
+// ours is how many writes of inplace-rollout there were, but events, and how many of them were resizes.
+func ours(t measure.Trail) (writes, resizes int) {
+	for _, w := range t.Writes {
+		switch {
+		case w.User != controller.User || w.Resource == "events":
+		case w.Resource == "pods/resize":
+			resizes += w.Count
+			fallthrough
+		default:
+			writes += w.Count
+		}
+	}
+	return writes, resizes
+}
+
+// same are the rows of every show.
+var same = []row{
+	{"pods replaced", func(r result) any { return of(r.Replaced, r) }, noPod, allPods},
+	{"pods deleted / created, audit log", func(r result) any { return fmt.Sprintf("%d / %d", r.audit.Deleted, r.audit.Created) }, is("0 / 0"), nil},
+	{"longest time with fewer pods Ready", func(r result) any { return fmt.Sprintf("%.1f s", r.Short.Seconds()) }, nil, nil},
+	{"all such times together", func(r result) any { return fmt.Sprintf("%.1f s", r.ShortAll.Seconds()) }, nil, nil},
+	{"size before", func(r result) any { return size(r.Before) }, nil, nil},
+	{"size after", func(r result) any { return size(r.After) }, nil, nil},
+	{"writes of inplace-rollout, without events", func(r result) any { writes, _ := ours(r.audit); return writes }, nil, is(0)},
+}
+
+func resizes(r result) any { _, resizes := ours(r.audit); return resizes }
+
+// visited are the rows where visitors come to the pods.
+var visited = []row{
+	{"visits", func(r result) any { return r.Visits }, nil, nil},
+	{"times when visits were not answered", func(r result) any { return r.Lost }, nil, nil},
+}
