@@ -154,6 +154,21 @@ func TestPlan(t *testing.T) {
 				}
 				return m
 			}},
+		"deployment-new": {code: 3, // nobody can hold a new one
+			stage: func(t *testing.T) *stage {
+				s := newDeploymentStage(t, 2)
+				s.deploy.Name = "other"
+				s.others[0].(*appsv1.ReplicaSet).OwnerReferences = nil // as after a deletion with --cascade=orphan
+				return s
+			},
+			edit: func(t *testing.T) *unstructured.Unstructured {
+				m := manifest(t, "Deployment", "selector: {matchLabels: {app: web}}", larger)
+				m.SetLabels(map[string]string{api.EnabledLabel: "true"})
+				if err := unstructured.SetNestedField(m.Object, "web", "spec", "template", "metadata", "labels", "app"); err != nil {
+					t.Fatal(err)
+				}
+				return m
+			}},
 		"daemonset-not-opted-in": {code: 3,
 			stage: func(t *testing.T) *stage {
 				s := newDaemonSetStage(t, 2)

@@ -187,24 +187,6 @@ func testInitial(t *testing.T) {
 		w.assertReplaced(before, "web-1") // whose memory is not the template's, and is not again
 		w.waitSize("web-1", cpu)
 	})
-	t.Run("Deployment", func(t *testing.T) {
-		t.Parallel()
-		d := newDeployment(t, options{PodMeta: used})
-		d.ownController(t, controller.Options{})
-		d.waitComplete()
-		cpu, before, restarted := d.vertical("Initial", "cpu"), d.uids(), d.names()[0]
-		d.annotatePod(restarted, simInfeasible)
-		d.edit("150m")
-		d.waitComplete()
-		d.assertReplaced(before, restarted)
-		for name := range d.uids() {
-			if before[name] == "" {
-				d.waitSize(name, cpu)
-			} else {
-				d.waitSize(name, "150m")
-			}
-		}
-	})
 }
 
 // testInPlaceOrRecreate: between edits the updater's sizes stay. On an edit the template wins, as

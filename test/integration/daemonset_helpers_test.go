@@ -257,3 +257,12 @@ func (d *daemonSet) assertMoved(before map[string]types.UID, cpu string) {
 		d.assertNotRestarted(pod)
 	}
 }
+
+// waitSays waits until the condition says Complete with this message.
+func (s *sandbox[W]) waitSays(message string) {
+	s.t.Helper()
+	s.waitFor("the condition Complete with "+message, func(workload W) bool {
+		status, _, got := complete(workload)
+		return status == corev1.ConditionTrue && got == message
+	})
+}

@@ -4,12 +4,12 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
@@ -59,57 +59,13 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// TestDaemonSetOrder: those that are not available first, then one of each zone in turn.
-func TestDaemonSetOrder(t *testing.T) {
-	parallel(t)
-	zones := []string{"a", "a", "a", "b", "b"}
-	d := newDaemonSet(t, options{Replicas: 5, Node: func(i int) controlplane.Node {
-		return controlplane.Node{CPU: "8", Memory: "16Gi", Labels: map[string]string{corev1.LabelTopologyZone: zones[i-1]}}
-	}})
-	d.waitComplete()
-	d.annotatePod(d.on(5).Name, "sim.inplace-rollout.io/ready=false")
-	d.waitFor("four available pods", func(o *appsv1.DaemonSet) bool { return o.Status.NumberAvailable == 4 })
-	before := d.uids()
-	d.markAudit()
-	d.setResources("cpu=150m", "")
-	d.waitSize(d.on(5).Name, "150m")
-	d.annotatePod(d.on(5).Name, "sim.inplace-rollout.io/ready-")
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-	var want []string
-	for _, i := range []int{5, 1, 4, 2, 3} {
-		want = append(want, d.on(i).Name)
-	}
-	if got := only(d.writes(), "patch pods/resize"); !slices.Equal(got, want) {
-		t.Errorf("resized in the order %v, want %v", got, want)
-	}
-}
-
-// TestDaemonSetWaitIsTruthful: whoever waits right after the edit waits for that edit.
-func TestDaemonSetWaitIsTruthful(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{Replicas: 2, PodMeta: simDelayed})
-	d.waitComplete()
-	before := d.uids()
-	for _, cpu := range []string{"150m", "100m", "180m"} {
-		d.edit(cpu)
-		for name, pod := range d.pods() {
-			if !hasSize(pod, cpu) {
-				t.Errorf("the wait has returned, and %s runs with %+v", name, pod.Status.ContainerStatuses[0].Resources)
-			}
-		}
-		d.rolloutStatus().wait(t)
-	}
-	d.assertMoved(before, "180m")
-}
-
 // TestDaemonSetUndo goes back through the history, in place.
 func TestDaemonSetUndo(t *testing.T) {
 	parallel(t)
 	d := newDaemonSet(t, options{})
 	before := d.uids()
 	d.markAudit()
-	for _, cpu := range []string{"150m", "100m", "150m", "180m"} {
+	for _, cpu := range []string{"150m", "180m"} {
 		d.edit(cpu)
 		d.assertMoved(before, cpu)
 	}
@@ -126,64 +82,6 @@ func TestDaemonSetUndo(t *testing.T) {
 	}
 }
 
-// TestDaemonSetEditedAgain: every edit lands on a pod that is being resized, or on one that has
-// the size of an edit that was given up.
-func TestDaemonSetEditedAgain(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{PodMeta: simDelayed})
-	before := d.uids()
-	for _, cpu := range []string{"150m", "180m", "100m"} {
-		d.beginAny(cpu)
-	}
-	d.edit("160m")
-	d.assertMoved(before, "160m")
-	for _, cpu := range []string{"150m", "180m", "150m"} { // at once
-		d.setResources("cpu="+cpu, "")
-	}
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-}
-
-// TestDaemonSetHandover: where every pod needs a restart anyway, the built-in rollout starts at once.
-func TestDaemonSetHandover(t *testing.T) {
-	parallel(t)
-	for _, edit := range handovers("daemonset/web") {
-		t.Run(edit.name, func(t *testing.T) {
-			parallel(t)
-			d := newDaemonSet(t, options{Replicas: 2, Meta: edit.meta})
-			d.testHandover(edit, d.assertSettled)
-			if n := len(d.history()); n != 2 {
-				t.Errorf("%d revisions, want two", n)
-			}
-		})
-	}
-}
-
-// TestDaemonSetResourcesDuringAnImageRollout: the new image's pods are resized, and the others are
-// replaced, at the new size at once, and no more at a time than before.
-func TestDaemonSetResourcesDuringAnImageRollout(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{Replicas: 4, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"})
-	log := d.logPods()
-	d.testResourcesDuringAnImageRollout(rolledOutDaemons, d.assertSettled)
-	log.assertMost(4)
-}
-
-// TestDaemonSetImageDuringAResize: the image wins; nobody waits for the resize.
-func TestDaemonSetImageDuringAResize(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{})
-	before := d.uids()
-	for name := range before {
-		d.annotatePod(name, simLasting)
-	}
-	d.beginAny("150m")
-	d.kubectl("set", "image", d.ref, "app=app:2")
-	d.waitComplete()
-	d.assertSettled("150m")
-	d.assertAllReplaced(before)
-}
-
 // TestDaemonSetInfeasibleOnSomeNodes: a pod cannot move, so one whose node cannot hold the size is
 // kept, and is told of with its node; those on other nodes are resized.
 func TestDaemonSetInfeasibleOnSomeNodes(t *testing.T) {
@@ -191,7 +89,7 @@ func TestDaemonSetInfeasibleOnSomeNodes(t *testing.T) {
 	small := func(i int) controlplane.Node {
 		return controlplane.Node{CPU: map[bool]string{true: "2", false: "4"}[i <= 2], Memory: "16Gi"}
 	}
-	for action, reason := range map[string]string{"LiveResizePreferred": "NoNodeFits", "LiveResize": "Infeasible", "Restart": "NoNodeFits"} {
+	for action, restarts := range map[string]int{"LiveResizePreferred": 0, "Restart": 2} {
 		t.Run(action, func(t *testing.T) {
 			parallel(t)
 			d := newDaemonSet(t, options{Replicas: 4, Node: small, Meta: "annotations: {" + setAction + ": " + action + "}"})
@@ -199,20 +97,16 @@ func TestDaemonSetInfeasibleOnSomeNodes(t *testing.T) {
 			kept := map[string]types.UID{d.on(1).Name: before[d.on(1).Name], d.on(2).Name: before[d.on(2).Name]}
 			d.tooSmall(d.on(1).Name, d.on(2).Name)
 			d.setResources("cpu=3", "cpu=3500m")
-			d.waitCondition(reason, "2 of 4 pods resized; ")
+			d.waitCondition("NoNodeFits", "2 of 4 pods resized; ")
 			for i := range 2 {
-				d.waitCondition(reason, d.node(i+1))
-				d.waitCondition(reason, d.on(i+1).Name)
+				d.waitCondition("NoNodeFits", d.node(i+1))
+				d.waitCondition("NoNodeFits", d.on(i+1).Name)
 			}
-			d.waitEvent(map[string]string{"NoNodeFits": "NoNodeFits", "Infeasible": "ResizeInfeasible"}[reason], d.on(1).Name)
-			restarted := []string{}
-			for name := range before {
-				if _, there := d.uids()[name]; !there {
-					restarted = append(restarted, name)
-				}
-			}
-			if want := map[string]int{"Restart": 2}[action]; len(restarted) != want {
-				t.Errorf("restarted %v, want %d pods", restarted, want)
+			d.waitEvent("NoNodeFits", d.on(1).Name)
+			others := d.uids()
+			maps.DeleteFunc(others, func(name string, uid types.UID) bool { return before[name] == uid })
+			if len(others) != restarts {
+				t.Errorf("restarted %v, want %d pods", others, restarts)
 			}
 			d.assertReplaced(kept)
 			d.largeEnough(d.on(1).Name, d.on(2).Name)
@@ -291,5 +185,56 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 	d.edit("180m") // and the next edit is in place again
 	before := d.uids()
 	d.edit("150m")
+	d.assertMoved(before, "150m")
+}
+
+// TestDaemonSetNodeNotReady: a pod whose node is silent holds up nobody, takes a share of
+// maxUnavailable, and is resized when the node is back.
+func TestDaemonSetNodeNotReady(t *testing.T) {
+	parallel(t)
+	d := newDaemonSet(t, options{Replicas: 4, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"})
+	before := d.uids()
+	slow := d.on(1).Name
+	d.annotatePod(slow, simLasting)
+	d.begin("150m", slow)
+	d.notReady(1)
+	for i := range 3 {
+		d.waitSize(d.on(i+2).Name, "150m")
+	}
+	d.waitCondition("NodeLost", slow)
+	d.assertReplaced(before)
+	d.readyAgain(1)
+	d.waitComplete()
+	d.assertMoved(before, "150m")
+}
+
+// TestDaemonSetTaintedNode: its pod stays as one too many, and gets size and revision, so that the
+// DaemonSet controller does not replace it after the release.
+func TestDaemonSetTaintedNode(t *testing.T) {
+	parallel(t)
+	d := newDaemonSet(t, options{})
+	before := d.uids()
+	d.kubectl("taint", "node", d.node(2), "example.com/no=more:NoSchedule")
+	d.edit("150m")
+	d.waitSize(d.on(2).Name, "150m")
+	d.waitFor("a misscheduled pod", func(o *appsv1.DaemonSet) bool { return o.Status.NumberMisscheduled == 1 })
+	d.kubectl("taint", "node", d.node(2), "example.com/no-")
+	d.assertMoved(before, "150m")
+}
+
+// TestDaemonSetAdoptsPods: a set that is made again begins at template generation 1, so that pods of
+// before count as updated by their label, whatever their size is.
+func TestDaemonSetAdoptsPods(t *testing.T) {
+	parallel(t)
+	d := newDaemonSet(t, options{})
+	before := d.uids()
+	d.kubectl("delete", d.ref, "--cascade=orphan", "--timeout="+patience.String())
+	d.apply(manifest(t, d.namespace, options{Kind: "DaemonSet", Resources: largerThanBase}))
+	for name, pod := range d.pods() {
+		if pod.Labels["pod-template-generation"] != "1" {
+			t.Errorf("%s has the labels %v: this shows nothing", name, pod.Labels)
+		}
+	}
+	d.waitComplete()
 	d.assertMoved(before, "150m")
 }

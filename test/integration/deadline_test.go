@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 package integration
 
@@ -20,7 +20,7 @@ import (
 // reports whether it had to.
 func (w *workload) updateOrRollBack(cpu string, deadline time.Duration) (rolledBack bool) {
 	w.t.Helper()
-	sets, before := client.AppsV1().StatefulSets(w.namespace), templateCPU(w.get())
+	sets, before := client.AppsV1().StatefulSets(w.namespace), cpuOf(w.get().Spec.Template.Spec.Containers[0].Resources)
 	write := func(cpu string) {
 		w.t.Helper()
 		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
@@ -79,7 +79,7 @@ func TestOperatorWithADeadline(t *testing.T) {
 			}
 			want := "150m"
 			if tt.rolls {
-				want = templateCPU(w.get())
+				want = cpuOf(w.get().Spec.Template.Spec.Containers[0].Resources)
 			}
 			w.waitSize("web-0", want)
 		})

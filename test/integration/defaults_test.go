@@ -37,14 +37,16 @@ func TestDefaults(t *testing.T) {
 		"initContainers: {name: b, restartPolicy: Always, resources: {limits: {cpu: 50m, memory: 32Mi}}}",
 	}
 	accepted := 0
-	for _, pod := range pods {
-		for _, container := range containers {
-			for _, other := range others {
-				accepted += compareDefaults(t, namespace, pod, container, other)
+	for i, pod := range pods {
+		for j, container := range containers {
+			for k, other := range others {
+				if k == 0 || (i+j)%len(others) == k { // each of them beside each pod, and beside each container
+					accepted += compareDefaults(t, namespace, pod, container, other)
+				}
 			}
 		}
 	}
-	if accepted < 200 { // the others are refused, such as a limit that is more than the pod's
+	if accepted < 70 { // the others are refused, such as a limit that is more than the pod's
 		t.Errorf("only %d pods were compared", accepted)
 	}
 }
@@ -128,50 +130,15 @@ func TestWhatFollowsForThePod(t *testing.T) {
 // notRequired is what every container has whose resizePolicy says nothing.
 const notRequired = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]}]}}}}`
 
-// TestNotRequired writes out what every container has, and changes the size as well.
+// TestNotRequired writes out what every container has, and changes the size after that.
 func TestNotRequired(t *testing.T) {
 	parallel(t)
-	t.Run("StatefulSet", func(t *testing.T) {
-		parallel(t)
-		w := newWorkload(t, options{})
-		before, size := w.uids(), `{"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}}}`
-		for _, patch := range []string{notRequired, size} {
-			w.patch(patch)
-			w.waitComplete()
-			w.assertMoved(0)
-			w.assertReplaced(before)
-		}
-	})
-	t.Run("Deployment", func(t *testing.T) {
-		parallel(t)
-		d := newDeployment(t, options{})
-		before := d.uids()
-		d.patch(notRequired)
-		d.waitComplete()
-		d.assertMoved(before, "100m")
-		d.edit("150m")
-		d.assertMoved(before, "150m")
-		d.kubectl("rollout", "undo", "deployment/web", "--to-revision=1")
-		d.waitComplete()
-		d.assertMoved(before, "100m")
-	})
-}
-
-// TestPlanRoundsUp: cpu 100.5m of a manifest is what pods of 101m have.
-func TestPlanRoundsUp(t *testing.T) {
-	parallel(t)
-	o := options{
-		Kind: "StatefulSet", Replicas: 1, Resources: "{requests: {cpu: 100.5m}}",
-		Pod: "",
-	}
-	w := newWorkload(t, o)
-	manifest := strings.Replace(manifest(t, w.namespace, o), "image: app:1", "image: app:1\n        resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]", 1)
-	w.apply(manifest)
-	w.waitComplete()
-	for name, text := range map[string]string{"as it is": manifest, "rounded": strings.Replace(manifest, "100.5m", "101m", 1)} {
-		got := command(t, cp.Kubeconfig(), w.namespace, text, "plan", "--fail-on-restart", "-f", "-")
-		if got.code != 0 || !strings.Contains(got.stdout, "0 live, 0 restart, 0 infeasible, 1 unchanged") {
-			t.Errorf("%s: exit code %d, and\n%s%s", name, got.code, got.stdout, got.stderr)
-		}
+	w := newWorkload(t, options{})
+	before := w.uids()
+	for _, patch := range []string{notRequired, cpuEdit} {
+		w.patch(patch)
+		w.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(before)
 	}
 }

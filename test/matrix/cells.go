@@ -58,13 +58,13 @@ func (c cell) name() string {
 // simulated are the tests of rollouts on simulated nodes: the hold in every shape, and for each kind live
 // resizes, restarts, what people do meanwhile, and what they are told.
 var simulated = []string{
-	"TestHold", "TestInForce", "TestUnreadableHold", "TestForged", "TestSavedDuringAHold", "TestCreate", ".*RestoredFromABackup", "TestCondition",
-	"TestTable", "TestResize", "TestUndo", "TestPartition", "TestCanary", "TestStart", "TestSwitch", "TestOnDelete", "TestOptIn", "TestOptOut",
-	"TestImage", "TestRollout", "TestSecondEdit", "TestBack", "TestScale", "TestPod", "TestInfeasible", "TestRestart", "TestMinReady", "TestParallel",
-	"TestRemoved", "TestQoS", "TestQuota", "TestLimit", "TestInvalid", "TestInjected", "TestUnsupported", "TestUntold", "TestSizeChanged",
+	"TestHold", "TestInForce", "TestUnreadableHold", "TestForged", "TestCreate", ".*RestoredFromABackup", "TestCondition",
+	"TestTable", "TestResize", "TestUndo", "TestPartition", "TestCanary", "TestSwitch", "TestOnDelete", "TestOptIn", "TestOptOut",
+	"TestImage", "TestBack", "TestPod", "TestHandover", "TestRestart", "TestMinReady", "TestParallel",
+	"TestLimit", "TestInvalid", "TestInjected", "TestUnsupported", "TestUntold", "TestSizeChanged",
 	"TestTooSmallNode", "TestNoNodeFits", "TestCrashingPod", "TestFlow$", "TestAbandoned",
 	"TestDeployment", "TestDaemonSet", "TestSurge", "TestClasses", "TestNodeResources",
-	"TestAnnotations", "TestWarn", "TestFence", "TestResizeRight", "TestWebhook", "TestCommand[^s]", "TestCommandsOf", "TestRetry", "TestReapplies",
+	"TestAnnotations", "TestWarn", "TestFence", "TestResizeRight", "TestWebhook", "TestCommand[^s]", "TestRetry", "TestReapplies",
 }
 
 // shortly are those of them in which versions differ most.

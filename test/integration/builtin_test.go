@@ -1,0 +1,135 @@
+//go:build around
+
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// progressing is the Deployment's own condition Progressing, as status and reason.
+func progressing(d *appsv1.Deployment) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing {
+			return string(c.Status) + " " + c.Reason
+		}
+	}
+	return ""
+}
+
+// TestDeploymentExceedsDeadline: what waits for a held rollout is told when it does not move for as long
+// as its user allows, and not told so any more when it does.
+func TestDeploymentExceedsDeadline(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{Spec: "progressDeadlineSeconds: 5"})
+	none := newDeployment(t, options{Spec: "progressDeadlineSeconds: 2147483647"})
+	d.waitComplete()
+	before, stuck := d.uids(), d.names()[0]
+	d.annotatePod(stuck, simDeferred)
+	none.annotatePod(none.names()[0], simDeferred)
+	none.beginAny("150m")
+	d.setResources("cpu=150m", "")
+	d.waitFor("the deadline to be exceeded", func(d *appsv1.Deployment) bool { return progressing(d) == "False ProgressDeadlineExceeded" })
+	if err := d.try(t, "rollout", "status", d.ref, "--timeout=60s"); !strings.Contains(said(err), "exceeded its progress deadline") {
+		t.Errorf("kubectl rollout status: %v", err)
+	}
+	if !held(d.get()) {
+		t.Error("the hold was let go")
+	}
+	d.patch(`{"spec":{"revisionHistoryLimit":9}}`)
+	d.waitObserved()
+	if got := progressing(d.get()); got != "False ProgressDeadlineExceeded" {
+		t.Errorf("after a write that moves nothing: %s, want what was said before", got)
+	}
+	d.setResources("cpu=160m", "") // a new edit is not late
+	d.waitFor("the word to be taken back", func(d *appsv1.Deployment) bool { return progressing(d) == "Unknown DeploymentPaused" })
+	d.waitFor("the deadline to be exceeded again", func(d *appsv1.Deployment) bool { return progressing(d) == "False ProgressDeadlineExceeded" })
+	d.annotatePod(stuck, simAccepted)
+	d.waitComplete()
+	d.assertMoved(before, "160m")
+	d.waitFor("all to be well", func(d *appsv1.Deployment) bool { return progressing(d) == "True NewReplicaSetAvailable" })
+	if got := progressing(none.get()); got != "" {
+		t.Errorf("without a deadline: %s", got)
+	}
+	late := false
+	for _, v := range d.versions() {
+		was := late
+		late = progressing(v.workload) == "False ProgressDeadlineExceeded"
+		if late && !was && !held(v.workload) {
+			t.Errorf("at %s it is said to be late, and not held", v.written)
+		}
+	}
+}
+
+// TestDeploymentHistoryRefused: a quota of ReplicaSets has no room for the history. The rollout waits a while, and says so. When the
+// quota is raised, the history is kept. What happens otherwise is proved in pkg/deployment.
+func TestDeploymentHistoryRefused(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{})
+	quota := func(n string) {
+		d.apply(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: sets}, spec: {hard: {count/replicasets.apps: "` + n + `"}}}`)
+	}
+	quota("1")
+	d.waitFor("the quota to be counted", func(*appsv1.Deployment) bool {
+		return d.kubectl("get", "resourcequota", "sets", "-o", `jsonpath={.status.used.count/replicasets\.apps}`) == "1"
+	})
+	before := d.uids()
+	d.setResources("cpu=150m", "")
+	d.waitCondition("QuotaExceeded", "revision 1 is not kept in the history yet: ")
+	quota("2")
+	d.waitComplete()
+	d.assertMoved(before, "150m")
+	d.assertReplicaSets(2)
+	if got := d.events("RevisionNotKept"); len(got) != 0 {
+		t.Errorf("told %q, and it is kept", got)
+	}
+}
+
+// TestReplicaSetOfTheUser: a Deployment takes over a ReplicaSet that somebody has made before, whose
+// pods have no pod-template-hash.
+func TestReplicaSetOfTheUser(t *testing.T) {
+	parallel(t)
+	o := options{Kind: "Deployment", Replicas: 2}
+	d := newDeployment(t, o)
+	d.kubectl("delete", d.ref, "--cascade=foreground")
+	d.apply(manifest(t, d.namespace, options{Kind: "ReplicaSet", Replicas: 2, OptedOut: true, Meta: "labels: {app: web}"}))
+	d.kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "replicaset/web", "--timeout="+patience.String())
+	before := d.uids()
+	d.apply(manifest(t, d.namespace, o))
+	d.waitRolledOut()
+
+	d.edit("150m")
+
+	d.assertMoved(before, "150m")
+	if active := d.active(); active.Name != "web" {
+		t.Errorf("the pods belong to %s", summary(d.replicaSets()))
+	}
+}
+
+// TestDaemonSetNodesComeAndGo: pods of new nodes are born at the new size, and those of nodes that
+// are gone are no members.
+// It alone proves that while a rollout is held; the real garbage collector takes the time.
+func TestDaemonSetNodesComeAndGo(t *testing.T) {
+	parallel(t)
+	d := newDaemonSet(t, options{Replicas: 4})
+	before := d.uids()
+	slow, gone := d.on(1).Name, d.on(4).Name
+	d.annotatePod(slow, simLasting)
+	d.begin("150m", slow)
+	d.markAudit()
+	d.addNode(5, controlplane.Node{})
+	d.removeNode(4)
+	d.waitOn(5, "to be born at the new size", func(pod corev1.Pod) bool { return hasSize(pod, "150m") })
+	if !held(d.get()) {
+		t.Error("not held any more: this shows nothing")
+	}
+	d.annotatePod(slow, simAccepted)
+	d.waitComplete()
+	d.assertSettled("150m")
+	d.assertReplaced(before, gone)
+}

@@ -1,0 +1,161 @@
+//go:build integration || around
+
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// beat writes one heartbeat, as a controller does, that counts so long.
+func beat(t *testing.T, valid time.Duration) {
+	t.Helper()
+	administer(t, "annotate", "--overwrite", "-n", controller.Namespace, "serviceaccount/"+controller.ServiceAccount,
+		api.ReadyUntilAnnotation+"="+time.Now().Add(valid).UTC().Format(time.RFC3339))
+}
+
+// heartbeat is the value of the annotation.
+func heartbeat(t *testing.T) string {
+	t.Helper()
+	account, err := client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), controller.ServiceAccount, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return account.Annotations[api.ReadyUntilAnnotation]
+}
+
+// trio is a workload of each kind.
+type trio struct {
+	t  *testing.T
+	w  *workload
+	d  *deployment
+	ds *daemonSet
+}
+
+func newTrio(t *testing.T, o options) trio {
+	t.Helper()
+	return trio{t, newWorkload(t, o), newDeployment(t, o), newDaemonSet(t, o)}
+}
+
+// all are the workloads as they are, by what kubectl calls them.
+func (x trio) all() map[string]metav1.Object {
+	x.t.Helper()
+	return map[string]metav1.Object{x.w.ref: x.w.get(), x.d.ref: x.d.get(), x.ds.ref: x.ds.get()}
+}
+
+// patchAs edits each of them as kubectl would.
+func (x trio) patchAs(manager, patch string) {
+	x.t.Helper()
+	x.w.patchAs(manager, patch)
+	x.d.patchAs(manager, patch)
+	x.ds.patchAs(manager, patch)
+}
+
+// app is a patch of their container.
+func app(fields string) string {
+	return "{spec: {template: {spec: {containers: [{name: app, " + fields + "}]}}}}"
+}
+
+func (x trio) setImage(image string) {
+	x.t.Helper()
+	x.patchAs("kubectl-set", app("image: "+strconv.Quote(image)))
+}
+
+func (x trio) setCPU(cpu string) {
+	x.t.Helper()
+	x.patchAs("kubectl-set", app("resources: {requests: {cpu: "+cpu+"}}"))
+}
+
+func (x trio) addEnv() {
+	x.t.Helper()
+	x.patchAs("kubectl-set", app("env: [{name: A, value: b}]"))
+}
+
+func (x trio) removeEnv() {
+	x.t.Helper()
+	x.patchAs("kubectl-set", app("env: [{name: A, $patch: delete}]"))
+}
+
+func (x trio) annotate(key, value string) {
+	x.t.Helper()
+	x.patchAs("kubectl-annotate", "{metadata: {annotations: {"+key+": "+value+"}}}")
+}
+
+// waitThere waits until the API server takes it that a controller is there, or that none is: it hears of heartbeats by a watch.
+func (x trio) waitThere(there bool) {
+	x.t.Helper()
+	edit, asked := []byte(`{"spec": {"template": {"metadata": {"labels": {"probe": "probe"}}}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	eventually(x.t, fmt.Sprintf("a controller to be there: %t", there), func() (bool, string) {
+		d, err := client.AppsV1().Deployments(x.d.namespace).Patch(x.t.Context(), "web", types.StrategicMergePatchType, edit, asked)
+		return err == nil && held(d) == there, said(err)
+	})
+}
+
+// assertHeld checks for each of them whether its rollout is held.
+func (x trio) assertHeld(what string, want bool) {
+	x.t.Helper()
+	for ref, w := range x.all() {
+		if got := held(w); got != want {
+			x.t.Errorf("%s: %s is held: %t, want %t", what, ref, got, want)
+		}
+	}
+}
+
+// waitRolledOut waits until the built-in controllers have nothing left to do.
+func (x trio) waitRolledOut() {
+	x.t.Helper()
+	x.w.waitAvailable()
+	x.d.waitRolledOut()
+	x.ds.waitRolledOut()
+}
+
+// waitComplete waits until we have nothing left to do.
+func (x trio) waitComplete() {
+	x.t.Helper()
+	x.w.waitComplete()
+	x.d.waitComplete()
+	x.ds.waitComplete()
+}
+
+// assertAsBefore checks that their users' own fields are there.
+func (x trio) assertAsBefore(partition int32) {
+	x.t.Helper()
+	if got := x.w.get().Spec.UpdateStrategy.RollingUpdate; got == nil || *got.Partition != partition {
+		x.t.Errorf("the set has %+v, want partition %d", got, partition)
+	}
+	if x.d.get().Spec.Paused {
+		x.t.Error("the Deployment is paused")
+	}
+	if got := x.ds.get().Spec.UpdateStrategy.Type; got != appsv1.RollingUpdateDaemonSetStrategyType {
+		x.t.Errorf("the DaemonSet has the update strategy %s", got)
+	}
+}
+
+// assertMarked checks whether each of them says that it was not held.
+func (x trio) assertMarked(want bool) {
+	x.t.Helper()
+	for ref, w := range x.all() {
+		if is, said := w.GetAnnotations()[api.NotHeldAnnotation]; said != want {
+			x.t.Errorf("%s says that it was not held: %q, want that: %t", ref, is, want)
+		}
+	}
+}
+
+// uids are those of the pods of all.
+func (x trio) uids() map[string]types.UID {
+	x.t.Helper()
+	all := x.w.uids()
+	maps.Copy(all, x.d.uids())
+	maps.Copy(all, x.ds.uids())
+	return all
+}
