@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -258,36 +257,6 @@ func TestClassesAndAnAutoscaler(t *testing.T) {
 	d.setResources("cpu=110m", "")
 	d.waitSizes("150m", "110m")
 	d.waitOn(1, "to have the memory of its class", memory("120Mi"))
-}
-
-// TestClassesGoneWhileKilled kills the controller at each write that a new annotation brings. It
-// is removed before another controller comes, which takes back what was done.
-func TestClassesGoneWhileKilled(t *testing.T) {
-	for write := 2; write <= 4; write++ { // after asking who it is: what the condition says, and two pods
-		t.Run(fmt.Sprintf("after-write-%d", write), func(t *testing.T) {
-			t.Parallel()
-			d := newDaemonSet(t, options{Replicas: 3, Node: sizeLabels("large", "small", "")})
-			process := d.ownController(t, controller.Options{})
-			d.waitSays(ofGeneration(d.get(), 3, 3))
-			before := d.containers()
-			process.Stop()
-			d.classes(class("large", ofCPU("150m")), class("small", ofCPU("50m")))
-			guillotine := newGuillotine(t, write, false)
-			process = d.ownController(t, controller.Options{Server: guillotine.server.URL})
-			select {
-			case <-guillotine.fallen:
-			case <-time.After(patience):
-				t.Fatalf("waited %s for write %d", patience, write)
-			}
-			process.Kill()
-			t.Logf("killed at %s", guillotine.writes[write-1])
-			d.classes()
-			d.ownController(t, controller.Options{})
-			d.waitSizes("100m", "100m", "100m")
-			d.waitSays(ofGeneration(d.get(), 3, 3))
-			d.assertUntouched(before)
-		})
-	}
 }
 
 // TestClassesOfARestartedController: a controller that is restarted finds what it has done, and

@@ -3,40 +3,20 @@
 package integration
 
 import (
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
 // cpuAnnotation of a workload is what sizedBy sets its template's cpu request from.
 const cpuAnnotation = "example.com/cpu"
-
-// serve registers a webhook for the sandbox and waits until the API server asks it.
-func (s *sandbox[W]) serve(again bool, mutate webhook.Mutate) {
-	s.t.Helper()
-	var asked atomic.Bool
-	webhook.Serve(s.t, client, webhook.Options{Namespace: s.namespace, Again: again, Mutate: func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
-		asked.Store(true)
-		mutate(r, object)
-	}})
-	eventually(s.t, "the webhook to be asked", func() (bool, string) {
-		s.kubectl("label", s.ref, "--overwrite", "example.com/asks=yes", "--dry-run=server")
-		return asked.Load(), ""
-	})
-}
 
 // setCPU sets the cpu request of the template's first container.
 func setCPU(object *unstructured.Unstructured, cpu string) {
@@ -98,38 +78,6 @@ func templateCPU(set *appsv1.StatefulSet) string {
 	return set.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
 }
 
-// TestWebhookEditsTheTemplateInOurWrite: it changes its mind in the middle of a rollout,
-// and the next write is the one in which the controller lets go.
-func TestWebhookEditsTheTemplateInOurWrite(t *testing.T) {
-	parallel(t)
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	changesMind := func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
-		if r.UserInfo.Username == controller.User {
-			setCPU(object, "160m")
-		}
-	}
-	w.serve(false, changesMind)
-	d.serve(false, changesMind)
-	ds.serve(false, changesMind)
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	ds.setResources("cpu=150m", "")
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	if cpu := templateCPU(w.get()); cpu != "160m" {
-		t.Errorf("the template has cpu %s", cpu)
-	}
-	w.assertMoved(0)
-	w.assertReplaced(before)
-	d.assertMoved(deploymentBefore, "160m")
-	ds.assertMoved(daemonsBefore, "160m")
-	w.waitEvent("StepFailed", "a mutating webhook changed the pod template")
-	d.waitEvent("StepFailed", "a mutating webhook changed the pod template")
-	ds.waitEvent("StepFailed", "a mutating webhook changed the pod template")
-}
-
 // TestWebhookChangesTheHistory: one that changes the templates of ReplicaSets lets none have the
 // former template. That must not be tried for ever.
 func TestWebhookChangesTheHistory(t *testing.T) {
@@ -157,46 +105,6 @@ func TestWebhookChangesTheHistory(t *testing.T) {
 	created := d.audited(succeeded, func(e *auditv1.Event) bool { return e.Verb == "create" && e.ObjectRef.Resource == "replicasets" })
 	if len(created) != 1 {
 		t.Errorf("%d ReplicaSets were created for the history", len(created))
-	}
-}
-
-// TestWebhookNormalises: what an operator applies again and again is set right by a
-// webhook each time, so that in the end nothing has changed.
-func TestWebhookNormalises(t *testing.T) {
-	parallel(t)
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	normalises := func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) { setCPU(object, "100m") }
-	w.serve(false, normalises)
-	d.serve(false, normalises)
-	ds.serve(false, normalises)
-	w.markAudit()
-	d.markAudit()
-	ds.markAudit()
-	generation, deploymentGeneration, daemonsGeneration := w.get().Generation, d.get().Generation, ds.get().Generation
-	for range 10 {
-		w.setResources("cpu=150m", "")
-		d.setResources("cpu=150m", "")
-		ds.setResources("cpu=150m", "")
-		for _, object := range []metav1.Object{w.get(), d.get(), ds.get()} {
-			if held(object) {
-				t.Errorf("held: %v", object.GetAnnotations())
-			}
-		}
-	}
-	if g := w.get().Generation; g != generation {
-		t.Errorf("the set's generation went from %d to %d", generation, g)
-	}
-	if g := d.get().Generation; g != deploymentGeneration {
-		t.Errorf("the Deployment's generation went from %d to %d", deploymentGeneration, g)
-	}
-	if g := ds.get().Generation; g != daemonsGeneration {
-		t.Errorf("the DaemonSet's generation went from %d to %d", daemonsGeneration, g)
-	}
-	if writes := slices.Concat(w.writes(), d.writes(), ds.writes()); len(writes) > 0 {
-		t.Errorf("wrote %v", writes)
 	}
 }
 
@@ -232,84 +140,12 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 			t.Errorf("%s: %s", tt.ref, said(err))
 		}
 	}
-	for _, guard := range []string{"inplace-rollout-guard-statefulsets", "inplace-rollout-guard-deployments", "inplace-rollout-guard-daemonsets"} {
-		if out := w.kubectl("get", "validatingadmissionpolicy", guard, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
-			t.Errorf("type checking of %s: %s", guard, out)
-		}
-	}
 	// Whoever really means it opts out.
 	w.kubectl("label", w.ref, enabled+"-")
 	d.waitObserved()
 	if after := d.running(); after != deploymentBefore {
 		t.Errorf("%s became %s", deploymentBefore, after)
 	}
-	w.assertReplaced(before)
-	ds.assertReplaced(daemonsBefore)
-}
-
-// TestWebhookSetsWhatIsWished: what a webhook sets beside an edit is the user's wish. So MOCO keeps the pods of a StatefulSet
-// back by its partition, and OpenKruise Rollouts those of a Deployment by a pause, until each has approved.
-func TestWebhookSetsWhatIsWished(t *testing.T) {
-	if way := controller.Hold(cp); way != prerequisite.Policy {
-		t.Skip("a webhook answers once, and is not asked what webhooks after it have set") // docs/operators.md says so
-	}
-	parallel(t)
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	beside := func(set func(object *unstructured.Unstructured)) webhook.Mutate {
-		return func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
-			old := &unstructured.Unstructured{}
-			if r.Operation != admissionv1.Update || old.UnmarshalJSON(r.OldObject.Raw) != nil {
-				return
-			}
-			was, _, _ := unstructured.NestedMap(old.Object, "spec", "template")
-			is, _, _ := unstructured.NestedMap(object.Object, "spec", "template")
-			if !equality.Semantic.DeepEqual(was, is) {
-				set(object)
-			}
-		}
-	}
-	w.serve(false, beside(func(object *unstructured.Unstructured) {
-		_ = unstructured.SetNestedField(object.Object, int64(3), "spec", "updateStrategy", "rollingUpdate", "partition")
-	}))
-	d.serve(false, beside(func(object *unstructured.Unstructured) {
-		_ = unstructured.SetNestedField(object.Object, true, "spec", "paused")
-		_ = unstructured.SetNestedField(object.Object, "yes", "metadata", "annotations", "example.com/in-progressing")
-	}))
-	ds.serve(false, beside(func(object *unstructured.Unstructured) {
-		_ = unstructured.SetNestedField(object.Object, "OnDelete", "spec", "updateStrategy", "type")
-	}))
-	for i, edit := range []struct {
-		do  []string
-		cpu string
-	}{{[]string{"set", "resources", "--requests=cpu=150m"}, "150m"}, {[]string{"set", "image", "app=app:2"}, "150m"}} {
-		for _, s := range []struct {
-			ref string
-			do  func(...string) string
-		}{{w.ref, w.kubectl}, {d.ref, d.kubectl}, {ds.ref, ds.kubectl}} {
-			s.do(slices.Insert(slices.Clone(edit.do), 2, s.ref)...)
-		}
-		w.waitFor("the set's own partition to come back", func(set *appsv1.StatefulSet) bool {
-			return !held(set) && *set.Spec.UpdateStrategy.RollingUpdate.Partition == 3 && templateCPU(set) == edit.cpu && observed(set)
-		})
-		if o := d.get(); held(o) || !o.Spec.Paused {
-			t.Errorf("edit %d: the Deployment is held: %t, paused: %t", i, held(o), o.Spec.Paused)
-		}
-		if o := ds.get(); held(o) || o.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
-			t.Errorf("edit %d: the DaemonSet is held: %t, its strategy: %s", i, held(o), o.Spec.UpdateStrategy.Type)
-		}
-	}
-	d.waitObserved()
-	for _, mark := range []map[string]string{w.get().Annotations, d.get().Annotations, ds.get().Annotations} {
-		if mark[api.WishAnnotation] != "" {
-			t.Errorf("the mark is stored: %v", mark)
-		}
-	}
-	d.kubectl("set", "image", d.ref, "app=app:1")
-	// The approval.
-	d.patch(`{"spec":{"paused":false}}`)
-	d.waitComplete()
-	d.assertMoved(deploymentBefore, "150m")
 	w.assertReplaced(before)
 	ds.assertReplaced(daemonsBefore)
 }
