@@ -26,6 +26,12 @@ func TestFenceOfStatus(t *testing.T) {
 		return s
 	}
 	held := appsv1.StatefulSetCondition{Type: api.ConditionObserved, Status: corev1.ConditionTrue}
+	madeFrom := func(hold, current string) *appsv1.StatefulSet { // what lost pods come back as
+		s := set("true", 1)
+		s.Annotations = map[string]string{api.HoldAnnotation: hold}
+		s.Generation, s.Status.ObservedGeneration, s.Status.CurrentRevision, s.Status.UpdateRevision = 2, 2, current, "web-2"
+		return s
+	}
 	for _, tt := range []struct {
 		name     string
 		old, now *appsv1.StatefulSet
@@ -33,6 +39,9 @@ func TestFenceOfStatus(t *testing.T) {
 	}{
 		{"opted in, another word", set("true", 1, is("True")), set("true", 1, is("False")), ""},
 		{"opted in, another's condition goes", set("true", 1, theirs), set("true", 1), nothing},
+		{"held, lost pods are made of the newest revision", madeFrom("0", "web-1"), madeFrom("0", "web-2"), ""},
+		{"held, and of another one", madeFrom("0", "web-1"), madeFrom("0", "web-3"), nothing},
+		{"held, and its user keeps pods back", madeFrom("1", "web-1"), madeFrom("1", "web-2"), nothing},
 		{"opted out, ours go", set("none", 1, theirs, is("False"), held), set("none", 1, theirs), ""},
 		{"opted out by a value, ours go", set("false", 1, is("True")), set("false", 1), ""},
 		{"opted out, one of ours stays", set("none", 1, is("False"), held), set("none", 1, held), label},

@@ -54,6 +54,7 @@ func wants(t *testing.T, u *unstructured.Unstructured, rollout string) {
 		}
 		path := map[string][]string{
 			"partition": {"spec", "updateStrategy", "rollingUpdate", "partition"}, "type": {"spec", "updateStrategy", "type"}, "paused": {"spec", "paused"},
+			"start":          {"spec", "ordinals", "start"},
 			"maxUnavailable": {"spec", "updateStrategy", "rollingUpdate", "maxUnavailable"},
 		}[name]
 		if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {

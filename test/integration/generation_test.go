@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 package integration
 
@@ -88,10 +88,6 @@ func TestOperatorThatWaitsForTheGeneration(t *testing.T) {
 			w.waitPod("web-1", "to be asked", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "150m" })
 			w.kubectl("delete", "pod", "web-1")
 		}, []string{"web-1"}},
-		"guarded": {func(w *workload) {
-			w.guard("canary", "1", "canary-duration", "1s")
-			w.setResources("cpu=100m,memory=150Mi", "")
-		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parallel(t)

@@ -8,223 +8,63 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// waitHealth waits until Argo CD would show the status, with a message that has the text.
-func (s *sandbox[W]) waitHealth(status, text string) {
-	s.t.Helper()
-	eventually(s.t, "the health "+status+" with "+text, func() (bool, string) {
-		got, message := health(s.t, s.kind, s.get())
-		return got == status && strings.Contains(message, text), got + ": " + message
-	})
-}
-
-// TestArgoHealthOfStatefulSets goes through what Argo CD shows of a StatefulSet.
-func TestArgoHealthOfStatefulSets(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Meta: "annotations: {" + setAction + ": LiveResize}"})
-	w.waitComplete()
-	w.waitHealth("Healthy", "3 of 3 pods are updated")
-
-	w.annotatePod("web-1", simDeferred)
-	w.setResources("cpu=150m", "")
-	if status, message := health(t, "StatefulSet", w.get()); status != "Progressing" {
-		t.Errorf("right after the edit: %s: %s", status, message)
+// TestArgoHealth is what Argo CD shows of workloads. What it shows of a real rollout is in TestWaits.
+func TestArgoHealth(t *testing.T) {
+	is := func(reason string) string {
+		return fmt.Sprintf("conditions: [{type: %s, status: %q, reason: %s, message: web-1 waits}]", api.ConditionComplete, map[bool]string{true: "True", false: "False"}[reason == "Complete"], reason)
 	}
-	w.waitHealth("Progressing", "Deferred: 1 of 3 pods resized; web-1: ")
-	w.annotatePod("web-1", simInfeasible)
-	w.waitHealth("Degraded", "Infeasible: ")
-	w.annotatePod("web-1", simAccepted)
-	w.setResources("cpu=160m", "")
-	w.waitComplete()
-	w.waitHealth("Healthy", "3 of 3 pods are updated")
-
-	// Complete, but no longer well: as Argo CD itself sees it.
-	w.kubectl("annotate", "--overwrite", "pod", "web-0", "sim.inplace-rollout.io/ready=false")
-	w.waitHealth("Progressing", "2 of 3 pods are ready")
-}
-
-// TestArgoHealthLeftOut: what the webhook is not asked about is as well as Argo CD itself finds it.
-func TestArgoHealthLeftOut(t *testing.T) {
-	condition := map[string]any{"type": api.ConditionComplete, "status": "False", "reason": rollout.ReasonNamespaceLeftOut, "message": "not held"}
-	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
-		for want, there := range map[string]int{"Healthy": 3, "Progressing": 2} {
-			object := map[string]any{
-				"metadata": map[string]any{"generation": 1, "labels": map[string]any{enabled: "true"}},
-				"spec":     map[string]any{"replicas": 3},
-				"status": map[string]any{
-					"conditions": []any{condition}, "observedGeneration": 1,
-					"replicas": 3, "readyReplicas": there, "updatedReplicas": 3, "availableReplicas": there,
-					"desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberAvailable": there,
-				},
-			}
-			if status, message := health(t, kind, object); status != want || strings.Contains(message, "not held") {
-				t.Errorf("a %s with %d of 3 pods is %s: %s", kind, there, status, message)
-			}
+	const (
+		set, deployment, daemons = "StatefulSet", "Deployment", "DaemonSet"
+		hold                     = "inplace-rollout.io/hold: any"
+		done                     = "readyReplicas: 3, updatedReplicas: 3, replicas: 3, availableReplicas: 3, desiredNumberScheduled: 3, updatedNumberScheduled: 3, numberAvailable: 3"
+		down                     = "readyReplicas: 2, updatedReplicas: 3, replicas: 3, availableReplicas: 2, desiredNumberScheduled: 3, updatedNumberScheduled: 3, numberAvailable: 2"
+		late                     = "conditions: [{type: Progressing, reason: ProgressDeadlineExceeded, message: has timed out progressing}]"
+	)
+	for _, tt := range []struct{ kind, optedIn, annotations, spec, status, want string }{
+		{deployment, "true", "", "paused: true", done + ", " + is("Paused"), "Suspended Paused: web-1 waits"},
+		{deployment, "true", "", "", done + ", " + late, "Degraded has timed out progressing"},
+		{deployment, "false", "", "", done + ", " + late, "Degraded has timed out progressing"},
+		{deployment, "false", "", "paused: true", done, "Suspended the Deployment is paused"},
+		{deployment, "true", "", "", down + ", " + is("Progressing"), "Progressing 2 of 3 updated pods are available"},
+		{set, "true", "", "", done + ", " + is("WaitingForDelete"), "Suspended WaitingForDelete: web-1 waits"},
+		{set, "false", "", "updateStrategy: {rollingUpdate: {partition: 1}}", "readyReplicas: 3, updatedReplicas: 2", "Healthy 2 of 3 pods are updated"},
+		{set, "false", "", "", "readyReplicas: 3, updatedReplicas: 2", "Progressing 2 of 3 pods are updated"},
+		{daemons, "true", "", "", done + ", " + is("WaitingForDelete"), "Suspended WaitingForDelete: web-1 waits"},
+		{daemons, "false", "", "updateStrategy: {type: OnDelete}", "desiredNumberScheduled: 3", "Healthy 0 of 3 pods are updated"},
+	} {
+		assertHealth(t, tt.kind, tt.optedIn, tt.annotations, tt.spec, tt.status, tt.want)
+	}
+	for _, kind := range []string{set, deployment, daemons} {
+		for _, tt := range [][3]string{
+			{hold, is("Deferred"), "Progressing Deferred: web-1 waits"}, {hold, is("Infeasible"), "Degraded Infeasible: web-1 waits"},
+			{hold, is("Complete"), "Progressing the rollout is held"}, {hold, is("Progressing"), "Progressing Progressing: web-1 waits"},
+			{"", is("Complete"), "Healthy 3 of 3 pods are "}, {"", is("NamespaceLeftOut"), "Healthy 3 of 3 pods are "},
+		} {
+			assertHealth(t, kind, "true", tt[0], "", done+", "+tt[1], tt[2])
 		}
+		// Complete, but no longer well: as Argo CD itself sees it.
+		assertHealth(t, kind, "true", "", "", down+", "+is("Complete"), "Progressing 2 of 3 ")
+		assertHealth(t, kind, "true", "", "", down+", "+is("NamespaceLeftOut"), "Progressing 2 of 3 ")
 	}
 }
 
-func TestArgoHealthOnDelete(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Spec: "updateStrategy: {type: OnDelete}", Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"})
-	w.setResources("cpu=150m", "")
-	w.waitHealth("Suspended", "WaitingForDelete: ")
-}
-
-// TestArgoHealthOfOthers: StatefulSets that are not opted in are judged as ever.
-func TestArgoHealthOfOthers(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Replicas: 2, Meta: "annotations: {" + setAction + ": LiveResize}"})
-	w.annotatePod("web-1", simInfeasible)
-	w.setResources("cpu=150m", "")
-	w.waitHealth("Degraded", "Infeasible: ")
-	w.kubectl("label", w.ref, enabled+"-") // lets go, and the StatefulSet controller goes on
-	w.waitHealth("Healthy", "2 of 2 pods are updated")
-	w.waitWithdrawn()
-	w.patch(`{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 1}}}}`)
-	w.setResources("cpu=170m", "")
-	w.waitHealth("Healthy", "1 of 2 pods are updated")
-	w.kubectl("scale", w.ref, "--replicas=3")
-	w.waitHealth("Healthy", "2 of 3 pods are updated")
-	w.kubectl("annotate", "pod", "web-0", "sim.inplace-rollout.io/ready=false")
-	w.waitHealth("Progressing", "2 of 3 pods are ready")
-}
-
-// TestArgoHealthOfDeployments goes through what Argo CD shows of a Deployment.
-func TestArgoHealthOfDeployments(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{Replicas: 2, Meta: "annotations: {" + setAction + ": LiveResize}"})
-	d.waitComplete()
-	d.waitHealth("Healthy", "2 of 2 pods are available")
-	for name := range d.pods() {
-		d.annotatePod(name, simDeferred)
-	}
-	d.setResources("cpu=150m", "")
-	d.waitHealth("Progressing", "Deferred: 0 of 2 pods resized; ")
-	for name := range d.pods() {
-		d.annotatePod(name, simInfeasible)
-	}
-	d.waitHealth("Degraded", "Infeasible: ")
-	for name := range d.pods() {
-		d.annotatePod(name, simAccepted)
-	}
-	d.setResources("cpu=160m", "")
-	d.waitComplete()
-	d.waitHealth("Healthy", "2 of 2 pods are available")
-
-	d.kubectl("rollout", "pause", d.ref)
-	d.setResources("cpu=170m", "")
-	d.waitHealth("Suspended", "Paused: ")
-	d.kubectl("rollout", "resume", d.ref)
-	d.waitComplete()
-
-	// Left to the Deployment controller, whose own conditions speak.
-	d.patch(`{"spec": {"progressDeadlineSeconds": 1, "template": {"metadata": {"annotations": {"sim.inplace-rollout.io/ready": "false"}}}}}`)
-	d.waitHealth("Degraded", "has timed out progressing")
-	d.kubectl("label", d.ref, enabled+"-")
-	d.waitHealth("Degraded", "has timed out progressing")
-	d.kubectl("rollout", "undo", d.ref)
-	d.waitHealth("Healthy", "2 of 2 pods are available")
-	d.kubectl("rollout", "pause", d.ref)
-	d.waitHealth("Suspended", "the Deployment is paused")
-}
-
-// TestArgoHealthOfDaemonSets goes through what Argo CD shows of a DaemonSet.
-func TestArgoHealthOfDaemonSets(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{Replicas: 2, Meta: liveOnly})
-	d.waitComplete()
-	d.waitHealth("Healthy", "2 of 2 pods are available")
-	stuck := d.on(2).Name
-	d.annotatePod(stuck, simDeferred)
-	d.setResources("cpu=150m", "")
-	if status, message := health(t, "DaemonSet", d.get()); status != "Progressing" {
-		t.Errorf("right after the edit: %s: %s", status, message)
-	}
-	d.waitHealth("Progressing", "Deferred: 1 of 2 pods resized; "+stuck)
-	d.annotatePod(stuck, simInfeasible)
-	d.waitHealth("Degraded", "Infeasible: ")
-	d.annotatePod(stuck, simAccepted)
-	d.setResources("cpu=160m", "")
-	d.waitComplete()
-	d.waitHealth("Healthy", "2 of 2 pods are available")
-	// Complete, but no longer well: as Argo CD itself sees it.
-	d.annotatePod(stuck, "sim.inplace-rollout.io/ready=false")
-	d.waitHealth("Progressing", "1 of 2 pods are available")
-	d.annotatePod(stuck, "sim.inplace-rollout.io/ready-")
-	d.waitAvailable(2)
-
-	d.patch(`{"metadata": {"annotations": {"` + setPolicy + `": "cpu=RestartOnly"}}, "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}}`)
-	d.kubectl("annotate", d.ref, setAction+"-")
-	d.setResources("cpu=170m", "")
-	d.waitHealth("Suspended", "WaitingForDelete: ")
-	d.kubectl("label", d.ref, enabled+"-")
-	d.waitHealth("Healthy", "0 of 2 pods are updated")
-}
-
-// TestKstatus is what Flux, and everything else that judges by kstatus, takes a rollout
-// for: it is InProgress until it is over, also after an edit back.
-func TestKstatus(t *testing.T) {
-	parallel(t)
-	t.Run("StatefulSet", func(t *testing.T) {
-		parallel(t)
-		w := newWorkload(t, options{})
-		kstatus(t, w.sandbox, w.waitComplete)
-	})
-	t.Run("Deployment", func(t *testing.T) {
-		parallel(t)
-		d := newDeployment(t, options{})
-		kstatus(t, d.sandbox, d.waitComplete)
-	})
-	t.Run("DaemonSet", func(t *testing.T) {
-		parallel(t)
-		d := newDaemonSet(t, options{})
-		kstatus(t, d.sandbox, d.waitComplete)
-	})
-}
-
-// kstatus checks what a rollout is taken for.
-func kstatus[W metav1.Object](t *testing.T, s *sandbox[W], waitComplete func()) {
+func assertHealth(t *testing.T, kind, optedIn, annotations, spec, status, want string) {
 	t.Helper()
-	assert := func(when string, want status.Status) {
-		t.Helper()
-		result, err := status.Compute(untyped(t, s.kind, s.get()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if result.Status != want {
-			t.Errorf("%s, it is %s: %s; want %s", when, result.Status, result.Message, want)
-		}
+	object := map[string]any{}
+	text := fmt.Sprintf("{metadata: {generation: 1, labels: {%s: %q}, annotations: {%s}}, spec: {replicas: 3, %s}, status: {observedGeneration: 1, %s}}", enabled, optedIn, annotations, spec, status)
+	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+		t.Fatal(err)
 	}
-	waitComplete()
-	assert("Before the edit", status.CurrentStatus)
-	slow := s.names()[0]
-	s.annotatePod(slow, simDeferred)
-	s.setResources("cpu=150m", "")
-	s.waitCondition("Deferred", slow)
-	assert("In the middle", status.InProgressStatus)
-	s.annotatePod(slow, simAccepted)
-	waitComplete()
-	assert("At the end", status.CurrentStatus)
-	s.setResources("cpu=160m", "")
-	s.setResources("cpu=150m", "")
-	waitComplete()
-	for _, v := range s.versions() {
-		result, err := status.Compute(untyped(t, s.kind, v.workload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if held(v.workload) && v.workload.GetGeneration() > 1 && result.Status != status.InProgressStatus {
-			t.Errorf("held, at %s, it is %s: %s", v.written, result.Status, result.Message)
-		}
+	if is, message := health(t, kind, object); !strings.HasPrefix(is+" "+message, want) {
+		t.Errorf("a %s of %s is %s: %s, want %s", kind, text, is, message, want)
 	}
 }
 

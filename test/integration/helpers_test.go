@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
@@ -36,9 +35,7 @@ const (
 	simSilent     = "sim.inplace-rollout.io/resize=never"
 	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
 
-	simNotReady     = "sim.inplace-rollout.io/ready=false"
-	simUntilResized = "annotations: {sim.inplace-rollout.io/ready: until-resized}"
-	simReady        = "sim.inplace-rollout.io/ready-"
+	simNotReady = "sim.inplace-rollout.io/ready=false"
 
 	// simKubelet has the kubelet played as one of an older version.
 	simKubelet = "sim.inplace-rollout.io/kubelet"
@@ -59,12 +56,8 @@ const (
 	largerThanBase = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
 )
 
-// Of metrics.
-const (
-	ours = "inplace_rollout_"
-	// buildInfo is always 1, and its labels are of the build.
-	buildInfo = ours + "build_info"
-)
+// ours is how the names of our metrics begin.
+const ours = "inplace_rollout_"
 
 // tooSmall has the kubelets of these pods refuse what their nodes can never hold. From 1.36 on nobody asks
 // them: the API server refuses it itself. The simulated kubelet does not add up; it is told.
@@ -256,9 +249,4 @@ func waitAllComplete(t *testing.T, namespace string, kinds map[string]string) {
 	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func (s *sandbox[W]) waitNotReady(name string) {
-	s.t.Helper()
-	s.waitPod(name, "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
 }

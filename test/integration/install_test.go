@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 package integration
 
@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -223,73 +222,30 @@ spec:
 	b.uninstall(t)
 }
 
-// TestOtherPolicies: policies that are not those of this version, or are bound elsewhere, may hold
-// something that the controller does not understand, or miss something. It says what differs, and
-// touches nothing. It alone proves that a controller notices such a change while it runs.
-func TestOtherPolicies(t *testing.T) {
-	w := newWorkload(t, options{})
-	process := ownController(t, controller.Options{})
-	w.waitComplete()
-	install := reinstall(t)
-	defer install()
-	waitSaid := func(want string) {
-		t.Helper()
-		eventually(t, "the controller to say what differs", func() (bool, string) {
-			err := process.Ready(t.Context())
-			return strings.Contains(said(err), want), said(err)
-		})
-	}
-	administer(t, "patch", "mutatingadmissionpolicy", "inplace-rollout-hold-statefulsets", "--type=json",
-		`--patch=[{"op": "add", "path": "/spec/variables/-", "value": {"name": "later", "expression": "true"}}]`)
-	waitSaid("MutatingAdmissionPolicy inplace-rollout-hold-statefulsets is not the one of this version of the controller: they differ in spec.variables[")
-	w.markAudit()
-	w.setResources("cpu=150m", "")
-	w.waitFor("the StatefulSet controller to observe the edit", observed)
-	if writes := w.writes(); len(writes) > 0 || !held(w.get()) {
-		t.Errorf("held %t; the controller wrote %v", held(w.get()), writes)
-	}
-	applyFolder(t, filepath.Join(controller.Root(), "deploy", "overlays", "one-namespace", "cluster"))
-	waitSaid("of the policies' bindings are for namespaces with the label " + api.InstalledLabel + " only")
-	before := w.uids()
-	install()
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before)
-	if err := process.Ready(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestUninstall takes deploy/ away in the middle of rollouts, with the controller
 // running, in the order of docs/install.md. Nothing is left held, and the
-// built-in controllers finish. It alone proves that of all kinds at once, with a pod that is detached.
+// built-in controllers finish. It alone proves that of all kinds at once.
 func TestUninstall(t *testing.T) {
 	needsPolicies(t)
 	ownController(t, controller.Options{})
 	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
-	d, gated := newDeployment(t, options{}), newGated(t)
+	d := newDeployment(t, options{})
 	ds := newDaemonSet(t, options{Spec: "updateStrategy: {rollingUpdate: {maxUnavailable: 100%}}"})
 	w.waitComplete()
 	d.waitComplete()
-	gated.waitComplete()
 	ds.waitComplete()
 	const deferred = "sim.inplace-rollout.io/resize=deferred"
 	slow := ds.on(2).Name
 	w.annotatePod("web-1", deferred)
 	d.annotatePod(d.names()[0], deferred)
 	ds.annotatePod(slow, deferred)
-	setBefore, before, gatedBefore, daemonsBefore := w.uids(), d.uids(), gated.uids(), ds.uids()
-	stuck := gated.names()[0]
-	gated.annotatePod(stuck, simInfeasible)
+	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
-	gated.setResources("cpu=150m", "")
 	ds.setResources("cpu=150m", "")
 	w.waitCondition("Deferred", "web-1")
 	ds.waitCondition("Deferred", "2 of 3 pods resized")
 	d.waitCondition("Deferred", d.names()[0])
-	gated.newcomer(gatedBefore) // stuck waits until it is Ready
-	gated.waitPod(stuck, "to be detached", func(pod corev1.Pod) bool { return pod.Labels[api.DetachedLabel] != "" })
 
 	install := reinstall(t)
 	defer install()
@@ -297,7 +253,7 @@ func TestUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes")
-	if got.code != 0 || strings.Count(got.stdout, " released\n") != 4 || !strings.Contains(got.stdout, "pod/"+stuck+" given back\n") {
+	if got.code != 0 || strings.Count(got.stdout, " released\n") != 3 {
 		t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 	if got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes"); got.stdout != "Nothing is held.\n" {
@@ -310,10 +266,8 @@ func TestUninstall(t *testing.T) {
 	if o := ds.get(); held(o) || strategyOf(o) != "RollingUpdate 100%/0" {
 		t.Errorf("the DaemonSet: %s", describe(o))
 	}
-	for _, o := range []*appsv1.Deployment{d.get(), gated.get()} {
-		if held(o) || o.Spec.Paused {
-			t.Errorf("the Deployment %s/%s: %s", o.Namespace, o.Name, describe(o))
-		}
+	if o := d.get(); held(o) || o.Spec.Paused {
+		t.Errorf("the Deployment: %s", describe(o))
 	}
 
 	w.waitFor("the built-in rollout", func(set *appsv1.StatefulSet) bool {
@@ -329,72 +283,4 @@ func TestUninstall(t *testing.T) {
 			t.Errorf("%s is kept: %t", name, kept)
 		}
 	}
-	// The ReplicaSet had got its template already: of its three pods it takes the one that is not Ready.
-	gated.waitRolledOut()
-	gated.assertReplaced(gatedBefore)
-	if pod := gated.pods()[stuck]; !metav1.IsControlledBy(&pod, new(gated.active())) || pod.Labels[api.DetachedLabel] != "" {
-		t.Errorf("%s has the owners %+v and the labels %v", stuck, pod.OwnerReferences, pod.Labels)
-	}
-}
-
-// TestUnreadableHold: somebody has written nonsense into the hold while there was no
-// admission policy. Neither the controller nor release is stopped by that.
-func TestUnreadableHold(t *testing.T) {
-	needsPolicies(t)
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	byHand, byHandToo, byHandAgain := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	install := reinstall(t)
-	defer install()
-	for _, s := range []interface {
-		setResources(requests, limits string)
-	}{w, d, ds, byHand, byHandToo, byHandAgain} {
-		s.setResources("cpu=150m", "")
-	}
-	for _, name := range []string{"statefulsets", "deployments", "daemonsets"} {
-		administer(t, "delete", "validatingadmissionpolicybinding", "inplace-rollout-guard-"+name)
-		administer(t, "delete", "mutatingadmissionpolicybinding", "inplace-rollout-hold-"+name)
-	}
-	eventually(t, "the policies to be out of force", func() (bool, string) {
-		for _, kubectl := range []func(...string) string{w.kubectl, byHand.kubectl} {
-			kubectl("annotate", "--overwrite", w.ref, api.HoldAnnotation+"=nonsense")
-		}
-		for _, kubectl := range []func(...string) string{d.kubectl, byHandToo.kubectl} {
-			kubectl("annotate", "--overwrite", d.ref, api.HoldAnnotation+"=nonsense")
-		}
-		for _, kubectl := range []func(...string) string{ds.kubectl, byHandAgain.kubectl} {
-			kubectl("annotate", "--overwrite", ds.ref, api.HoldAnnotation+"=nonsense")
-		}
-		holds := []string{holdOf(w.get()), holdOf(byHand.get()), holdOf(d.get()), holdOf(byHandToo.get()), holdOf(ds.get()), holdOf(byHandAgain.get())}
-		return len(slices.Compact(holds)) == 1 && holds[0] == "nonsense", strings.Join(holds, " ")
-	})
-	eventually(t, "the guards to be out of force", func() (bool, string) {
-		err := ds.try(t, "patch", ds.ref, "--type=merge", `--patch={"spec":{"updateStrategy":{"rollingUpdate":null}}}`)
-		return err == nil, said(err)
-	})
-	ds.unchecked = true // it comes back by default, in the write of ours that lets go
-	install()
-
-	for _, s := range []interface{ run(args ...string) ran }{byHand, byHandToo, byHandAgain} {
-		if got := s.run("release", "--all", "--yes"); got.code != 0 || !strings.Contains(got.stdout, "/web released\n") {
-			t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
-		}
-	}
-	if set := byHand.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
-		t.Errorf("released: %s", describe(set))
-	}
-	if o := byHandToo.get(); held(o) || o.Spec.Paused {
-		t.Errorf("released: %s", describe(o))
-	}
-	if o := byHandAgain.get(); held(o) || strategyOf(o) != "RollingUpdate 1/0" {
-		t.Errorf("released: %s", describe(o))
-	}
-	ownController(t, controller.Options{})
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(setBefore)
-	d.assertMoved(before, "150m")
-	ds.assertMoved(daemonsBefore, "150m")
 }

@@ -30,10 +30,14 @@ func TestFenceOfALargeTemplate(t *testing.T) {
 		pod.WriteString("]}\n")
 	}
 	o := options{Replicas: 1, Pod: pod.String()}
-	w, d := newWorkload(t, o), newDeployment(t, o)
+	w, d, ds := newWorkload(t, o), newDeployment(t, o), newDaemonSet(t, o)
 	w.waitComplete()
 	d.waitComplete()
+	ds.waitComplete()
 	editBoth(w, d, w.uids(), d.uids())
+	before := ds.uids()
+	ds.edit("150m")
+	ds.assertMoved(before, "150m")
 	if got := d.history(); !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("the history is %v", got)
 	}
@@ -92,4 +96,35 @@ func TestDaemonSetOnManyNodes(t *testing.T) {
 		t.Errorf("%d writes for %d pods, want at most 2.1 for each", writes, nodes)
 	}
 	d.assertNoRefusals()
+}
+
+// TestControlPlaneRestarts has the API server, etcd and the controller die in the middle of
+// rollouts.
+func TestControlPlaneRestarts(t *testing.T) {
+	slow := `annotations: {sim.inplace-rollout.io/resize-time: "500ms"}`
+	w := newWorkload(t, options{Replicas: 4, PodMeta: slow})
+	d := newDeployment(t, options{Replicas: 4, PodMeta: slow})
+	process := ownController(t, controller.Options{})
+	uidsOfSet, uids := w.uids(), d.uids()
+	for i, dies := range []func() error{
+		func() error { return cp.Restart(t.Context(), "kube-apiserver") },
+		func() error { return cp.Restart(t.Context(), "etcd") },
+		func() error {
+			process.Kill()
+			process = ownController(t, controller.Options{})
+			return nil
+		},
+	} {
+		cpu := fmt.Sprintf("%dm", 110+10*i)
+		w.begin(cpu, "web-3")
+		d.beginAny(cpu)
+		if err := dies(); err != nil {
+			t.Fatal(err)
+		}
+		w.waitComplete()
+		d.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(uidsOfSet)
+		d.assertMoved(uids, cpu)
+	}
 }

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -63,34 +62,6 @@ func TestLostDuringAnImageRollout(t *testing.T) {
 	w.assertReplaced(before, "web-1", "web-2")
 }
 
-// TestLostBehindAPartition: those that the user keeps back come back as they were.
-func TestLostBehindAPartition(t *testing.T) {
-	w := halfUpgraded(t, options{})
-	w.setResources("cpu=150m", "")
-	w.waitFor("the edit to be seen", observed)
-	if image := imageOf(w.lose("web-0")["web-0"]); image != "app:1" {
-		t.Errorf("web-0 came back with image %s, want app:1", image)
-	}
-}
-
-// TestImageEditedBackWithASize: what a lost pod would be made of is neither what there was before nor
-// what is wanted now. So it is made of what is wanted.
-func TestImageEditedBackWithASize(t *testing.T) {
-	w := halfUpgraded(t, options{})
-	w.annotatePod("web-0", simLasting)
-	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}},"template":{"spec":{"containers":[{"name":"app","image":"app:1","resources":{"requests":{"cpu":"150m"}}}]}}}}`)
-	w.ownController(t, controller.Options{})
-	w.waitFor("pods that are lost to be made of the newest revision", func(set *appsv1.StatefulSet) bool {
-		return holdOf(set) == "0" && set.Status.CurrentRevision == set.Status.UpdateRevision
-	})
-	w.waitFor("the others to be updated", func(set *appsv1.StatefulSet) bool { return set.Status.UpdatedReplicas == 4 })
-	if pod := w.lose("web-0")["web-0"]; imageOf(pod) != "app:1" || cpuOf(pod.Spec.Containers[0].Resources) != "150m" {
-		t.Errorf("web-0 came back with image %s and cpu %s", imageOf(pod), cpuOf(pod.Spec.Containers[0].Resources))
-	}
-	w.waitComplete()
-	w.assertMoved(0)
-}
-
 // TestBornAfterAFailure: no pod comes with a size that has failed: neither one that is lost after the next edit, nor those of a
 // set that was scaled to zero.
 func TestBornAfterAFailure(t *testing.T) {
@@ -132,29 +103,4 @@ func TestBornAfterAFailure(t *testing.T) {
 	time.Sleep(2 * time.Second) // the API server's times have no fractions: the pods are older than the edit
 	w.setResources("cpu=100m", "")
 	w.waitComplete()
-}
-
-// TestFenceOfTheCurrentRevision: the controller may have lost pods of a held set made of its newest
-// revision, and of no other one.
-func TestFenceOfTheCurrentRevision(t *testing.T) {
-	w := newWorkload(t, options{Replicas: 1})
-	w.unchecked = true
-	s := takeOver(t, w.namespace)
-	status := func(revision string) error {
-		return s.patch(w.ref, fmt.Sprintf(`{"status":{"currentRevision":%q}}`, revision), "status")
-	}
-	first := w.get().Status.UpdateRevision
-	w.setResources("cpu=150m", "")
-	w.waitFor("the edit to be seen", func(set *appsv1.StatefulSet) bool { return set.Status.UpdateRevision != first })
-	newest := w.get().Status.UpdateRevision
-	if err := status(newest); err != nil {
-		t.Errorf("the newest one is refused: %v", err)
-	}
-	if err := status("web-1"); err == nil {
-		t.Error("another one is let through")
-	}
-	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`)
-	if err := status(newest); err == nil {
-		t.Error("the user keeps the pod back, and the newest one is let through")
-	}
 }

@@ -66,30 +66,10 @@ func TestInjectedContainers(t *testing.T) {
 - {name: app, image: "app:1", resources: {requests: {cpu: 100m}}}
 - {name: istio-proxy, image: "auto", resources: {requests: {cpu: 10m}}}
 - {name: agent, image: "agent:1", resources: {requests: {cpu: 10m}}}`}
-	t.Run("StatefulSet", func(t *testing.T) {
-		parallel(t)
-		o := o
-		o.By = injecting(t, asIstio)
-		w := createWorkload(t, o)
-		w.waitAvailable()
-		keepsInjected(w.sandbox)
-	})
-	t.Run("Deployment", func(t *testing.T) {
-		parallel(t)
-		o := o
-		o.By = injecting(t, asIstio)
-		d := createDeployment(t, o)
-		d.waitRolledOut()
-		keepsInjected(d.sandbox)
-	})
-	t.Run("DaemonSet", func(t *testing.T) {
-		parallel(t)
-		o := o
-		o.By = injecting(t, asIstio)
-		d := createDaemonSet(t, o)
-		d.waitAvailable(o.replicas())
-		keepsInjected(d.sandbox)
-	})
+	o.By = injecting(t, asIstio)
+	w := createWorkload(t, o)
+	w.waitAvailable()
+	keepsInjected(w.sandbox)
 }
 
 // keepsInjected edits a workload whose pods asIstio has changed.
@@ -237,35 +217,4 @@ func loses[W metav1.Object](s *sandbox[W], restarts int) {
 	if kept != len(before)-restarts {
 		s.t.Errorf("%d of %d pods were restarted, want %d", len(before)-kept, len(before), restarts)
 	}
-}
-
-// TestUnanswered: the kubelet of the pod that is asked first never does anything. It holds up the others for the error
-// timeout, and no further pod of its node for longer. Then it gets what the table says of a resize that fails.
-func TestUnanswered(t *testing.T) {
-	parallel(t)
-	t.Run("only a live resize is wanted", func(t *testing.T) {
-		parallel(t)
-		w := newWorkload(t, options{Meta: liveOnly})
-		before := w.uids()
-		w.annotatePod("web-2", simSilent)
-		w.setResources("cpu=150m", "")
-		w.waitSize("web-1", "150m")
-		w.waitSize("web-0", "150m")
-		w.waitCondition("ResizeError", "web-2: no answer from the kubelet on node "+w.pods()["web-2"].Spec.NodeName)
-		w.assertReplaced(before)
-		w.annotatePod("web-2", simAccepted)
-		w.waitComplete()
-		w.assertReplaced(before)
-	})
-	t.Run("a restart is the table's answer", func(t *testing.T) {
-		parallel(t)
-		d := newDeployment(t, options{Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"})
-		before := d.uids()
-		silent := d.names()[0]
-		d.annotatePod(silent, simSilent)
-		d.edit("150m")
-		d.waitComplete()
-		d.assertReplaced(before, silent)
-		d.waitEvent("RestartFallback", "no answer from the kubelet")
-	})
 }

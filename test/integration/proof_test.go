@@ -5,7 +5,6 @@ package integration
 import (
 	"slices"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -50,62 +49,5 @@ func oneFails[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	s.waitCondition("NotReadyAfterResize", "not Ready since its resize") // as it has been for ten seconds
 	if got := only(s.writes(), "patch pods/resize"); len(got) != 1 || !held(s.get()) {
 		t.Errorf("asked %v, held %t, want one pod and the hold", got, held(s.get()))
-	}
-}
-
-// TestMinReadySeconds: each pod is asked when the one before it has been Ready for minReadySeconds
-// since its resize, and Complete comes after the last one's proof.
-// It alone proves that by the clock; the simulations have one of their own.
-func TestMinReadySeconds(t *testing.T) {
-	parallel(t)
-	const proof = 4 * time.Second
-	t.Run("StatefulSet", func(t *testing.T) {
-		parallel(t)
-		w := newWorkload(t, options{Spec: "minReadySeconds: 4"})
-		before := w.uids()
-		proves(t, w.sandbox, proof)
-		w.assertMoved(0)
-		w.assertReplaced(before)
-	})
-	t.Run("OnDelete", func(t *testing.T) {
-		parallel(t)
-		w := newWorkload(t, options{Spec: "{minReadySeconds: 4, updateStrategy: {type: OnDelete}}"})
-		before := w.uids()
-		proves(t, w.sandbox, proof)
-		w.assertReplaced(before)
-	})
-	t.Run("Deployment", func(t *testing.T) {
-		parallel(t)
-		d := newDeployment(t, options{Spec: "{minReadySeconds: 4, strategy: {rollingUpdate: {maxUnavailable: 1, maxSurge: 0}}}"})
-		before := d.uids()
-		proves(t, d.sandbox, proof)
-		d.assertMoved(before, "150m")
-	})
-	t.Run("DaemonSet", func(t *testing.T) {
-		parallel(t)
-		d := newDaemonSet(t, options{Spec: "minReadySeconds: 4"})
-		before := d.uids()
-		proves(t, d.sandbox, proof)
-		d.assertMoved(before, "150m")
-	})
-}
-
-func proves[W metav1.Object](t *testing.T, s *sandbox[W], proof time.Duration) {
-	t.Helper()
-	s.setResources("cpu=150m", "")
-	s.waitComplete()
-	complete := time.Now()
-	var asked []time.Time
-	for name := range s.pods() {
-		asked = append(asked, s.audit("patch", "pods", "resize", name)...)
-	}
-	slices.SortFunc(asked, time.Time.Compare)
-	if len(asked) != 3 {
-		t.Fatalf("asked %d times, want once for each of 3 pods", len(asked))
-	}
-	for i, at := range append(slices.Clone(asked[1:]), complete) {
-		if took := at.Sub(asked[i]); took < proof {
-			t.Errorf("%s after request %d came what follows it, want %s at least", took, i+1, proof)
-		}
 	}
 }

@@ -17,32 +17,13 @@ import (
 func TestUndoKeepsPolicyAndAction(t *testing.T) {
 	parallel(t)
 	const action, policy, timeout = api.ResizeActionAnnotation, api.ResizePolicyAnnotation, api.DeferredTimeoutAnnotation
-	edited := func(t *testing.T, first string, then ...string) *deployment {
-		d := newDeployment(t, options{Meta: first})
-		d.edit("150m")
-		for _, annotation := range then {
-			d.kubectl("annotate", "--overwrite", "deployment/web", annotation)
-		}
-		return d
-	}
-	t.Run("an action that was taken away stays away", func(t *testing.T) {
-		parallel(t)
-		d := newDeployment(t, options{Meta: `annotations: {inplace-rollout.io/resource-resize-action: Restart}`})
-		d.edit("150m")
-		d.kubectl("annotate", "deployment/web", action+"-")
-		d.edit("180m")
-		before := d.uids()
-		d.kubectl("rollout", "undo", "deployment/web")
-		d.waitComplete()
-		d.assertMoved(before, "150m")
-		if value, is := d.get().Annotations[action]; is {
-			t.Errorf("the action %s is back", value)
-		}
-	})
 	t.Run("one that was added stays", func(t *testing.T) {
 		parallel(t)
-		d := edited(t, `annotations: {inplace-rollout.io/resource-resize-policy: "cpu=LiveResizeable", app: web}`,
-			action+"=LiveResize", policy+"=memory=RestartOnly", timeout+"=90s")
+		d := newDeployment(t, options{Meta: `annotations: {inplace-rollout.io/resource-resize-policy: "cpu=LiveResizeable", app: web}`})
+		d.edit("150m")
+		for _, annotation := range []string{action + "=LiveResize", policy + "=memory=RestartOnly", timeout + "=90s"} {
+			d.kubectl("annotate", "--overwrite", "deployment/web", annotation)
+		}
 		before := d.uids()
 		for name := range before {
 			d.annotatePod(name, simInfeasible)
@@ -52,21 +33,6 @@ func TestUndoKeepsPolicyAndAction(t *testing.T) {
 		d.assertReplaced(before)
 		a := d.get().Annotations
 		if a[action] != "LiveResize" || a[policy] != "memory=RestartOnly" || a[timeout] != "90s" || a[api.InForceAnnotation] != "" || a["app"] != "web" {
-			t.Errorf("annotations %v", a)
-		}
-	})
-	t.Run("Terraform takes the name of the edit away, and brings an action", func(t *testing.T) {
-		parallel(t)
-		d := edited(t, "")
-		before := d.uids()
-		for name := range before {
-			d.annotatePod(name, simInfeasible)
-		}
-		d.patchAs("Terraform", `{"metadata":{"annotations":{"`+api.EditAnnotation+`":null,"`+action+`":"LiveResize"}},
-			"spec":{"template":{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"180m"}}}]}}}}`)
-		d.waitCondition("Infeasible", "left as it is")
-		d.assertReplaced(before)
-		if a := d.get().Annotations; a[action] != "LiveResize" || a[api.EditAnnotation] == "" {
 			t.Errorf("annotations %v", a)
 		}
 	})
@@ -82,30 +48,6 @@ func TestUndoKeepsPolicyAndAction(t *testing.T) {
 		d.kubectl("rollout", "undo", "deployment/web")
 		d.waitComplete()
 		d.assertReplaced(before)
-	})
-	t.Run("an edit that brings an action is none", func(t *testing.T) {
-		parallel(t)
-		d := edited(t, "")
-		saved := d.kubectl("get", "deployment/web", "-o", "yaml")
-		d.edit("180m")
-		for _, manifest := range []string{saved, manifest(t, d.namespace, options{Kind: "Deployment"})} {
-			manifest = strings.Replace(manifest, "  labels:", "  annotations: {"+action+": LiveResize}\n  labels:", 1)
-			if strings.Contains(manifest, "resourceVersion") { // as somebody does who saves an object to apply it again
-				manifest = strings.Replace(saved, "  annotations:\n", "  annotations:\n    "+action+": LiveResize\n", 1)
-			}
-			d.kubectl("annotate", "deployment/web", action+"-")
-			var lines []string
-			for line := range strings.SplitSeq(manifest, "\n") {
-				if !strings.HasPrefix(line, "  resourceVersion:") && !strings.HasPrefix(line, "  uid:") {
-					lines = append(lines, line)
-				}
-			}
-			d.kubectl("apply", "--filename", writeFile(t, strings.Join(lines, "\n")))
-			if got := d.get().Annotations; got[action] != "LiveResize" || got[api.InForceAnnotation] != "" {
-				t.Errorf("annotations %v", got)
-			}
-			d.waitComplete()
-		}
 	})
 }
 
@@ -143,51 +85,6 @@ func TestRetry(t *testing.T) {
 			t.Errorf("after an edit: %v", a)
 		}
 		w.waitComplete()
-	})
-	t.Run("Deployment", func(t *testing.T) {
-		parallel(t)
-		d := newDeployment(t, options{Meta: liveOnly, Spec: "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 1}}"})
-		before, stuck := d.uids(), d.names()[0]
-		d.annotatePod(stuck, simInfeasible)
-		d.setResources("cpu=150m", "")
-		d.waitCondition("Infeasible", "2 of 3 pods")
-		for _, wrong := range []string{"now;Live", "now;Restart;Restart"} {
-			if err := d.try(t, "annotate", "deployment/web", api.RetryAnnotation+"="+wrong); !strings.Contains(said(err), "must be any new word") {
-				t.Errorf("%s: %v", wrong, err)
-			}
-		}
-		d.kubectl("annotate", "deployment/web", api.RetryAnnotation+"=now;Restart")
-		d.waitComplete()
-		d.assertSettled("150m")
-		d.assertReplaced(before, stuck)
-		d.kubectl("label", "deployment/web", enabled+"-")
-		if got := d.run("retry", "deployment", "web"); got.code != 1 || !strings.Contains(got.stderr, "is not opted in") {
-			t.Errorf("opted out: %+v", got)
-		}
-	})
-	t.Run("DaemonSet", func(t *testing.T) {
-		parallel(t)
-		d := newDaemonSet(t, options{Meta: liveOnly})
-		before, stuck := d.uids(), d.on(2).Name
-		d.annotatePod(stuck, simInfeasible)
-		d.setResources("cpu=150m", "")
-		d.waitCondition("Infeasible", "2 of 3 pods")
-		asked := len(d.audit("patch", "pods", "resize", stuck))
-		if got := d.run("retry", "ds/web"); got.code != 0 || !strings.Contains(got.stdout, "is retried") {
-			t.Fatalf("%+v", got)
-		}
-		d.waitAudit(stuck, asked+2) // for what it has, and then for the size again
-		d.waitCondition("Infeasible", "left as it is")
-		d.assertReplaced(before)
-		if got := d.run("retry", "daemonset", "web", "--action=Restart"); got.code != 0 || !strings.Contains(got.stdout, "Restart is in force") {
-			t.Fatalf("%+v", got)
-		}
-		d.waitComplete()
-		d.assertSettled("150m")
-		d.assertReplaced(before, stuck)
-		if got := d.run("retry", "ds/web"); got.code != 0 || !strings.Contains(got.stdout, "has no rollout in flight") {
-			t.Errorf("nothing is in flight: %+v", got)
-		}
 	})
 	t.Run("a refusal", func(t *testing.T) {
 		parallel(t)

@@ -14,14 +14,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"sigs.k8s.io/yaml"
@@ -33,6 +36,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
+	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
 // patience bounds every wait. It is never the expected duration.
@@ -408,6 +412,16 @@ func (s *sandbox[W]) patchPod(name, patch string, subresources ...string) {
 	}
 }
 
+// byOthers resizes the memory of a pod as an autoscaler does.
+func (s *sandbox[W]) byOthers(pod, memory string) {
+	s.t.Helper()
+	s.kubectl("patch", "pod", pod, "--subresource=resize", "--patch",
+		`{"spec":{"containers":[{"name":"app","resources":{"requests":{"memory":"`+memory+`"}}}]}}`)
+	s.waitPod(pod, "to have memory "+memory, func(p corev1.Pod) bool {
+		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].AllocatedResources.Memory().String() == memory
+	})
+}
+
 // begin starts a rollout to cpu and returns when the pod name has that size in
 // its spec: the rollout is under way.
 func (s *sandbox[W]) begin(cpu, name string) {
@@ -764,15 +778,6 @@ func (s *sandbox[W]) waitQuota(used string) {
 	})
 }
 
-func readyTime(pod corev1.Pod) time.Time {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
-}
-
 // tally counts writes to each pod, and keeps those that are not to pods.
 func tally(writes []string) (ofPods map[string]int, others []string) {
 	ofPods = map[string]int{}
@@ -785,4 +790,42 @@ func tally(writes []string) (ofPods map[string]int, others []string) {
 		}
 	}
 	return ofPods, others
+}
+
+// guard sets the annotations of a guarded rollout.
+func (s *sandbox[W]) guard(pairs ...string) {
+	s.t.Helper()
+	var said []string
+	for i := 0; i < len(pairs); i += 2 {
+		said = append(said, fmt.Sprintf("%q: %q", "inplace-rollout.io/"+pairs[i], pairs[i+1]))
+	}
+	s.patch(`{"metadata": {"annotations": {` + strings.Join(said, ", ") + `}}}`)
+}
+
+// askedPods are the pods that we have asked for a size.
+func (s *sandbox[W]) askedPods() []string {
+	return slices.Compact(slices.Sorted(slices.Values(only(s.writes(), "patch pods/resize"))))
+}
+
+// strategyOf is the update strategy: its type, and maxUnavailable/maxSurge if it has them.
+func strategyOf(d *appsv1.DaemonSet) string {
+	strategy := string(d.Spec.UpdateStrategy.Type)
+	if r := d.Spec.UpdateStrategy.RollingUpdate; r != nil {
+		strategy += fmt.Sprintf(" %s/%s", r.MaxUnavailable, r.MaxSurge)
+	}
+	return strategy
+}
+
+// serve registers a webhook for the sandbox and waits until the API server asks it.
+func (s *sandbox[W]) serve(again bool, mutate webhook.Mutate) {
+	s.t.Helper()
+	var asked atomic.Bool
+	webhook.Serve(s.t, client, webhook.Options{Namespace: s.namespace, Again: again, Mutate: func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+		asked.Store(true)
+		mutate(r, object)
+	}})
+	eventually(s.t, "the webhook to be asked", func() (bool, string) {
+		s.kubectl("label", s.ref, "--overwrite", "example.com/asks=yes", "--dry-run=server")
+		return asked.Load(), ""
+	})
 }

@@ -81,7 +81,7 @@ func newChance(t *testing.T, random *rand.Rand, pool string) *chance {
 		}
 	}
 	for _, zone := range []string{"a", "b"} {
-		newVolume(t, c.namespace, "in-"+zone, "zone", zone)
+		newVolume(t, c.namespace, "in-"+zone, zone)
 		apply(t, c.namespace, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: in-`+zone+`}, spec: {
 			storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`)
 		c.run("-n", c.namespace, "wait", "pvc/in-"+zone, "--for=jsonpath={.status.phase}=Bound", "--timeout=60s")

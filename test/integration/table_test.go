@@ -4,18 +4,13 @@ package integration
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubectl/pkg/util/podutils"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
@@ -29,38 +24,19 @@ type cell struct {
 // liveCells are those of the proposal's rows for LiveResizeable; the outcomes of
 // the last column are what becomes of web-1 in the end. No action is LiveResizePreferred:
 // that this is so for every outcome is proven by TestDecide in pkg/policy.
-func liveCells() []cell {
-	const on, rolling = "OnDelete", "RollingUpdate"
-	return []cell{
-		{"", rolling, "actuated", policy.MarkUpdated},
-		{"", rolling, "deferred, then clears", policy.MarkUpdated},
-		{"", rolling, "deferred past its deadline", policy.RestartByController},
-		{"", rolling, "infeasible", policy.RestartByController},
-		{"", rolling, "error", policy.RestartByController},
-		{"", rolling, "quota", policy.MarkUpdated},
-		{"", on, "actuated", policy.MarkUpdated},
-		{"", on, "deferred, then clears", policy.MarkUpdated},
-		{"", on, "deferred past its deadline", policy.WaitForDelete},
-		{"", on, "infeasible", policy.WaitForDelete},
-		{"", on, "error", policy.WaitForDelete},
-		{"", on, "quota", policy.MarkUpdated},
-		{"LiveResizePreferred", rolling, "infeasible", policy.RestartByController},
-		{"LiveResizePreferred", on, "infeasible", policy.WaitForDelete},
-		{"LiveResize", rolling, "actuated", policy.MarkUpdated},
-		{"LiveResize", rolling, "deferred, then clears", policy.MarkUpdated},
-		{"LiveResize", rolling, "deferred past its deadline", policy.Leave},
-		{"LiveResize", rolling, "infeasible", policy.Leave},
-		{"LiveResize", rolling, "error", policy.Leave},
-		{"LiveResize", rolling, "quota", policy.MarkUpdated},
-		{"LiveResize", on, "actuated", policy.MarkUpdated},
-		{"LiveResize", on, "deferred, then clears", policy.MarkUpdated},
-		{"LiveResize", on, "quota", policy.MarkUpdated},
-		{"LiveResize", on, "deferred past its deadline", policy.Leave},
-		{"LiveResize", on, "infeasible", policy.Leave},
-		{"LiveResize", on, "error", policy.Leave},
-		{"Restart", rolling, "actuated", policy.RestartByController},
-		{"Restart", on, "actuated", policy.WaitForDelete},
+func liveCells() (cells []cell) {
+	for strategy, fallback := range map[string]policy.Decision{"RollingUpdate": policy.RestartByController, "OnDelete": policy.WaitForDelete} {
+		for action, fails := range map[string]policy.Decision{"": fallback, "LiveResize": policy.Leave} {
+			for _, outcome := range []string{"actuated", "deferred, then clears", "quota"} {
+				cells = append(cells, cell{action, strategy, outcome, policy.MarkUpdated})
+			}
+			for _, outcome := range []string{"deferred past its deadline", "infeasible", "error"} {
+				cells = append(cells, cell{action, strategy, outcome, fails})
+			}
+		}
+		cells = append(cells, cell{"LiveResizePreferred", strategy, "infeasible", fallback}, cell{"Restart", strategy, "actuated", fallback})
 	}
+	return cells
 }
 
 // TestTable runs the table on the real control plane: web-1 of two has the
@@ -203,25 +179,6 @@ func TestRestartOnlyIsRestarted(t *testing.T) {
 	}
 }
 
-// TestAnnotationsApplyFromTheNextEdit: the action comes with the edit.
-func TestAnnotationsApplyFromTheNextEdit(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Replicas: 2, Meta: "annotations: {" + setAction + ": LiveResize}"})
-	before := w.uids()
-	w.annotatePod("web-1", simInfeasible)
-	w.setResources("cpu=150m", "")
-	w.waitCondition("Infeasible", "1 of 2 pods resized; web-1: infeasible on node")
-	w.kubectl("annotate", "--overwrite", "statefulset/web", setAction+"=LiveResizePreferred")
-	w.kubectl("annotate", "--overwrite", "statefulset/web", api.InForceAnnotation+"=Restart;")
-	w.waitFor("what is in force to stay", func(set *appsv1.StatefulSet) bool { return set.Annotations[api.InForceAnnotation] == "LiveResize;" })
-	time.Sleep(time.Second) // nothing is to happen, and nothing tells of it
-	w.assertReplaced(before)
-	w.setResources("cpu=160m", "")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-1")
-}
-
 // pool makes nodes that only this test's pods can use.
 func pool(t *testing.T, name string, cpus ...string) (pod string) {
 	t.Helper()
@@ -286,20 +243,6 @@ func TestNoNodeFits(t *testing.T) {
 	w.assertReplaced(before, "web-0", "web-1")
 }
 
-// TestInfeasibleSizeAndBack: LiveResize replaces nothing, and going back mends all.
-func TestInfeasibleSizeAndBack(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Meta: "annotations: {" + setAction + ": LiveResize}", Pod: apart(t, "infeasible-size")})
-	before := w.uids()
-	w.tooSmall("web-0", "web-1", "web-2")
-	w.setResources("cpu=100", "cpu=100")
-	w.waitCondition("Infeasible", "0 of 3 pods resized; web-2: infeasible on node")
-	w.kubectl("rollout", "undo", "statefulset/web")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before)
-}
-
 // TestRestartContainer: the kubelet restarts the container in place, one pod after
 // the other.
 func TestRestartContainer(t *testing.T) {
@@ -317,28 +260,6 @@ func TestRestartContainer(t *testing.T) {
 			t.Errorf("%s: the container restarted %d times, want once", name, got)
 		}
 	}
-}
-
-// TestCrashingPod: a pod that was not Ready before the edit is resized, because
-// the size may be the cure. As long as it is not Ready it takes the share of
-// maxUnavailable, and the rollout stays held.
-func TestCrashingPod(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Replicas: 2})
-	before := w.uids()
-	w.annotatePod("web-1", "sim.inplace-rollout.io/ready=false")
-	w.waitPod("web-1", "not to be Ready", func(pod corev1.Pod) bool { return !podutils.IsPodReady(&pod) })
-	time.Sleep(1100 * time.Millisecond) // timestamps have whole seconds
-	w.setResources("cpu=150m", "")
-	w.waitCondition("NotReadyAfterResize", "0 of 2 pods resized; web-1: not Ready since its resize")
-	w.waitEvent("NotReadyAfterResize", "web-1")
-	if got := only(w.writes(), "patch pods/resize"); !slices.Equal(got, []string{"web-1"}) || !held(w.get()) {
-		t.Errorf("resized %v, held %t, while web-1 is not Ready; want web-1 alone", got, held(w.get()))
-	}
-	w.annotatePod("web-1", "sim.inplace-rollout.io/ready-")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before)
 }
 
 // TestFlow is the flow T=0…T=12 of KEP-1287, driven by edits of the template: 1,

@@ -1,4 +1,4 @@
-//go:build integration
+//go:build around
 
 package integration
 
@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
@@ -35,45 +34,30 @@ func TestPolicyUndoesTheHold(t *testing.T) {
 	if way := controller.Hold(cp); way != prerequisite.Policy {
 		t.Skipf("policies of somebody else have no turn beside ours where %s holds", way)
 	}
-	testUndone(t, options{}, "")
-}
-
-// TestLiveResizeIsUndone: with the action LiveResize a rollout is held without a controller, too. That one is there cannot be
-// seen then, and whoever undoes the hold may also take away what says which action is in force.
-func TestLiveResizeIsUndone(t *testing.T) {
-	needsPolicies(t)
-	letsGo(t)
-	testUndone(t, options{Meta: "annotations: {" + api.ResizeActionAnnotation + ": LiveResize}"}, ` + (!object.metadata.?annotations[?"inplace-rollout.io/in-force"].hasValue() ? [] :
-	[JSONPatch{op: "remove", path: "/metadata/annotations/" + jsonpatch.escapeKey("inplace-rollout.io/in-force")}])`)
-}
-
-// testUndone has policies undo the hold of each kind, and what else they do.
-func testUndone(t *testing.T, o options, also string) {
-	t.Helper()
 	t.Run("StatefulSet", func(t *testing.T) {
 		t.Parallel()
-		newWorkload(t, o).testUndone(t, also, `[JSONPatch{op: "add", path: "/spec/updateStrategy/rollingUpdate/partition", value: 0}]`, func(s *appsv1.StatefulSet) bool {
+		newWorkload(t, options{}).testUndone(t, `[JSONPatch{op: "add", path: "/spec/updateStrategy/rollingUpdate/partition", value: 0}]`, func(s *appsv1.StatefulSet) bool {
 			return held(s) && ptr.Deref(s.Spec.UpdateStrategy.RollingUpdate.Partition, 0) == math.MaxInt32
 		})
 	})
 	t.Run("Deployment", func(t *testing.T) {
 		t.Parallel()
-		newDeployment(t, o).testUndone(t, also, `[JSONPatch{op: "add", path: "/spec/paused", value: false}]`, func(d *appsv1.Deployment) bool { return d.Spec.Paused })
+		newDeployment(t, options{}).testUndone(t, `[JSONPatch{op: "add", path: "/spec/paused", value: false}]`, func(d *appsv1.Deployment) bool { return d.Spec.Paused })
 	})
 	t.Run("DaemonSet", func(t *testing.T) {
 		t.Parallel()
-		newDaemonSet(t, o).testUndone(t, also, `[JSONPatch{op: "add", path: "/spec/updateStrategy/type", value: "RollingUpdate"}]`, func(d *appsv1.DaemonSet) bool {
+		newDaemonSet(t, options{}).testUndone(t, `[JSONPatch{op: "add", path: "/spec/updateStrategy/type", value: "RollingUpdate"}]`, func(d *appsv1.DaemonSet) bool {
 			return d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
 		})
 	})
 }
 
 // testUndone edits again and again, beside a policy that undoes the hold's annotation, its value, or both.
-func (s *sandbox[W]) testUndone(t *testing.T, also, undoesValue string, holds func(W) bool) {
+func (s *sandbox[W]) testUndone(t *testing.T, undoesValue string, holds func(W) bool) {
 	t.Helper()
 	before := s.uids()
 	ways := []string{undoesAnnotation, undoesValue, undoesAnnotation + " + " + undoesValue}
-	update := s.undoingPolicy(t, ways[0]+also)
+	update := s.undoingPolicy(t, ways[0])
 	eventually(t, "the other policy to be in force", func() (bool, string) {
 		out := s.kubectl("annotate", s.ref, "a=b", "--dry-run=server", "--output=yaml")
 		return strings.Contains(out, "example.com/undoes"), out
@@ -81,7 +65,7 @@ func (s *sandbox[W]) testUndone(t *testing.T, also, undoesValue string, holds fu
 	refused, accepted := 0, 0
 	for i := range 12 {
 		// API servers order policies anew when one of them changes.
-		update(ways[i%len(ways)] + also)
+		update(ways[i%len(ways)])
 		time.Sleep(time.Second)
 		err := s.try(t, "set", "resources", s.ref, "--containers=app", fmt.Sprintf("--requests=cpu=%dm", 110+i))
 		got := s.get()

@@ -147,6 +147,15 @@ func asked[W metav1.Object](t *testing.T, column int, s *sandbox[W], waitComplet
 	s.annotatePod(slow, simAccepted)
 	waitComplete()
 	check(true)
+	s.setResources("cpu=160m", "")
+	s.setResources("cpu=150m", "")
+	waitComplete()
+	for _, v := range s.versions() {
+		flux, err := status.Compute(untyped(t, s.kind, v.workload))
+		if err != nil || held(v.workload) && v.workload.GetGeneration() > 1 && flux.Status != status.InProgressStatus {
+			t.Errorf("held, at %s, Flux takes it for %v: %v", v.written, flux, err)
+		}
+	}
 }
 
 // TestHelmWaits upgrades a release in each way to wait, with a pod that cannot have its size yet.

@@ -58,15 +58,10 @@ func TestWarn(t *testing.T) {
 		what, got, want string
 	}{
 		{"a StatefulSet's resources", w.warnings("set", "resources", w.ref, "--requests=cpu=150m"), set},
-		{"any other edit of its template", w.warnings("set", "image", w.ref, "app=app:2"), set},
-		{"scaling", w.warnings("scale", w.ref, "--replicas=1"), ""},
-		{"an annotation", w.warnings("annotate", w.ref, "a=b"), ""},
 		{"letting go", release(w, w.ref), ""},
 		{"switching to OnDelete", w.warnings("patch", w.ref, "--patch", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), ""},
 		{"OnDelete", w.warnings("set", "resources", w.ref, "--requests=cpu=160m"),
 			"pods are resized in place where they can be; wait for it with " + wait("statefulset", w.namespace) + " (kubectl rollout status fails under OnDelete)"},
-		{"opting out", w.warnings("label", w.ref, enabled+"-"), ""},
-		{"opted out", w.warnings("set", "resources", w.ref, "--requests=cpu=170m"), ""},
 
 		{"a Deployment's resources", d.warnings("set", "resources", d.ref, "--requests=cpu=150m"), held + wait("deployment", d.namespace)},
 		{"the controller's own write", d.warnings(append([]string{"annotate", d.ref, api.HoldAnnotation + "-"}, as...)...), ""},

@@ -3,40 +3,20 @@
 package integration
 
 import (
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
 // cpuAnnotation of a workload is what sizedBy sets its template's cpu request from.
 const cpuAnnotation = "example.com/cpu"
-
-// serve registers a webhook for the sandbox and waits until the API server asks it.
-func (s *sandbox[W]) serve(again bool, mutate webhook.Mutate) {
-	s.t.Helper()
-	var asked atomic.Bool
-	webhook.Serve(s.t, client, webhook.Options{Namespace: s.namespace, Again: again, Mutate: func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
-		asked.Store(true)
-		mutate(r, object)
-	}})
-	eventually(s.t, "the webhook to be asked", func() (bool, string) {
-		s.kubectl("label", s.ref, "--overwrite", "example.com/asks=yes", "--dry-run=server")
-		return asked.Load(), ""
-	})
-}
 
 // setCPU sets the cpu request of the template's first container.
 func setCPU(object *unstructured.Unstructured, cpu string) {
@@ -98,38 +78,6 @@ func templateCPU(set *appsv1.StatefulSet) string {
 	return set.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
 }
 
-// TestWebhookEditsTheTemplateInOurWrite: it changes its mind in the middle of a rollout,
-// and the next write is the one in which the controller lets go.
-func TestWebhookEditsTheTemplateInOurWrite(t *testing.T) {
-	parallel(t)
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	changesMind := func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
-		if r.UserInfo.Username == controller.User {
-			setCPU(object, "160m")
-		}
-	}
-	w.serve(false, changesMind)
-	d.serve(false, changesMind)
-	ds.serve(false, changesMind)
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	ds.setResources("cpu=150m", "")
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	if cpu := templateCPU(w.get()); cpu != "160m" {
-		t.Errorf("the template has cpu %s", cpu)
-	}
-	w.assertMoved(0)
-	w.assertReplaced(before)
-	d.assertMoved(deploymentBefore, "160m")
-	ds.assertMoved(daemonsBefore, "160m")
-	w.waitEvent("StepFailed", "a mutating webhook changed the pod template")
-	d.waitEvent("StepFailed", "a mutating webhook changed the pod template")
-	ds.waitEvent("StepFailed", "a mutating webhook changed the pod template")
-}
-
 // TestWebhookChangesTheHistory: one that changes the templates of ReplicaSets lets none have the
 // former template. That must not be tried for ever.
 func TestWebhookChangesTheHistory(t *testing.T) {
@@ -157,46 +105,6 @@ func TestWebhookChangesTheHistory(t *testing.T) {
 	created := d.audited(succeeded, func(e *auditv1.Event) bool { return e.Verb == "create" && e.ObjectRef.Resource == "replicasets" })
 	if len(created) != 1 {
 		t.Errorf("%d ReplicaSets were created for the history", len(created))
-	}
-}
-
-// TestWebhookNormalises: what an operator applies again and again is set right by a
-// webhook each time, so that in the end nothing has changed.
-func TestWebhookNormalises(t *testing.T) {
-	parallel(t)
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	normalises := func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) { setCPU(object, "100m") }
-	w.serve(false, normalises)
-	d.serve(false, normalises)
-	ds.serve(false, normalises)
-	w.markAudit()
-	d.markAudit()
-	ds.markAudit()
-	generation, deploymentGeneration, daemonsGeneration := w.get().Generation, d.get().Generation, ds.get().Generation
-	for range 10 {
-		w.setResources("cpu=150m", "")
-		d.setResources("cpu=150m", "")
-		ds.setResources("cpu=150m", "")
-		for _, object := range []metav1.Object{w.get(), d.get(), ds.get()} {
-			if held(object) {
-				t.Errorf("held: %v", object.GetAnnotations())
-			}
-		}
-	}
-	if g := w.get().Generation; g != generation {
-		t.Errorf("the set's generation went from %d to %d", generation, g)
-	}
-	if g := d.get().Generation; g != deploymentGeneration {
-		t.Errorf("the Deployment's generation went from %d to %d", deploymentGeneration, g)
-	}
-	if g := ds.get().Generation; g != daemonsGeneration {
-		t.Errorf("the DaemonSet's generation went from %d to %d", daemonsGeneration, g)
-	}
-	if writes := slices.Concat(w.writes(), d.writes(), ds.writes()); len(writes) > 0 {
-		t.Errorf("wrote %v", writes)
 	}
 }
 
@@ -230,11 +138,6 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 		// What changes no template is nobody's business.
 		if err := tt.try(t, "annotate", tt.ref, "a=b"); err != nil {
 			t.Errorf("%s: %s", tt.ref, said(err))
-		}
-	}
-	for _, guard := range []string{"inplace-rollout-guard-statefulsets", "inplace-rollout-guard-deployments", "inplace-rollout-guard-daemonsets"} {
-		if out := w.kubectl("get", "validatingadmissionpolicy", guard, "-o", "jsonpath={.status.typeChecking.expressionWarnings}"); out != "" {
-			t.Errorf("type checking of %s: %s", guard, out)
 		}
 	}
 	// Whoever really means it opts out.

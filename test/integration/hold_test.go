@@ -1,0 +1,333 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+)
+
+// as is how kubectl writes as the controller; it may do everything then.
+var as = []string{"--as", controller.User, "--as-group", "system:masters"}
+
+// ownersOf are the managers that own the field.
+func ownersOf(w metav1.Object, field string) string {
+	var owners []string
+	for _, entry := range w.GetManagedFields() {
+		if strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+field+`":`) {
+			owners = append(owners, entry.Manager)
+		}
+	}
+	return strings.Join(owners, ",")
+}
+
+// running names the ReplicaSets and the pods with their UIDs: what must not change
+// while nothing rolls.
+func (d *deployment) running() string {
+	var names []string
+	for _, rs := range d.replicaSets() {
+		names = append(names, rs.Name)
+	}
+	slices.Sort(names)
+	return fmt.Sprint(names, d.uids())
+}
+
+// partitionOf is the partition, or nothing.
+func partitionOf(set *appsv1.StatefulSet) string {
+	if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil {
+		return strconv.Itoa(int(*r.Partition))
+	}
+	return ""
+}
+
+// holdStep is a write and what comes of it: the hold, the field that holds, and who owns that.
+type holdStep struct {
+	write              string
+	do                 func()
+	hold, field, owner string
+}
+
+// holds are writes of users and of the controller, with no controller running: what comes of each is the policy's doing. What
+// becomes of other writes is in TestHold of pkg/webhook; these are those that API servers, kubectl and server-side apply have a
+// hand in. Nothing rolls unless the workload is let go.
+type holds[W metav1.Object] struct {
+	*sandbox[W]
+	options
+	name    string         // of the field that holds
+	field   func(W) string // its value
+	rolls   func(W) bool
+	settled func() // waits until what rolls has rolled
+	running func() string
+}
+
+func (s holds[W]) run(steps []holdStep) {
+	s.t.Helper()
+	for _, step := range steps {
+		before := s.running()
+		step.do()
+		got := s.get()
+		if holdOf(got) != step.hold || s.field(got) != step.field {
+			s.t.Errorf("%s: hold %s and %s %v, want %s and %v", step.write, holdOf(got), s.name, s.field(got), step.hold, step.field)
+		}
+		if owners := ownersOf(got, s.name); owners != step.owner {
+			s.t.Errorf("%s: %s is owned by %q, want %q", step.write, s.name, owners, step.owner)
+		}
+		if s.rolls(got) {
+			s.settled()
+			continue
+		}
+		s.waitFor("the built-in controller to observe the newest generation", observed[W])
+		if after := s.running(); after != before {
+			s.t.Errorf("%s: held, and yet\n%s became\n%s", step.write, before, after)
+		}
+	}
+}
+
+// does are ways to write: kubectl, as a user and as the controller, a patch, and an apply of the manifest with more of its spec.
+func (s holds[W]) kubectls(args ...string) func() { return func() { s.kubectl(args...) } }
+func (s holds[W]) asController(args ...string) func() {
+	return s.kubectls(append(slices.Clone(as), args...)...)
+}
+func (s holds[W]) patches(patch string) func() { return func() { s.patch(patch) } }
+func (s holds[W]) image(image string) func() {
+	return s.kubectls("set", "image", s.ref, "app="+image)
+}
+func (s holds[W]) applies(spec string, args ...string) func() {
+	o := s.options
+	o.Spec = spec
+	return s.kubectls(append([]string{"apply", "-f", writeFile(s.t, manifest(s.t, s.namespace, o))}, args...)...)
+}
+
+// refused has kubectl, or the API server, refuse a write with these words.
+func (s holds[W]) refused(words string, args ...string) func() {
+	return func() {
+		if err := s.try(s.t, args...); !strings.Contains(said(err), words) {
+			s.t.Errorf("kubectl %v: %v, want a refusal because %s", args, err, words)
+		}
+	}
+}
+
+const (
+	kubectlPatch, kubectlApply, gitops = "kubectl-patch", "kubectl-client-side-apply", "gitops"
+
+	removesAnnotations = `--patch=[{"op":"remove","path":"/metadata/annotations"}]`
+)
+
+var serverSide, forced = []string{"--server-side", "--field-manager=gitops"}, []string{"--server-side", "--field-manager=gitops", "--force-conflicts"}
+
+// TestHoldPolicy is that of StatefulSets.
+func TestHoldPolicy(t *testing.T) {
+	o := options{Kind: "StatefulSet", Replicas: 1}
+	w := newWorkload(t, o)
+	s := holds[*appsv1.StatefulSet]{
+		sandbox: w.sandbox, options: o, name: "partition", field: partitionOf, rolls: func(*appsv1.StatefulSet) bool { return false }, running: func() string { return fmt.Sprint(w.uids()) },
+	}
+	web, hold, everything := w.ref, api.HoldAnnotation, strconv.Itoa(all)
+	strategy := func(partition string) string {
+		return "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: " + partition + "}}"
+	}
+	partition := func(n string) string {
+		return `{"spec":{"updateStrategy":{"rollingUpdate":{"partition":` + n + `}}}}`
+	}
+	negative := s.refused("spec.updateStrategy.rollingUpdate.partition: Invalid value: -1", "patch", web, "--patch", partition("-1"))
+	const onDelete, toOnDelete = "OnDelete", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`
+	s.run([]holdStep{
+		{"forging a hold", s.kubectls("annotate", web, hold+"=7"), unheld, "0", ""},
+		{"a negative partition is refused by Kubernetes", negative, unheld, "0", ""},
+		{"raising the partition sets nothing going", s.patches(partition("3")), unheld, "3", kubectlPatch},
+		{"lowering it is held where it was", s.patches(partition("1")), "1", "3", kubectlPatch},
+		{"a negative partition is refused while it is held", negative, "1", "3", kubectlPatch},
+		{"the controller lets go", s.asController("annotate", web, hold+"-"), unheld, "1", kubectlPatch},
+		{"changing the template", s.image("app:2"), "1", everything, kubectlPatch},
+		{"wishing another partition", s.patches(partition("0")), "0", everything, kubectlPatch},
+		{"replacing all annotations", s.kubectls("patch", web, "--type=json", removesAnnotations), "0", everything, kubectlPatch},
+		{"scaling", s.kubectls("scale", web, "--replicas=1"), "0", everything, kubectlPatch},
+		{"applying on the client side", s.applies(""), "0", everything, kubectlPatch},
+		{"applying the partition on the server side", s.applies(strategy("1"), forced...), "1", everything, gitops},
+		{"and again", s.applies(strategy("1"), serverSide...), "1", everything, gitops},
+		{"the controller lets ordinal 2 go", s.asController("annotate", web, api.PartitionAnnotation+"=2"), "1", "2", gitops},
+		{"a new template holds everything again", s.image("app:3"), "1", everything, gitops},
+		{"opting out lets go", s.kubectls("label", web, enabled+"-"), unheld, "1", gitops},
+		{"opted out, a change of the template is nobody's business", s.image("app:4"), unheld, "1", gitops},
+		{"opting in with pods that lag behind", s.kubectls("label", web, enabled+"=true"), "1", everything, gitops},
+		{"switched to OnDelete, it is marked", s.patches(toOnDelete), onDelete, "", ""},
+		{"people let go of it", s.kubectls("annotate", web, hold+"-", "--field-manager="+api.ReleaseManager), unheld, "", ""},
+		{"an edit marks it again", s.image("app:5"), onDelete, "", ""},
+		{"switching back alone", s.patches(`{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`), "0", everything, ""},
+	})
+}
+
+// TestRestoredFromABackup creates a set as it was saved in the middle of a hold.
+func TestRestoredFromABackup(t *testing.T) {
+	parallel(t)
+	w := createWorkload(t, options{
+		Meta: `annotations: {inplace-rollout.io/hold: "1"}`,
+		Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: " + strconv.Itoa(all) + "}}",
+	})
+	w.waitFor("the hold to be let go", func(set *appsv1.StatefulSet) bool {
+		return !held(set) && partitionOf(set) == "1" && set.Status.AvailableReplicas == 3
+	})
+	w.waitComplete()
+}
+
+func TestHoldPolicyForDeployments(t *testing.T) {
+	o := options{Kind: "Deployment", Replicas: 1}
+	d := newDeployment(t, o)
+	s := holds[*appsv1.Deployment]{
+		sandbox: d.sandbox, options: o, name: "paused", field: func(d *appsv1.Deployment) string { return fmt.Sprint(d.Spec.Paused) },
+		rolls: func(d *appsv1.Deployment) bool { return !d.Spec.Paused }, settled: d.waitRolledOut, running: d.running,
+	}
+	const rollout, no, yes = "kubectl-rollout", "false", "true"
+	web, letGo := d.ref, s.asController("annotate", d.ref, api.HoldAnnotation+"-")
+	s.run([]holdStep{
+		{"the user pauses", s.kubectls("rollout", "pause", web), unheld, yes, rollout},
+		{"resuming it", s.kubectls("rollout", "resume", web), no, yes, ""},
+		{"the controller lets go", letGo, unheld, no, ""},
+		{"setting the image", s.image("app:2"), no, yes, ""},
+		{"the controller lets go of that", letGo, unheld, no, ""},
+		{"setting the image again", s.image("app:3"), no, yes, ""},
+		{"scaling", s.kubectls("scale", web, "--replicas=1"), no, yes, ""},
+		{"resuming is what is wished already", s.kubectls("rollout", "resume", web), no, yes, ""},
+		{"pausing is refused by kubectl, as done", s.refused("paused", "rollout", "pause", web), no, yes, ""},
+		{"undo is refused by kubectl", s.refused("paused", "rollout", "undo", web), no, yes, ""},
+		{"restart is refused by kubectl", s.refused("paused", "rollout", "restart", web), no, yes, ""},
+		{"applying on the server side that it is paused is a wish", s.applies("paused: true", forced...), yes, yes, gitops},
+		{"and once more", s.applies("paused: true", forced...), yes, yes, gitops},
+		{"and no more, by whoever owned it", s.applies("", forced...), no, yes, ""},
+		{"replacing all annotations", s.kubectls("patch", web, "--type=json", removesAnnotations), no, yes, ""},
+		{"applying on the client side", s.applies(""), no, yes, ""},
+		{"applying on the client side that it is not paused", s.applies("paused: false"), no, yes, ""},
+		{"applying on the server side that it is not paused", s.applies("paused: false", forced...), no, yes, gitops},
+		{"and again", s.applies("paused: false", serverSide...), no, yes, gitops},
+		{"and no more", s.applies("", serverSide...), no, yes, ""},
+		{"opting out lets go", s.kubectls("label", web, enabled+"-"), unheld, no, ""},
+		{"opting in and resuming at once", s.patches(`{"metadata":{"labels":{"` + enabled + `":"true"}},"spec":{"paused":null}}`), no, yes, ""},
+		{"the controller lets go at last", letGo, unheld, no, ""},
+		{"undo is held", s.kubectls("rollout", "undo", web), no, yes, ""},
+	})
+}
+
+func TestHoldPolicyForDaemonSets(t *testing.T) {
+	o := options{Kind: "DaemonSet", Replicas: 1}
+	d := newDaemonSet(t, o)
+	s := holds[*appsv1.DaemonSet]{
+		sandbox: d.sandbox, options: o, name: "type", field: strategyOf, settled: d.waitRolledOut, running: func() string { return fmt.Sprint(d.uids()) },
+		rolls: func(d *appsv1.DaemonSet) bool {
+			return d.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType
+		},
+	}
+	strategy := func(strategy string) func() { return s.patches(`{"spec":{"updateStrategy":` + strategy + `}}`) }
+	refused := func(limits string) func() {
+		return s.refused("one of maxUnavailable (", "patch", d.ref, "--patch", `{"spec":{"updateStrategy":{"rollingUpdate":`+limits+`}}}`)
+	}
+	const wish, rolls, holding, own, rolling = "RollingUpdate", "RollingUpdate 1/0", "OnDelete 1/0", "OnDelete", "updateStrategy: {type: RollingUpdate}"
+	web, letGo := d.ref, s.asController("annotate", d.ref, api.HoldAnnotation+"-")
+	s.run([]holdStep{
+		{"forging a wish", s.kubectls("annotate", web, api.HoldAnnotation+"=OnDelete"), unheld, rolls, ""},
+		{"setting the image", s.image("app:2"), wish, holding, ""},
+		{"undo", s.kubectls("rollout", "undo", web), wish, holding, ""},
+		{"restart", s.kubectls("rollout", "restart", web), wish, holding, ""},
+		{"replacing all annotations", s.kubectls("patch", web, "--type=json", removesAnnotations), wish, holding, ""},
+		{"another limit is kept", strategy(`{"rollingUpdate":{"maxUnavailable":"50%"}}`), wish, "OnDelete 50%/0", ""},
+		{"so is a surge", strategy(`{"type":"RollingUpdate","rollingUpdate":{"maxUnavailable":"0%","maxSurge":"100%"}}`), wish, "OnDelete 0%/100%", kubectlPatch},
+		{"Kubernetes would refuse both", refused(`{"maxUnavailable":1}`), wish, "OnDelete 0%/100%", kubectlPatch},
+		{"and too many", refused(`{"maxSurge":"101%"}`), wish, "OnDelete 0%/100%", kubectlPatch},
+		{"and what is no percentage", refused(`{"maxSurge":"1"}`), wish, "OnDelete 0%/100%", kubectlPatch},
+		{"the limits of before", strategy(`{"rollingUpdate":{"maxUnavailable":1,"maxSurge":0}}`), wish, holding, kubectlPatch},
+		{"taking rollingUpdate away", strategy(`{"rollingUpdate":null}`), unheld, own, kubectlPatch},
+		{"switching back", strategy(`{"type":"RollingUpdate"}`), wish, holding, kubectlPatch},
+		{"the controller lets go", letGo, unheld, rolls, kubectlPatch},
+		{"an edit", s.image("app:4"), wish, holding, kubectlPatch},
+		{"applying on the client side", s.applies(""), wish, holding, kubectlPatch},
+		{"applying the strategy on the client side", s.applies("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}"), wish, holding, kubectlApply},
+		{"applying OnDelete takes the limits away, and is a wish", s.applies("updateStrategy: {type: OnDelete}"), unheld, own, kubectlApply},
+		{"applying the strategy on the server side", s.applies(rolling, forced...), wish, holding, gitops},
+		{"and again", s.applies(rolling, serverSide...), wish, holding, gitops},
+		{"the controller lets go again", letGo, unheld, rolls, gitops},
+		{"applying the same", s.applies(rolling, serverSide...), unheld, rolls, gitops},
+		{"applying limits", s.applies("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}", serverSide...), unheld, "RollingUpdate 2/0", gitops},
+		{"and an edit on top", s.image("app:7"), wish, "OnDelete 2/0", gitops},
+		{"applying no strategy any more", s.applies("", forced...), wish, holding, ""},
+		{"opting out lets go", s.kubectls("label", web, enabled+"-"), unheld, rolls, ""},
+	})
+}
+
+// TestSurgeInFlight: while the DaemonSet controller makes the new pods beside the old ones, a hold
+// would have it delete the new ones. No controller runs.
+func TestSurgeInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name, limits string
+		surge        bool
+	}{
+		{"half as many more", "{maxUnavailable: 0%, maxSurge: 50%}", true},
+		{"one less", "{maxUnavailable: 1, maxSurge: 0}", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDaemonSet(t, options{Replicas: 2, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: " + tt.limits + "}"})
+			// The DaemonSet controller counts the oldest pod of a node, by whole seconds, and then by its name.
+			time.Sleep(time.Second)
+			settled, edits := strategyOf(d.get()), 0
+			edit := func(args ...string) string {
+				edits++
+				return d.warnings(append([]string{"patch", d.ref, "--patch", fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"edit":"%d","sim.inplace-rollout.io/ready":"false"}}}}}`, edits)}, args...)...)
+			}
+			edit("--field-manager=" + api.ReleaseManager)
+			d.waitFor("the built-in rollout to be in flight", func(o *appsv1.DaemonSet) bool {
+				return observed(o) && o.Status.UpdatedNumberScheduled < o.Status.CurrentNumberScheduled &&
+					(tt.surge && len(d.pods()) == 3 || o.Status.NumberAvailable < o.Status.DesiredNumberScheduled)
+			})
+			for range 2 {
+				warned := edit()
+				got := d.get()
+				if held(got) == tt.surge || tt.surge && strategyOf(got) != settled {
+					t.Errorf("after an edit: hold %s, strategy %s", holdOf(got), strategyOf(got))
+				}
+				if strings.Contains(warned, "the previous rollout with maxSurge is not over") != tt.surge {
+					t.Errorf("after an edit the API server says %s", warned)
+				}
+			}
+			if !tt.surge {
+				return
+			}
+			d.waitFor("two pods on a node", func(*appsv1.DaemonSet) bool { return len(d.pods()) == 3 })
+			d.kubectl("label", d.ref, enabled+"-")
+			d.kubectl("label", d.ref, enabled+"=true")
+			if got := d.get(); held(got) || strategyOf(got) != settled {
+				t.Errorf("opted in again: hold %s, strategy %s", holdOf(got), strategyOf(got))
+			}
+			d.patch(`{"spec":{"template":{"metadata":{"annotations":{"sim.inplace-rollout.io/ready":null}}}}}`)
+			d.waitRolledOut()
+			d.patch(`{"spec":{"template":{"metadata":{"annotations":{"edit":"last"}}}}}`)
+			if got := d.get(); holdOf(got) != "RollingUpdate" {
+				t.Errorf("when it is over: hold %s, strategy %s", holdOf(got), strategyOf(got))
+			}
+		})
+	}
+}
+
+// TestDaemonSetReapplies: a GitOps tool says again and again that it is RollingUpdate.
+func TestDaemonSetReapplies(t *testing.T) {
+	parallel(t)
+	o := options{Kind: "DaemonSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
+	d := newDaemonSet(t, o)
+	before := d.uids()
+	d.reapply(o)
+	d.waitComplete()
+	d.assertMoved(before, "150m")
+	// The field is still the user's: another value conflicts with nobody.
+	o.Resources, o.Spec = largerThanBase, "updateStrategy: {type: OnDelete}"
+	d.apply(manifest(t, d.namespace, o))
+	if got := d.get(); held(got) || got.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
+		t.Errorf("hold %s and type %s, want the user's OnDelete", holdOf(got), strategyOf(got))
+	}
+}
