@@ -103,6 +103,14 @@ func (s *stage) heldAt(t *testing.T, resources string) {
 	s.revision(t, "web-b", &s.set.Spec.Template)
 }
 
+// updated gives these pods the size and the label of what the set is held at.
+func (s *stage) updated(pods ...int) {
+	for _, i := range pods {
+		build.Resized(&s.set.Spec.Template)(s.pods[i])
+		s.pods[i].Labels["controller-revision-hash"] = "web-b"
+	}
+}
+
 // newDaemonSetStage has a DaemonSet at rest, on as many nodes.
 func newDaemonSetStage(t *testing.T, nodes int) *stage {
 	t.Helper()
@@ -176,21 +184,30 @@ func (s *stage) replicaSet(t *testing.T, name, revision, resources string, repli
 	}
 }
 
+// meta is that of the workload.
+func (s *stage) meta() *metav1.ObjectMeta {
+	switch {
+	case s.set != nil:
+		return &s.set.ObjectMeta
+	case s.daemons != nil:
+		return &s.daemons.ObjectMeta
+	default:
+		return &s.deploy.ObjectMeta
+	}
+}
+
 // live is the workload as it is stored.
 func (s *stage) live(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	if s.set != nil {
-		u := build.Stored(t, s.set)
-		u.SetGroupVersionKind(statefulSets.gvk())
-		return u
+	object, kind := runtime.Object(s.deploy), deployments
+	switch {
+	case s.set != nil:
+		object, kind = s.set, statefulSets
+	case s.daemons != nil:
+		object, kind = s.daemons, daemonSets
 	}
-	if s.daemons != nil {
-		u := build.Stored(t, s.daemons)
-		u.SetGroupVersionKind(daemonSets.gvk())
-		return u
-	}
-	u := build.Stored(t, s.deploy)
-	u.SetGroupVersionKind(deployments.gvk())
+	u := build.Stored(t, object)
+	u.SetGroupVersionKind(kind.gvk())
 	return u
 }
 
