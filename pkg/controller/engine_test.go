@@ -441,6 +441,9 @@ func TestLookAfterOwnWrites(t *testing.T) {
 			if atOnce := e.queue.Len() > 0; within != tt.within || atOnce != tt.atOnce {
 				t.Errorf("looks again within %s, at once: %t; want %s, %t", within, atOnce, tt.within, tt.atOnce)
 			}
+			if asked := e.session.Notes.Of(pod.UID).Request != nil; asked != (tt.answer != nil && tt.refused == nil) {
+				t.Errorf("it counts as asked: %t", asked) // and is recorded, and measured, as resized when it has the size
+			}
 			if again := e.session.lookAgain(); again != 0 {
 				t.Errorf("and then within %s, without another write", again)
 			}
@@ -603,6 +606,22 @@ func TestDryRun(t *testing.T) {
 	_, failed := e.apply(t.Context(), e.session, e.w, p)
 	if err = errors.Join(err, failed, e.cleanUp(t.Context(), e.session.name)); err != nil || e.kind.patches > 0 || len(e.kind.applied) > 0 || len(e.events) > 0 {
 		t.Errorf("wrote the condition %d times, and %q, with %d events: %v", e.kind.patches, e.kind.applied, len(e.events), err)
+	}
+}
+
+// While what holds edits is missing, nothing is written, recorded or watched, whether the workload is held, opted out or gone.
+func TestSyncWaits(t *testing.T) {
+	e := newEngine(t, Options{Ready: func() error { return errors.New("no policy") }})
+	e.kind.left, e.kind.condition, e.kind.there = loose{}, &rollout.StoredCondition{}, func() *appsv1.ReplicaSet { return e.w }
+	for _, change := range []func() error{
+		func() error { return e.informer.GetStore().Add(e.w) },
+		func() error { e.w.Labels = nil; return nil },
+		func() error { return e.informer.GetStore().Delete(e.w) },
+	} {
+		_, err := e.Sync(t.Context(), e.session.name)
+		if err = errors.Join(err, change()); err != nil || e.kind.patches > 0 || len(e.kind.applied) > 0 || len(e.events) > 0 || len(e.sessions) > 0 {
+			t.Errorf("%d patches, wrote %q, %d events, %d sessions: %v", e.kind.patches, e.kind.applied, len(e.events), len(e.sessions), err)
+		}
 	}
 }
 

@@ -29,9 +29,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
-const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
-const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
-
 // defaults are those of the flags.
 var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
 
@@ -74,10 +71,10 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 		"resized":              {applied},
 		"infeasible":           {sent, pending(corev1.PodReasonInfeasible)},
 		"deferred":             {sent, pending(corev1.PodReasonDeferred)},
-		"of other":             {build.Resized(templates[other]), build.Ours(ourCPU)},
+		"of other":             {build.Resized(templates[other]), build.Ours(build.CPURequest)},
 		"resized by others":    {build.Resized(templates[other])},
 		"of admission":         {build.Resized(templates[version{Image: 1, CPU: 3, Memory: 1}])},
-		"left with a limit":    {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory)},
+		"left with a limit":    {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(build.MemoryLimit)},
 		"boosted":              {applied, boosted},
 		"terminating":          {build.Terminating},
 		"failed":               {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }},
@@ -336,10 +333,7 @@ func TestNextStep(t *testing.T) {
 		{name: "live: one is tried first", sets: "a older: older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-0"},
 		{name: "live: as many at once as surge and unavailable together", sets: "a older: resized|resized|older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-2 a-3 a-4"},
 		{name: "live: one at a time with maxSurge 1 and maxUnavailable 0", sets: "a older: older|older", want: "resize a-0"},
-		{name: "live: nothing more while one is under way", sets: "a older: resizing|older"},
 		{name: "live: what is under way comes first, wherever it is", sets: "a older: older|resizing|older|resized|resized", changes: changes{bounds(1, 1)}, want: "resize a-0"},
-		{name: "live: what is under way has to prove the size first", sets: "a older: older|resizing|older|resized", changes: changes{bounds(1, 1)}},
-		{name: "live: once it has the size, the next one goes", sets: "a older: resized|older", want: "resize a-1"},
 		{name: "live: in the order in which the ReplicaSet controller deletes", sets: "a older: older|older, not ready|with a deletion cost|not yet scheduled", changes: changes{bounds(1, 1)},
 			want: "resize a-1", waits: "0 of 4 pods resized; a-3: waiting for the pod to be scheduled; a-1: resizing: app: cpu request 1m→2m"},
 		{name: "live: a pod that is missing takes its place", sets: "a older 3: older|older", changes: changes{bounds(1, 1)}, want: "resize a-0"},
@@ -351,10 +345,7 @@ func TestNextStep(t *testing.T) {
 			s.d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.FromString("25%"))}
 		}}, want: "resize a-1 a-2"},
 		{name: "live: maxSurge is no room for pods that are not Ready after their resize", sets: "a older: resized|resized|resized|resized|resized, not ready|older", changes: changes{bounds(4, 0)}},
-		{name: "live: and the hold stays", sets: "a older: resized|resized, not ready", changes: changes{bounds(4, 0)}},
 
-		{name: "boosted: not adopted until that is over", sets: "a older: resized|boosted"},
-		{name: "boosted: nobody waits for it", sets: "a older: boosted|older", want: "resize a-1"},
 		{name: "RestartContainer: only maxUnavailable counts", sets: "a older: resized|older|older|older|older", changes: changes{restartsContainer, bounds(2, 2)}, want: "resize a-1 a-2"},
 		{name: "RestartContainer: one at least where it is to be live", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0), inForce("LiveResize;")}, want: "resize a-0"},
 		{name: "RestartContainer: with maxUnavailable 0 the replacement comes first", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0)},
@@ -586,20 +577,6 @@ func TestNextStepLabelsRefused(t *testing.T) {
 	}
 }
 
-func TestNextStepDeadlines(t *testing.T) {
-	o := observed(t, "a older: deferred", bounds(0, 1))
-	o.Notes = &rollout.PodNotes{}
-	p, err := planned(o)
-	o.Notes.See(p.Verdicts)
-	if err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
-		t.Errorf("deferred: got %q, %+v, %v", does(p), p.Condition, err)
-	}
-	o.Now = o.Now.Add(defaults.DeferredTimeout)
-	if p, err = planned(o); err != nil || does(p) != "adopt web-a" {
-		t.Errorf("deferred too long: got %q, %v, want the adoption, and a restart after it", does(p), err)
-	}
-}
-
 func TestNextStepNoNodeFits(t *testing.T) {
 	small := func(s *scene) { s.node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m") }
 	for _, tt := range []struct {
@@ -627,24 +604,6 @@ func TestNextStepNoNodeFits(t *testing.T) {
 	p, err := planned(observed(t, "a image: image", small))
 	if err != nil || does(p) != "release, hand over: the template changed in spec.containers[app].image" {
 		t.Errorf("a template change is left to the Deployment controller: got %q, %v", does(p), err)
-	}
-}
-
-func TestNextStepInvalidPolicy(t *testing.T) {
-	for says, annotations := range map[string]map[string]string{
-		`annotation inplace-rollout.io/resource-resize-action: "Rstart" must be Restart, LiveResize or LiveResizePreferred`: {api.InForceAnnotation: "Rstart;", api.ResizeActionAnnotation: "Rstart"},
-		`annotation inplace-rollout.io/resource-resize-policy: "cpu" must read `:                                            {api.InForceAnnotation: ";cpu", api.ResizePolicyAnnotation: "cpu"},
-		`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`:                                {api.DeferredTimeoutAnnotation: "soon"},
-	} {
-		for _, sets := range []string{"a older: older|infeasible", "a image: image", "a newer adopted: resized"} {
-			p, err := planned(observed(t, sets, func(s *scene) { maps.Copy(s.d.Annotations, annotations) }))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message(), says) {
-				t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", sets, got, p.Condition, says)
-			}
-		}
 	}
 }
 
@@ -790,6 +749,25 @@ func TestStale(t *testing.T) {
 	} {
 		if got := observed(t, sets).stale(); got != want {
 			t.Errorf("%s: got %q, want %q", sets, got, want)
+		}
+	}
+}
+
+// While one pod is being replaced, another one is not promised the room of its successor.
+func TestToCome(t *testing.T) {
+	for sets, want := range map[string][]string{
+		"a older: older|older":                    nil,
+		"a older 2: older|terminating":            {"1m"},
+		"a older 2: older":                        {"1m"},
+		"a newer 2: newer; b older 2: older":      {"2m", "1m"},
+		"a newer: newer|newer, not ready|resized": nil,
+	} {
+		var cpu []string
+		for _, template := range observed(t, sets).toCome() {
+			cpu = append(cpu, template.Spec.Containers[0].Resources.Requests.Cpu().String())
+		}
+		if !slices.Equal(cpu, want) {
+			t.Errorf("%s: to come are pods that request %q, want %q", sets, cpu, want)
 		}
 	}
 }
