@@ -52,21 +52,7 @@ func planned(t *testing.T, s *stage, m *unstructured.Unstructured, o planOptions
 
 func TestPlan(t *testing.T) {
 	const onDelete = "updateStrategy: {type: OnDelete, rollingUpdate: null}"
-	set := func(replicas int, change ...func(*stage)) func(*testing.T) *stage {
-		return changed(func(t *testing.T) *stage { return newSetStage(t, replicas) }, change)
-	}
-	deployment := func(replicas int, change ...func(*stage)) func(*testing.T) *stage {
-		return changed(func(t *testing.T) *stage { return newDeploymentStage(t, replicas) }, change)
-	}
-	daemons := func(nodes int, change ...func(*stage)) func(*testing.T) *stage {
-		return changed(func(t *testing.T) *stage { return newDaemonSetStage(t, nodes) }, change)
-	}
 	notOptedIn := func(s *stage) { s.meta().Labels = nil }
-	heldDaemons := func(t *testing.T) *stage {
-		s := newDaemonSetStage(t, 3)
-		s.heldDaemonsAt(t, larger)
-		return s
-	}
 	annotated := func(name, value string) func(*unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{name: value}) }
 	}
@@ -104,7 +90,7 @@ func TestPlan(t *testing.T) {
 			}
 			return s
 		}},
-		"many": {code: 3, stage: set(24, func(s *stage) {
+		"many": {code: 3, stage: setOf(24, func(s *stage) {
 			s.nodes = nil
 			for i, pod := range s.pods {
 				pod.Spec.NodeName = fmt.Sprintf("node-%d", i)
@@ -115,16 +101,16 @@ func TestPlan(t *testing.T) {
 				s.nodes = append(s.nodes, node(pod.Spec.NodeName, cpu))
 			}
 		})},
-		"from-zero": {stage: set(0), spec: "replicas: 3", edit: image}, // nothing is held where there is no pod
-		"daemonset": {stage: daemons(3), kind: "DaemonSet"},
-		"daemonset-node-too-small": {kind: "DaemonSet", stage: daemons(24, func(s *stage) {
+		"from-zero": {stage: setOf(0), spec: "replicas: 3", edit: image}, // nothing is held where there is no pod
+		"daemonset": {stage: daemonSetOf(3), kind: "DaemonSet"},
+		"daemonset-node-too-small": {kind: "DaemonSet", stage: daemonSetOf(24, func(s *stage) {
 			for i := range 7 {
 				s.nodes[3*i] = node(s.nodes[3*i].Name, "150m")
 			}
 		})},
-		"daemonset-held":             {stage: heldDaemons, kind: "DaemonSet", size: size},
-		"daemonset-held-to-ondelete": {code: 3, stage: heldDaemons, kind: "DaemonSet", spec: onDelete, edit: image},
-		"daemonset-new": {kind: "DaemonSet", spec: "selector: {matchLabels: {app: web}}", stage: daemons(2, func(s *stage) {
+		"daemonset-held":             {stage: heldDaemonSetOf(3), kind: "DaemonSet", size: size},
+		"daemonset-held-to-ondelete": {code: 3, stage: heldDaemonSetOf(3), kind: "DaemonSet", spec: onDelete, edit: image},
+		"daemonset-new": {kind: "DaemonSet", spec: "selector: {matchLabels: {app: web}}", stage: daemonSetOf(2, func(s *stage) {
 			s.daemons.Name = "other"
 			for _, pod := range s.pods {
 				pod.OwnerReferences = nil // as after a deletion with --cascade=orphan
@@ -134,19 +120,19 @@ func TestPlan(t *testing.T) {
 			u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 			u.Object["spec"].(map[string]any)["template"].(map[string]any)["metadata"] = map[string]any{"labels": map[string]any{"app": "web"}}
 		}},
-		"daemonset-not-opted-in":   {code: 3, stage: daemons(2, notOptedIn), kind: "DaemonSet"},
-		"daemonset-image":          {code: 3, stage: daemons(3), kind: "DaemonSet", edit: image},
+		"daemonset-not-opted-in":   {code: 3, stage: daemonSetOf(2, notOptedIn), kind: "DaemonSet"},
+		"daemonset-image":          {code: 3, stage: daemonSetOf(3), kind: "DaemonSet", edit: image},
 		"partition":                {spec: "updateStrategy: {rollingUpdate: {partition: 2}}"},
 		"ondelete":                 {code: 3, spec: onDelete, edit: annotated(api.ResizePolicyAnnotation, "cpu=RestartOnly")},
 		"restart-only-by-flag":     {code: 3, set: planOptions{resizePolicy: "RestartOnly"}},
 		"live-only-and-impossible": {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
-		"not-opted-in":             {code: 3, stage: set(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
-		"recreate": {code: 3, spec: "updateStrategy: {type: Recreate}", stage: set(2, func(s *stage) {
+		"not-opted-in":             {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
+		"recreate": {code: 3, spec: "updateStrategy: {type: Recreate}", stage: setOf(2, func(s *stage) {
 			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"}
 		})},
-		"bad-label": {code: 3, stage: set(1, func(s *stage) { s.set.Labels = map[string]string{api.EnabledLabel: "yes"} }),
+		"bad-label": {code: 3, stage: setOf(1, func(s *stage) { s.set.Labels = map[string]string{api.EnabledLabel: "yes"} }),
 			edit: func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.EnabledLabel: "yes"}) }},
-		"not-opted-in-ondelete": {code: 3, stage: set(2, notOptedIn), spec: onDelete},
+		"not-opted-in-ondelete": {code: 3, stage: setOf(2, notOptedIn), spec: onDelete},
 		"image":                 {code: 3, edit: image},
 		"nothing":               {size: size},
 		"new":                   {size: size, edit: func(u *unstructured.Unstructured) { u.SetName("other") }},
@@ -162,14 +148,14 @@ func TestPlan(t *testing.T) {
 			return s
 		}},
 		"scaled-in":            {spec: "replicas: 1"}, // two go, and nobody is to read that nothing does
-		"deployment-scaled-in": {stage: deployment(3), kind: "Deployment", spec: "replicas: 2"},
-		"missing": {stage: set(3, func(s *stage) {
+		"deployment-scaled-in": {stage: deploymentOf(3), kind: "Deployment", spec: "replicas: 2"},
+		"missing": {stage: setOf(3, func(s *stage) {
 			s.pods[2].DeletionTimestamp = ptr.To(s.pods[2].Status.Conditions[0].LastTransitionTime)
 			s.pods[2].Finalizers = []string{"test/keep"} // the fake refuses deleted objects without
 			s.pods = s.pods[1:]
 		})},
 		// web-2 is on a node that is too small for ever; of web-1 and web-0 there is room for one.
-		"nodes": {code: 3, size: "requests: {cpu: 900m, memory: 50Mi}, limits: {cpu: 1, memory: 1Gi}", stage: set(3, func(s *stage) {
+		"nodes": {code: 3, size: "requests: {cpu: 900m, memory: 50Mi}, limits: {cpu: 1, memory: 1Gi}", stage: setOf(3, func(s *stage) {
 			s.nodes = []*corev1.Node{node("node", "1100m"), node("small", "500m")}
 			s.pods[2].Spec.NodeName = "small"
 		})},
@@ -177,20 +163,20 @@ func TestPlan(t *testing.T) {
 		// The user's partition is what is recorded, and another edit may change it.
 		"held":                      {stage: heldStage, size: "requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}"},
 		"held-with-a-new-partition": {stage: heldStage, spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
-		"deployment":                {stage: deployment(2), kind: "Deployment"},
-		"deployment-paused":         {stage: deployment(2), kind: "Deployment", spec: "paused: true"},
-		"deployment-handed-over":    {code: 3, stage: deployment(2), kind: "Deployment", edit: annotated(api.ResizeActionAnnotation, "Restart")},
+		"deployment":                {stage: deploymentOf(2), kind: "Deployment"},
+		"deployment-paused":         {stage: deploymentOf(2), kind: "Deployment", spec: "paused: true"},
+		"deployment-handed-over":    {code: 3, stage: deploymentOf(2), kind: "Deployment", edit: annotated(api.ResizeActionAnnotation, "Restart")},
 		"deployment-two-replicasets": {code: 3, kind: "Deployment", stage: func(t *testing.T) *stage {
 			s := newDeploymentStage(t, 2)
 			s.replicaSet(t, "web-old", "0", "requests: {cpu: 50m}", 1)
 			return s
 		}},
-		"deployment-not-opted-in": {code: 3, stage: deployment(2, notOptedIn), kind: "Deployment"},
+		"deployment-not-opted-in": {code: 3, stage: deploymentOf(2, notOptedIn), kind: "Deployment"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stage := tt.stage
 			if stage == nil {
-				stage = set(3)
+				stage = setOf(3)
 			}
 			edit := manifest(t, cmp.Or(tt.kind, "StatefulSet"), tt.spec, cmp.Or(tt.size, larger))
 			if tt.edit != nil {
@@ -207,26 +193,6 @@ func TestPlan(t *testing.T) {
 			}
 		})
 	}
-}
-
-// changed makes a stage, and changes it.
-func changed(made func(*testing.T) *stage, change []func(*stage)) func(*testing.T) *stage {
-	return func(t *testing.T) *stage {
-		s := made(t)
-		for _, f := range change {
-			f(s)
-		}
-		return s
-	}
-}
-
-// heldStage is held at larger, and web-2 has that size already.
-func heldStage(t *testing.T) *stage {
-	t.Helper()
-	s := newSetStage(t, 3)
-	s.heldAt(t, larger)
-	s.updated(2)
-	return s
 }
 
 func TestPlanFormats(t *testing.T) {

@@ -136,19 +136,6 @@ func newDaemonSetStage(t *testing.T, nodes int) *stage {
 	return s
 }
 
-// heldDaemonsAt gives the DaemonSet a new template that it is held at.
-func (s *stage) heldDaemonsAt(t *testing.T, resources string) {
-	t.Helper()
-	s.daemons.Spec.Template = pointed(build.Size(t, resources))
-	s.daemons.Generation, s.daemons.Status.ObservedGeneration, s.daemons.Status.UpdatedNumberScheduled = 2, 2, 0
-	s.daemons.Annotations[appsv1.DeprecatedTemplateGeneration] = "2"
-	s.daemons.Annotations[api.HoldAnnotation] = "RollingUpdate"
-	s.daemons.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
-	c := &s.daemons.Status.Conditions[0]
-	c.Status, c.Reason, c.Message = corev1.ConditionFalse, "Progressing", "under way"
-	s.revision(t, "web-b", &s.daemons.Spec.Template)
-}
-
 // newDeploymentStage has a Deployment at rest, on one node.
 func newDeploymentStage(t *testing.T, replicas int) *stage {
 	t.Helper()
@@ -256,3 +243,57 @@ spec:
 	}
 	return u
 }
+
+// begin is how a test begins.
+type begin = func(*testing.T) *stage
+
+// changed begins like another one, and then differs.
+func changed(like begin, changes ...func(*stage)) begin {
+	return func(t *testing.T) *stage {
+		s := like(t)
+		for _, change := range changes {
+			change(s)
+		}
+		return s
+	}
+}
+
+func setOf(replicas int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage { return newSetStage(t, replicas) }, changes...)
+}
+
+// heldSetOf is setOf, and held at larger.
+func heldSetOf(replicas int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage {
+		s := newSetStage(t, replicas)
+		s.heldAt(t, larger)
+		return s
+	}, changes...)
+}
+
+func deploymentOf(replicas int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage { return newDeploymentStage(t, replicas) }, changes...)
+}
+
+func daemonSetOf(nodes int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage { return newDaemonSetStage(t, nodes) }, changes...)
+}
+
+// heldDaemonSetOf is daemonSetOf, and held at larger.
+func heldDaemonSetOf(nodes int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage {
+		s := newDaemonSetStage(t, nodes)
+		s.daemons.Spec.Template = pointed(build.Size(t, larger))
+		s.daemons.Generation, s.daemons.Status.ObservedGeneration, s.daemons.Status.UpdatedNumberScheduled = 2, 2, 0
+		s.daemons.Annotations[appsv1.DeprecatedTemplateGeneration] = "2"
+		s.daemons.Annotations[api.HoldAnnotation] = "RollingUpdate"
+		s.daemons.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+		c := &s.daemons.Status.Conditions[0]
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "Progressing", "under way"
+		s.revision(t, "web-b", &s.daemons.Spec.Template)
+		return s
+	}, changes...)
+}
+
+// heldStage is held at larger, and web-2 has that size already.
+var heldStage = heldSetOf(3, func(s *stage) { s.updated(2) })
