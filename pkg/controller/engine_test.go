@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -198,6 +199,16 @@ func newEngine(t *testing.T, options Options) *engine {
 	return e
 }
 
+// watches has the session see the pods that the client does.
+func (e *engine) watches(t *testing.T, s *Session[*appsv1.ReplicaSet, plainState], client kubernetes.Interface) {
+	t.Helper()
+	e.client = client
+	var err error
+	if s.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
 
 // Of a workload at rest, the template is not kept in memory, nor is of any what nothing reads.
@@ -372,10 +383,7 @@ func TestResizedOtherwise(t *testing.T) {
 		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, build.Pod("web-0", build.Template(t, tt.answer)), nil
 		})
-		e.client = client
-		if e.session.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
-			t.Fatal(err)
-		}
+		e.watches(t, e.session, client)
 		m, revision := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}
 		if err := e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m); err != nil {
 			t.Fatal(err)
@@ -422,10 +430,7 @@ func TestLookAfterOwnWrites(t *testing.T) {
 				}
 				return true, answer, tt.refused
 			})
-			e.client = client
-			if e.session.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
-				t.Fatal(err)
-			}
+			e.watches(t, e.session, client)
 			p := rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}
 			m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod, Target: target}}
 			if tt.marks {

@@ -185,18 +185,21 @@ func (s *scene) observation(t *testing.T) observation {
 	o := observation{
 		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{s.node}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, pods: s.pods,
 	}
-	var err error
-	if o.deployment, err = decodeDeployment(build.Stored(t, s.d)); err != nil {
-		t.Fatal(err)
-	}
+	o.deployment = read(t, decodeDeployment, build.Stored(t, s.d))
 	for _, rs := range s.sets {
-		decoded, err := decodeReplicaSet(build.Stored(t, rs))
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.sets = append(o.sets, decoded)
+		o.sets = append(o.sets, read(t, decodeReplicaSet, build.Stored(t, rs)))
 	}
 	return o
+}
+
+// read decodes what is stored.
+func read[T any](t *testing.T, decode func(any) (*T, error), stored any) *T {
+	t.Helper()
+	decoded, err := decode(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decoded
 }
 
 func bounds(surge, unavailable int32) change {
@@ -820,13 +823,7 @@ func TestSame(t *testing.T) {
 	spelled.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0.002")
 	defaulted := webSet(d, "a", newer, 1)
 	defaulted.Spec.Template.Spec.DNSPolicy = corev1.DNSClusterFirst
-	read := func(stored *unstructured.Unstructured) *hash.Template {
-		rs, err := decodeReplicaSet(stored)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rs.template
-	}
+	templateOf := func(set *unstructured.Unstructured) *hash.Template { return read(t, decodeReplicaSet, set).template }
 	for _, tt := range []struct {
 		name  string
 		set   *unstructured.Unstructured
@@ -840,18 +837,15 @@ func TestSame(t *testing.T) {
 		{"the image is", build.Stored(t, webSet(d, "a", version{Image: 2, CPU: 2}, 1)), false, false},
 		{"a field that our types do not have is", withField(t, webSet(d, "a", newer, 1), "x"), false, false},
 	} {
-		deployment, err := decodeDeployment(build.Stored(t, d))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := deployment.template.Same(read(tt.set)); got != tt.same {
+		template := read(t, decodeDeployment, build.Stored(t, d)).template
+		if got := template.Same(templateOf(tt.set)); got != tt.same {
 			t.Errorf("%s: %t, want %t", tt.name, got, tt.same)
 		}
-		if got := deployment.template.Means(read(tt.set)); got != tt.means {
+		if got := template.Means(templateOf(tt.set)); got != tt.means {
 			t.Errorf("%s: it means the same: %t, want %t", tt.name, got, tt.means)
 		}
 	}
-	if !read(withField(t, webSet(d, "a", newer, 1), "x")).Same(read(withField(t, webSet(d, "b", newer, 1), "x"))) {
+	if !templateOf(withField(t, webSet(d, "a", newer, 1), "x")).Same(templateOf(withField(t, webSet(d, "b", newer, 1), "x"))) {
 		t.Error("the same fields that our types do not have are a difference")
 	}
 	if _, err := decodeDeployment(d); err == nil {
@@ -880,10 +874,7 @@ func TestForeignMark(t *testing.T) {
 	} {
 		set := webSet(d, "a", newer, 3)
 		set.Annotations = map[string]string{api.AdoptedAnnotation: tt.mark}
-		rs, err := decodeReplicaSet(build.Stored(t, set))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rs := read(t, decodeReplicaSet, build.Stored(t, set))
 		if got := rs.previous != nil; got != tt.want || !rs.adopted() {
 			t.Errorf("%s: a former template %t, want %t; marked %t", tt.name, got, tt.want, rs.adopted())
 		}
@@ -908,14 +899,7 @@ func TestNewHistory(t *testing.T) {
 		"deployment.kubernetes.io/revision": "4", "deployment.kubernetes.io/desired-replicas": "3", "deployment.kubernetes.io/max-replicas": "4",
 		"deployment.kubernetes.io/revision-history": "2", "kubernetes.io/change-cause": "why", api.HoldAnnotation: "false", api.AdoptedAnnotation: "true",
 	}
-	deployment, err := decodeDeployment(build.Stored(t, d))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rs, err := decodeReplicaSet(withField(t, set, "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	deployment, rs := read(t, decodeDeployment, build.Stored(t, d)), read(t, decodeReplicaSet, withField(t, set, "x"))
 	rs.previous = had(rs)
 	made, err := newHistory(deployment, rs, []*replicaSet{rs})
 	if err != nil {
@@ -925,10 +909,7 @@ func TestNewHistory(t *testing.T) {
 	if err != nil || !equality.Semantic.DeepEqual(made, again) {
 		t.Errorf("a second try makes another one: %v, %v, %v", made, again, err)
 	}
-	history, err := decodeReplicaSet(made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	history := read(t, decodeReplicaSet, made)
 	if !history.template.Same(rs.template) {
 		t.Errorf("keeps %s, want %s", history.template.Raw, rs.template.Raw)
 	}
@@ -985,20 +966,10 @@ func TestPatches(t *testing.T) {
 	stored["live"].SetLabels(map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "forged"}) // which says nothing of the pods
 	stored["live"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"})
 	stored["idle"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "2", "kubernetes.io/change-cause": "of the past"})
-	deployment, err := decodeDeployment(withField(t, d, "y"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func(stored *unstructured.Unstructured) *replicaSet {
-		rs, err := decodeReplicaSet(stored)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rs
-	}
+	deployment := read(t, decodeDeployment, withField(t, d, "y"))
 	stored["own"] = stored["live"].DeepCopy() // a ReplicaSet of the user's own, which the Deployment has adopted
 	unstructured.RemoveNestedField(stored["own"].Object, "spec", "template", "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey)
-	live, idle, own := read(stored["live"]), read(stored["idle"]), read(stored["own"])
+	live, idle, own := read(t, decodeReplicaSet, stored["live"]), read(t, decodeReplicaSet, stored["idle"]), read(t, decodeReplicaSet, stored["own"])
 	live.adoption.previousTemplate = *had(live)
 	live.previous = &live.adoption.previousTemplate
 	marked := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"}
@@ -1029,7 +1000,7 @@ func TestPatches(t *testing.T) {
 			}
 			before := stored[tt.of]
 			written := applied(t, before, patch)
-			after := read(written)
+			after := read(t, decodeReplicaSet, written)
 			if !after.template.Same(tt.template) || string(after.template.Raw) != string(tt.template.Raw) {
 				t.Errorf("has the template %s, want %s", after.template.Raw, tt.template.Raw)
 			}
