@@ -66,10 +66,7 @@ func TestPictures(t *testing.T) {
 
 	s := pictured(t)
 	s.heldAt(t, larger)
-	for _, pod := range s.pods[1:] {
-		build.Resized(&s.set.Spec.Template)(pod)
-		pod.Labels["controller-revision-hash"] = "web-b"
-	}
+	s.updated(1, 2, 3)
 	why := "Node didn't have enough resource: cpu, requested: 200, used: 100, capacity: 250"
 	s.asked(0, condition(corev1.PodResizePending, "Deferred", why), observed)
 	s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = rollout.ReasonDeferred, "3 of 4 pods resized; web-0: deferred on node node-1: "+why

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -50,304 +51,153 @@ func planned(t *testing.T, s *stage, m *unstructured.Unstructured, o planOptions
 }
 
 func TestPlan(t *testing.T) {
-	onDelete := "updateStrategy: {type: OnDelete, rollingUpdate: null}"
+	const onDelete = "updateStrategy: {type: OnDelete, rollingUpdate: null}"
+	notOptedIn := func(s *stage) { s.meta().Labels = nil }
+	annotated := func(name, value string) func(*unstructured.Unstructured) {
+		return func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{name: value}) }
+	}
+	image := func(u *unstructured.Unstructured) {
+		containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
+		containers[0].(map[string]any)["image"] = "app:2"
+	}
+	ofWeb := func(u *unstructured.Unstructured) {
+		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
+		u.Object["spec"].(map[string]any)["template"].(map[string]any)["metadata"] = map[string]any{"labels": map[string]any{"app": "web"}}
+	}
 	for name, tt := range map[string]struct {
-		stage func(*testing.T) *stage
-		edit  func(*testing.T) *unstructured.Unstructured
+		stage func(*testing.T) *stage // of three replicas of a StatefulSet, if nil
+		kind  string                  // StatefulSet, if empty
+		spec  string
+		size  string // larger, if empty
+		edit  func(*unstructured.Unstructured)
 		set   planOptions
 		code  int // with --fail-on-restart
 	}{
-		"live": {edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
-		"min-ready-seconds": {edit: func(t *testing.T) *unstructured.Unstructured {
-			return manifest(t, "StatefulSet", "minReadySeconds: 40", larger)
+		"live":              {},
+		"min-ready-seconds": {spec: "minReadySeconds: 40"},
+		"known-faults": {size: "requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 2Gi}", stage: func(t *testing.T) *stage {
+			s := newSetStage(t, 9)
+			s.set.Spec.Template = pointed(build.Size(t, "requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 1Gi}"))
+			s.others = nil
+			s.revision(t, "web-a", &s.set.Spec.Template)
+			s.nodes = nil
+			for i, kubelet := range []string{"v1.35.8-gke.1117000", "v1.37.1"} {
+				n := node(fmt.Sprintf("node-%d", i), "4")
+				n.Status.NodeInfo.KubeletVersion = kubelet
+				s.nodes = append(s.nodes, n)
+			}
+			for i, pod := range s.pods {
+				of := build.Pod(pod.Name, &s.set.Spec.Template, build.OwnedBy(s.set, "StatefulSet"))
+				of.Labels, of.Spec.NodeName = pod.Labels, s.nodes[i/7].Name
+				of.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled"}
+				s.pods[i] = of
+			}
+			return s
 		}},
-		"known-faults": {
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 9)
-				s.set.Spec.Template = pointed(build.Size(t, "requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 1Gi}"))
-				s.others = nil
-				s.revision(t, "web-a", &s.set.Spec.Template)
-				s.nodes = nil
-				for i, kubelet := range []string{"v1.35.8-gke.1117000", "v1.37.1"} {
-					n := node(fmt.Sprintf("node-%d", i), "4")
-					n.Status.NodeInfo.KubeletVersion = kubelet
-					s.nodes = append(s.nodes, n)
+		"many": {code: 3, stage: setOf(24, func(s *stage) {
+			s.nodes = nil
+			for i, pod := range s.pods {
+				pod.Spec.NodeName = fmt.Sprintf("node-%d", i)
+				cpu := "4"
+				if i%8 == 0 {
+					cpu = fmt.Sprintf("15%dm", i)
 				}
-				for i, pod := range s.pods {
-					of := build.Pod(pod.Name, &s.set.Spec.Template, build.OwnedBy(s.set, "StatefulSet"))
-					of.Labels, of.Spec.NodeName = pod.Labels, s.nodes[i/7].Name
-					of.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled"}
-					s.pods[i] = of
-				}
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				return manifest(t, "StatefulSet", "", "requests: {cpu: 100m, memory: 1Gi}, limits: {memory: 2Gi}")
-			}},
-		"many": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 24)
-				s.nodes = nil
-				for i, pod := range s.pods {
-					pod.Spec.NodeName = fmt.Sprintf("node-%d", i)
-					cpu := "4"
-					if i%8 == 0 {
-						cpu = fmt.Sprintf("15%dm", i)
-					}
-					s.nodes = append(s.nodes, node(pod.Spec.NodeName, cpu))
-				}
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
-		"from-zero": { // nothing is held where there is no pod
-			stage: func(t *testing.T) *stage { return newSetStage(t, 0) },
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				m := manifest(t, "StatefulSet", "replicas: 3", larger)
-				m.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = "app:2"
-				return m
-			}},
-		"daemonset": {
-			stage: func(t *testing.T) *stage { return newDaemonSetStage(t, 3) },
-			edit:  func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", larger) }},
-		"daemonset-node-too-small": {
-			stage: func(t *testing.T) *stage {
-				s := newDaemonSetStage(t, 24)
-				for i := range 7 {
-					s.nodes[3*i] = node(s.nodes[3*i].Name, "150m")
-				}
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", larger) }},
-		"daemonset-held": {
-			stage: func(t *testing.T) *stage {
-				s := newDaemonSetStage(t, 3)
-				s.heldDaemonsAt(t, larger)
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", size) }},
-		"daemonset-held-to-ondelete": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newDaemonSetStage(t, 3)
-				s.heldDaemonsAt(t, larger)
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				m := manifest(t, "DaemonSet", onDelete, larger)
-				m.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = "app:2"
-				return m
-			}},
-		"daemonset-new": {
-			stage: func(t *testing.T) *stage {
-				s := newDaemonSetStage(t, 2)
-				s.daemons.Name = "other"
-				for _, pod := range s.pods {
-					pod.OwnerReferences = nil // as after a deletion with --cascade=orphan
-				}
-				s.others[0].(*appsv1.ControllerRevision).OwnerReferences = nil
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				m := manifest(t, "DaemonSet", "selector: {matchLabels: {app: web}}", larger)
-				m.SetLabels(map[string]string{api.EnabledLabel: "true"})
-				if err := unstructured.SetNestedField(m.Object, "web", "spec", "template", "metadata", "labels", "app"); err != nil {
-					t.Fatal(err)
-				}
-				return m
-			}},
-		"deployment-new": {code: 3, // nobody can hold a new one
-			stage: func(t *testing.T) *stage {
-				s := newDeploymentStage(t, 2)
-				s.deploy.Name = "other"
-				s.others[0].(*appsv1.ReplicaSet).OwnerReferences = nil // as after a deletion with --cascade=orphan
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				m := manifest(t, "Deployment", "selector: {matchLabels: {app: web}}", larger)
-				m.SetLabels(map[string]string{api.EnabledLabel: "true"})
-				if err := unstructured.SetNestedField(m.Object, "web", "spec", "template", "metadata", "labels", "app"); err != nil {
-					t.Fatal(err)
-				}
-				return m
-			}},
-		"daemonset-not-opted-in": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newDaemonSetStage(t, 2)
-				s.daemons.Labels = nil
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "DaemonSet", "", larger) }},
-		"daemonset-image": {code: 3,
-			stage: func(t *testing.T) *stage { return newDaemonSetStage(t, 3) },
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				m := manifest(t, "DaemonSet", "", larger)
-				m.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = "app:2"
-				return m
-			}},
-		"partition": {edit: func(t *testing.T) *unstructured.Unstructured {
-			return manifest(t, "StatefulSet", "updateStrategy: {rollingUpdate: {partition: 2}}", larger)
+				s.nodes = append(s.nodes, node(pod.Spec.NodeName, cpu))
+			}
+		})},
+		"from-zero": {stage: setOf(0), spec: "replicas: 3", edit: image}, // nothing is held where there is no pod
+		"daemonset": {stage: daemonSetOf(3), kind: "DaemonSet"},
+		"daemonset-node-too-small": {kind: "DaemonSet", stage: daemonSetOf(24, func(s *stage) {
+			for i := range 7 {
+				s.nodes[3*i] = node(s.nodes[3*i].Name, "150m")
+			}
+		})},
+		"daemonset-held":             {stage: heldDaemonSetOf(3), kind: "DaemonSet", size: size},
+		"daemonset-held-to-ondelete": {code: 3, stage: heldDaemonSetOf(3), kind: "DaemonSet", spec: onDelete, edit: image},
+		"daemonset-new": {kind: "DaemonSet", spec: "selector: {matchLabels: {app: web}}", stage: daemonSetOf(2, func(s *stage) {
+			s.daemons.Name = "other"
+			for _, pod := range s.pods {
+				pod.OwnerReferences = nil // as after a deletion with --cascade=orphan
+			}
+			s.others[0].(*appsv1.ControllerRevision).OwnerReferences = nil
+		}), edit: ofWeb},
+		"deployment-new": {code: 3, kind: "Deployment", spec: "selector: {matchLabels: {app: web}}", stage: deploymentOf(2, func(s *stage) { // nobody can hold a new one
+			s.deploy.Name = "other"
+			s.others[0].(*appsv1.ReplicaSet).OwnerReferences = nil // as after a deletion with --cascade=orphan
+		}), edit: ofWeb},
+		"daemonset-not-opted-in":   {code: 3, stage: daemonSetOf(2, notOptedIn), kind: "DaemonSet"},
+		"daemonset-image":          {code: 3, stage: daemonSetOf(3), kind: "DaemonSet", edit: image},
+		"partition":                {spec: "updateStrategy: {rollingUpdate: {partition: 2}}"},
+		"ondelete":                 {code: 3, spec: onDelete, edit: annotated(api.ResizePolicyAnnotation, "cpu=RestartOnly")},
+		"restart-only-by-flag":     {code: 3, set: planOptions{resizePolicy: "RestartOnly"}},
+		"live-only-and-impossible": {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
+		"not-opted-in":             {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
+		"recreate": {code: 3, spec: "updateStrategy: {type: Recreate}", stage: setOf(2, func(s *stage) {
+			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"}
+		})},
+		"bad-label": {code: 3, stage: setOf(1, func(s *stage) { s.set.Labels = map[string]string{api.EnabledLabel: "yes"} }),
+			edit: func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.EnabledLabel: "yes"}) }},
+		"not-opted-in-ondelete": {code: 3, stage: setOf(2, notOptedIn), spec: onDelete},
+		"image":                 {code: 3, edit: image},
+		"nothing":               {size: size},
+		"new":                   {size: size, edit: func(u *unstructured.Unstructured) { u.SetName("other") }},
+		"container-restart": {code: 3, stage: func(t *testing.T) *stage {
+			s := newSetStage(t, 2)
+			policy := []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+			s.set.Spec.Template.Spec.Containers[0].ResizePolicy = policy
+			s.others = nil
+			s.revision(t, "web-a", &s.set.Spec.Template)
+			for _, pod := range s.pods {
+				pod.Spec.Containers[0].ResizePolicy = policy
+			}
+			return s
 		}},
-		"ondelete": {code: 3, edit: func(t *testing.T) *unstructured.Unstructured {
-			m := manifest(t, "StatefulSet", onDelete, larger)
-			m.SetAnnotations(map[string]string{api.ResizePolicyAnnotation: "cpu=RestartOnly"})
-			return m
-		}},
-		"restart-only-by-flag": {code: 3, set: planOptions{resizePolicy: "RestartOnly"},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
-		"live-only-and-impossible": {edit: func(t *testing.T) *unstructured.Unstructured {
-			m := manifest(t, "StatefulSet", "", "requests: {cpu: 1, memory: 1Gi}")
-			m.SetAnnotations(map[string]string{api.ResizeActionAnnotation: "LiveResize"})
-			return m
-		}},
-		"not-opted-in": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 3)
-				s.set.Labels = nil
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				return manifest(t, "StatefulSet", "updateStrategy: {rollingUpdate: {partition: 1}}", larger)
-			}},
-		"recreate": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 2)
-				s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"}
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				return manifest(t, "StatefulSet", "updateStrategy: {type: Recreate}", larger)
-			}},
-		"bad-label": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 1)
-				s.set.Labels = map[string]string{api.EnabledLabel: "yes"}
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				m := manifest(t, "StatefulSet", "", larger)
-				m.SetLabels(map[string]string{api.EnabledLabel: "yes"})
-				return m
-			}},
-		"not-opted-in-ondelete": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 2)
-				s.set.Labels = nil
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", onDelete, larger) }},
-		"image": {code: 3, edit: func(t *testing.T) *unstructured.Unstructured {
-			m := manifest(t, "StatefulSet", "", larger)
-			containers := m.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
-			containers[0].(map[string]any)["image"] = "app:2"
-			return m
-		}},
-		"nothing": {edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", size) }},
-		"new": {edit: func(t *testing.T) *unstructured.Unstructured {
-			m := manifest(t, "StatefulSet", "", size)
-			m.SetName("other")
-			return m
-		}},
-		"container-restart": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 2)
-				policy := []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
-				s.set.Spec.Template.Spec.Containers[0].ResizePolicy = policy
-				s.others = nil
-				s.revision(t, "web-a", &s.set.Spec.Template)
-				for _, pod := range s.pods {
-					pod.Spec.Containers[0].ResizePolicy = policy
-				}
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
-		// Two go, and nobody is to read that nothing does.
-		"scaled-in": {edit: func(t *testing.T) *unstructured.Unstructured {
-			return manifest(t, "StatefulSet", "replicas: 1", larger)
-		}},
-		"deployment-scaled-in": {
-			stage: func(t *testing.T) *stage { return newDeploymentStage(t, 3) },
-			edit:  func(t *testing.T) *unstructured.Unstructured { return manifest(t, "Deployment", "replicas: 2", larger) }},
-		"missing": {
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 3)
-				s.pods[2].DeletionTimestamp = ptr.To(s.pods[2].Status.Conditions[0].LastTransitionTime)
-				s.pods[2].Finalizers = []string{"test/keep"} // the fake refuses deleted objects without
-				s.pods = s.pods[1:]
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "StatefulSet", "", larger) }},
+		"scaled-in":            {spec: "replicas: 1"}, // two go, and nobody is to read that nothing does
+		"deployment-scaled-in": {stage: deploymentOf(3), kind: "Deployment", spec: "replicas: 2"},
+		"missing": {stage: setOf(3, func(s *stage) {
+			s.pods[2].DeletionTimestamp = ptr.To(s.pods[2].Status.Conditions[0].LastTransitionTime)
+			s.pods[2].Finalizers = []string{"test/keep"} // the fake refuses deleted objects without
+			s.pods = s.pods[1:]
+		})},
 		// web-2 is on a node that is too small for ever; of web-1 and web-0 there is room for one.
-		"nodes": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newSetStage(t, 3)
-				s.nodes = []*corev1.Node{node("node", "1100m"), node("small", "500m")}
-				s.pods[2].Spec.NodeName = "small"
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				return manifest(t, "StatefulSet", "", "requests: {cpu: 900m, memory: 50Mi}, limits: {cpu: 1, memory: 1Gi}")
-			}},
-		"no-node-fits": {edit: func(t *testing.T) *unstructured.Unstructured {
-			return manifest(t, "StatefulSet", "", "requests: {cpu: 5, memory: 100Mi}, limits: {cpu: 6, memory: 1Gi}")
-		}},
+		"nodes": {code: 3, size: "requests: {cpu: 900m, memory: 50Mi}, limits: {cpu: 1, memory: 1Gi}", stage: setOf(3, func(s *stage) {
+			s.nodes = []*corev1.Node{node("node", "1100m"), node("small", "500m")}
+			s.pods[2].Spec.NodeName = "small"
+		})},
+		"no-node-fits": {size: "requests: {cpu: 5, memory: 100Mi}, limits: {cpu: 6, memory: 1Gi}"},
 		// The user's partition is what is recorded, and another edit may change it.
-		"held": {stage: heldStage, edit: func(t *testing.T) *unstructured.Unstructured {
-			return manifest(t, "StatefulSet", "", "requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}")
+		"held":                      {stage: heldStage, size: "requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}"},
+		"held-with-a-new-partition": {stage: heldStage, spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
+		"deployment":                {stage: deploymentOf(2), kind: "Deployment"},
+		"deployment-paused":         {stage: deploymentOf(2), kind: "Deployment", spec: "paused: true"},
+		"deployment-handed-over":    {code: 3, stage: deploymentOf(2), kind: "Deployment", edit: annotated(api.ResizeActionAnnotation, "Restart")},
+		"deployment-two-replicasets": {code: 3, kind: "Deployment", stage: func(t *testing.T) *stage {
+			s := newDeploymentStage(t, 2)
+			s.replicaSet(t, "web-old", "0", "requests: {cpu: 50m}", 1)
+			return s
 		}},
-		"held-with-a-new-partition": {stage: heldStage, edit: func(t *testing.T) *unstructured.Unstructured {
-			return manifest(t, "StatefulSet", "updateStrategy: {rollingUpdate: {partition: 1}}", larger)
-		}},
-		"deployment": {stage: func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "Deployment", "", larger) }},
-		"deployment-paused": {stage: func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				return manifest(t, "Deployment", "paused: true", larger)
-			}},
-		"deployment-handed-over": {code: 3, stage: func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
-			edit: func(t *testing.T) *unstructured.Unstructured {
-				m := manifest(t, "Deployment", "", larger)
-				m.SetAnnotations(map[string]string{api.ResizeActionAnnotation: "Restart"})
-				return m
-			}},
-		"deployment-two-replicasets": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newDeploymentStage(t, 2)
-				s.replicaSet(t, "web-old", "0", "requests: {cpu: 50m}", 1)
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "Deployment", "", larger) }},
-		"deployment-not-opted-in": {code: 3,
-			stage: func(t *testing.T) *stage {
-				s := newDeploymentStage(t, 2)
-				s.deploy.Labels = nil
-				return s
-			},
-			edit: func(t *testing.T) *unstructured.Unstructured { return manifest(t, "Deployment", "", larger) }},
+		"deployment-not-opted-in": {code: 3, stage: deploymentOf(2, notOptedIn), kind: "Deployment"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tt.stage == nil {
-				tt.stage = func(t *testing.T) *stage { return newSetStage(t, 3) }
+			stage := tt.stage
+			if stage == nil {
+				stage = setOf(3)
 			}
-			out, code := planned(t, tt.stage(t), tt.edit(t), tt.set)
+			edit := manifest(t, cmp.Or(tt.kind, "StatefulSet"), tt.spec, cmp.Or(tt.size, larger))
+			if tt.edit != nil {
+				tt.edit(edit)
+			}
+			out, code := planned(t, stage(t), edit, tt.set)
 			golden.Assert(t, "plan-"+name+".txt", out)
 			if code != 0 {
 				t.Errorf("exit code %d without --fail-on-restart", code)
 			}
 			tt.set.failOnRestart = true
-			if _, code := planned(t, tt.stage(t), tt.edit(t), tt.set); code != tt.code {
+			if _, code := planned(t, stage(t), edit, tt.set); code != tt.code {
 				t.Errorf("exit code %d with --fail-on-restart, want %d", code, tt.code)
 			}
 		})
 	}
-}
-
-// heldStage is held at larger, and web-2 has that size already.
-func heldStage(t *testing.T) *stage {
-	t.Helper()
-	s := newSetStage(t, 3)
-	s.heldAt(t, larger)
-	build.Resized(&s.set.Spec.Template)(s.pods[2])
-	s.pods[2].Labels["controller-revision-hash"] = "web-b"
-	return s
 }
 
 func TestPlanFormats(t *testing.T) {
@@ -459,82 +309,59 @@ func TestEdited(t *testing.T) {
 		live.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(text), "theirs": "stays"})
 		return live
 	}
-	requests := "requests: {cpu: 200m, memory: 100Mi}"
-
-	t.Run("apply keeps what the manifest never named", func(t *testing.T) {
-		after, err := edited(applied(t, manifest(t, "StatefulSet", "", size)), manifest(t, "StatefulSet", "", larger))
+	const (
+		requests = "requests: {cpu: 200m, memory: 100Mi}"
+		all      = "map[limits:map[cpu:1 memory:1Gi] requests:map[cpu:200m memory:100Mi]]"
+		some     = "map[requests:map[cpu:200m memory:100Mi]]"
+	)
+	whole := manifest(t, "StatefulSet", "", requests)
+	whole.SetResourceVersion("5")
+	for _, tt := range []struct {
+		what           string
+		live, manifest *unstructured.Unstructured
+		resources      string
+		fields         map[string]string
+	}{
+		{"apply keeps what the manifest never named", applied(t, manifest(t, "StatefulSet", "", size)), manifest(t, "StatefulSet", "", larger), all, map[string]string{
+			"spec replicas": "3", "metadata annotations theirs": "stays", "metadata resourceVersion": "7", "status": "map[replicas:3]",
+		}},
+		{"apply removes what the manifest named before", applied(t, manifest(t, "StatefulSet", "replicas: 3", size)), manifest(t, "StatefulSet", "", requests), some, map[string]string{
+			"spec replicas": "none <nil>",
+		}},
+		{"without a last applied manifest nothing is removed", stored, manifest(t, "StatefulSet", "", requests), all, nil},
+		{"a whole object replaces the other", stored, whole, some, map[string]string{"spec replicas": "none <nil>", "metadata uid": "uid", "status": "map[replicas:3]"}},
+	} {
+		after, err := edited(tt.live, tt.manifest)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := resources(after); got != "map[limits:map[cpu:1 memory:1Gi] requests:map[cpu:200m memory:100Mi]]" {
-			t.Errorf("resources %s", got)
+		if got := resources(after); got != tt.resources {
+			t.Errorf("%s: resources %s, want %s", tt.what, got, tt.resources)
 		}
-		for want, path := range map[string][]string{"3": {"spec", "replicas"}, "stays": {"metadata", "annotations", "theirs"}, "7": {"metadata", "resourceVersion"}, "map[replicas:3]": {"status"}} {
-			if got := field(after, path...); got != want {
-				t.Errorf("%v is %s, want %s", path, got, want)
+		for path, want := range tt.fields {
+			if got := field(after, strings.Fields(path)...); got != want {
+				t.Errorf("%s: %s is %s, want %s", tt.what, path, got, want)
 			}
 		}
-	})
-	t.Run("apply removes what the manifest named before", func(t *testing.T) {
-		after, err := edited(applied(t, manifest(t, "StatefulSet", "replicas: 3", size)), manifest(t, "StatefulSet", "", requests))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := resources(after); got != "map[requests:map[cpu:200m memory:100Mi]]" {
-			t.Errorf("resources %s, want the limit to be gone", got)
-		}
-		if got := field(after, "spec", "replicas"); got != "none <nil>" {
-			t.Errorf("replicas %s, want none", got)
-		}
-	})
-	t.Run("without a last applied manifest nothing is removed", func(t *testing.T) {
-		after, err := edited(stored, manifest(t, "StatefulSet", "", requests))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := resources(after); got != "map[limits:map[cpu:1 memory:1Gi] requests:map[cpu:200m memory:100Mi]]" {
-			t.Errorf("resources %s", got)
-		}
-	})
-	t.Run("a whole object replaces the other", func(t *testing.T) {
-		whole := manifest(t, "StatefulSet", "", requests)
-		whole.SetResourceVersion("5")
-		after, err := edited(stored, whole)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := resources(after); got != "map[requests:map[cpu:200m memory:100Mi]]" {
-			t.Errorf("resources %s", got)
-		}
-		for want, path := range map[string][]string{"none <nil>": {"spec", "replicas"}, "uid": {"metadata", "uid"}, "map[replicas:3]": {"status"}} {
-			if got := field(after, path...); got != want {
-				t.Errorf("%v is %s, want %s", path, got, want)
-			}
-		}
-	})
+	}
 }
 
 func TestWishOfAHeldWorkload(t *testing.T) {
-	set := func(partition string) *unstructured.Unstructured {
-		u := manifest(t, "StatefulSet", "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: "+partition+"}}", size)
-		u.SetAnnotations(map[string]string{api.HoldAnnotation: "2"})
-		u.SetResourceVersion("7")
-		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
-		return u
-	}
-	deployment := func(paused, hold string) *unstructured.Unstructured {
-		u := manifest(t, "Deployment", "paused: "+paused, size)
+	held := func(kind, spec, hold string) *unstructured.Unstructured {
+		u := manifest(t, kind, spec, size)
 		u.SetAnnotations(map[string]string{api.HoldAnnotation: hold})
 		u.SetResourceVersion("7")
 		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		return u
 	}
+	set := func(partition string) *unstructured.Unstructured {
+		return held("StatefulSet", "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: "+partition+"}}", "2")
+	}
+	deployment := func(paused, hold string) *unstructured.Unstructured {
+		return held("Deployment", "paused: "+paused, hold)
+	}
 	daemons := func(strategy string) *unstructured.Unstructured {
-		u := manifest(t, "DaemonSet", "updateStrategy: {"+strategy+"}", size)
-		u.SetAnnotations(map[string]string{api.HoldAnnotation: "RollingUpdate"})
-		u.SetResourceVersion("7")
-		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
-		return u
+		return held("DaemonSet", "updateStrategy: {"+strategy+"}", "RollingUpdate")
 	}
 	for _, tt := range []struct {
 		what        string

@@ -30,13 +30,11 @@ func worldOf(s *stage) capacity.Cluster { return capacity.Cluster{Nodes: s.nodes
 // A cluster of fakes has no admission policies, as one that deploy/ was deleted from.
 func TestRelease(t *testing.T) {
 	deployment := func(wish string) func(*testing.T) *stage {
-		return func(t *testing.T) *stage {
-			s := newDeploymentStage(t, 2)
+		return deploymentOf(2, func(s *stage) {
 			s.deploy.Spec.Template.Spec.Containers[0].Image = "app:2"
 			s.deploy.Spec.Paused = true
 			s.deploy.Annotations[api.HoldAnnotation] = wish
-			return s
-		}
+		})
 	}
 	for name, tt := range map[string]struct {
 		stage  func(*testing.T) *stage
@@ -46,46 +44,24 @@ func TestRelease(t *testing.T) {
 		failed string
 		spec   string // what holds it afterwards
 	}{
-		"set":               {stage: heldStage, answer: "y\n", spec: "partition 0"},
-		"dry-run":           {stage: heldStage, dryRun: true, spec: "partition 2147483647, held"},
-		"no-room":           {stage: waiting(rollout.ReasonNoNodeFits), dryRun: true, spec: "partition 2147483647, held"},
-		"no-quota":          {stage: waiting(rollout.ReasonQuotaExceeded), dryRun: true, spec: "partition 2147483647, held"},
-		"declined":          {stage: heldStage, answer: "n\n", failed: "nothing was released", spec: "partition 2147483647, held"},
-		"no-answer":         {stage: heldStage, failed: "nothing was released", spec: "partition 2147483647, held"},
-		"deployment":        {stage: deployment("false"), yes: true, spec: "paused false"},
-		"deployment-paused": {stage: deployment("true"), yes: true, spec: "paused true"},
-		"daemonset": {yes: true, spec: "RollingUpdate", stage: func(t *testing.T) *stage {
-			s := newDaemonSetStage(t, 3)
-			s.heldDaemonsAt(t, larger)
-			return s
-		}},
-		"nothing": {stage: func(t *testing.T) *stage { return newSetStage(t, 1) }, spec: "partition 0"},
-		"partition": {yes: true, spec: "partition 2", stage: func(t *testing.T) *stage {
-			s := heldStage(t)
-			s.set.Annotations[api.HoldAnnotation] = "2"
-			return s
-		}},
-		"detached": {answer: "y\n", spec: "paused false", stage: func(t *testing.T) *stage {
-			s := deployment("false")(t)
-			detach(s, 1)
-			return s
-		}},
-		"detached-and-not-held": {yes: true, spec: "paused false", stage: func(t *testing.T) *stage {
-			s := newDeploymentStage(t, 2)
-			detach(s, 0)
-			return s
-		}},
-		"ondelete": {yes: true, spec: "partition 0", stage: func(t *testing.T) *stage {
-			s := heldStage(t)
+		"set":                   {stage: heldStage, answer: "y\n", spec: "partition 0"},
+		"dry-run":               {stage: heldStage, dryRun: true, spec: "partition 2147483647, held"},
+		"no-room":               {stage: waiting(rollout.ReasonNoNodeFits), dryRun: true, spec: "partition 2147483647, held"},
+		"no-quota":              {stage: waiting(rollout.ReasonQuotaExceeded), dryRun: true, spec: "partition 2147483647, held"},
+		"declined":              {stage: heldStage, answer: "n\n", failed: "nothing was released", spec: "partition 2147483647, held"},
+		"no-answer":             {stage: heldStage, failed: "nothing was released", spec: "partition 2147483647, held"},
+		"deployment":            {stage: deployment("false"), yes: true, spec: "paused false"},
+		"deployment-paused":     {stage: deployment("true"), yes: true, spec: "paused true"},
+		"daemonset":             {yes: true, spec: "RollingUpdate", stage: heldDaemonSetOf(3)},
+		"nothing":               {stage: setOf(1), spec: "partition 0"},
+		"partition":             {yes: true, spec: "partition 2", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "2" })},
+		"detached":              {answer: "y\n", spec: "paused false", stage: changed(deployment("false"), func(s *stage) { detach(s, 1) })},
+		"detached-and-not-held": {yes: true, spec: "paused false", stage: deploymentOf(2, func(s *stage) { detach(s, 0) })},
+		"ondelete": {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) {
 			s.set.Annotations[api.HoldAnnotation] = "OnDelete"
 			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
-			return s
-		}},
-		"nonsense": {yes: true, spec: "partition 0", stage: func(t *testing.T) *stage {
-			s := heldStage(t)
-			s.set.Annotations[api.HoldAnnotation] = "x"
-			return s
-		}},
+		})},
+		"nonsense": {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "x" })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tt.stage(t)
@@ -113,11 +89,9 @@ func TestRelease(t *testing.T) {
 
 // waiting is a held set whose condition has that reason.
 func waiting(reason string) func(*testing.T) *stage {
-	return func(t *testing.T) *stage {
-		s := heldStage(t)
+	return changed(heldStage, func(s *stage) {
 		s.set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: reason}}
-		return s
-	}
+	})
 }
 
 // detach takes a pod out of its ReplicaSet, as the controller does.

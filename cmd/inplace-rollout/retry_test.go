@@ -13,27 +13,18 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // TestRetryAtTheEnd: the condition says Complete a moment after the hold has been let go, and
 // a rollout that ends just then is no mistake of the user's.
 func TestRetryAtTheEnd(t *testing.T) {
-	held := func(t *testing.T) *stage {
-		s := newSetStage(t, 2)
-		s.heldAt(t, larger)
-		return s
-	}
-	updated := func(s *stage, pods ...int) {
-		for _, i := range pods {
-			build.Resized(&s.set.Spec.Template)(s.pods[i])
-			s.pods[i].Labels["controller-revision-hash"] = "web-b"
+	ends := func(partition int32, updated ...int) func(*stage) {
+		return func(s *stage) {
+			s.updated(updated...)
+			s.set.Generation++
+			delete(s.set.Annotations, api.HoldAnnotation)
+			*s.set.Spec.UpdateStrategy.RollingUpdate.Partition = partition
 		}
-	}
-	letGo := func(s *stage, partition int32) {
-		s.set.Generation++
-		delete(s.set.Annotations, api.HoldAnnotation)
-		*s.set.Spec.UpdateStrategy.RollingUpdate.Partition = partition
 	}
 	const (
 		ended = "statefulset.apps/web has no rollout in flight: "
@@ -42,46 +33,32 @@ func TestRetryAtTheEnd(t *testing.T) {
 	)
 	for _, tt := range []struct {
 		name     string
-		stage    func(*testing.T) *stage
+		complete bool         // it is not held
+		change   func(*stage) // of the held set
 		overtake func(*stage) // between the read and the write
 		want     string
 	}{
-		{name: "held", stage: held, want: asked},
-		{name: "complete", stage: func(t *testing.T) *stage { return newSetStage(t, 2) }, want: ended + "all pods are of revision web-a"},
-		{name: "let go, and not said to be complete", stage: func(t *testing.T) *stage {
-			s := held(t)
-			updated(s, 0, 1)
-			letGo(s, 0)
-			return s
-		}, want: ended + justEnded},
-		{name: "the same with a pod that the partition keeps back", stage: func(t *testing.T) *stage {
-			s := held(t)
-			updated(s, 1)
-			letGo(s, 1)
-			return s
-		}, want: ended + justEnded},
-		{name: "let go for the built-in controller", stage: func(t *testing.T) *stage {
-			s := held(t)
-			updated(s, 1)
-			letGo(s, 0)
-			return s
-		}, want: none},
-		{name: "a malformed policy, so that the pods cannot be judged", stage: func(t *testing.T) *stage {
-			s := held(t)
-			updated(s, 0, 1)
-			letGo(s, 0)
+		{name: "held", want: asked},
+		{name: "complete", complete: true, want: ended + "all pods are of revision web-a"},
+		{name: "let go, and not said to be complete", change: ends(0, 0, 1), want: ended + justEnded},
+		{name: "the same with a pod that the partition keeps back", change: ends(1, 1), want: ended + justEnded},
+		{name: "let go for the built-in controller", change: ends(0, 1), want: none},
+		{name: "a malformed policy, so that the pods cannot be judged", change: func(s *stage) {
+			ends(0, 0, 1)(s)
 			s.set.Annotations[api.InForceAnnotation] = ";cpu=Maybe"
 			s.set.Annotations[api.ResizePolicyAnnotation] = "cpu=Maybe"
-			return s
 		}, want: none},
-		{name: "let go meanwhile", stage: held, overtake: func(s *stage) {
-			updated(s, 0, 1)
-			letGo(s, 0)
-		}, want: ended + justEnded},
-		{name: "edited meanwhile", stage: held, overtake: func(s *stage) { s.set.Generation++ }, want: "retrying statefulset.apps/web: "},
+		{name: "let go meanwhile", overtake: ends(0, 0, 1), want: ended + justEnded},
+		{name: "edited meanwhile", overtake: func(s *stage) { s.set.Generation++ }, want: "retrying statefulset.apps/web: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := tt.stage(t)
+			s := newSetStage(t, 2)
+			if !tt.complete {
+				s.heldAt(t, larger)
+			}
+			if tt.change != nil {
+				tt.change(s)
+			}
 			u, c := s.live(t), s.cluster(t)
 			if tt.overtake != nil {
 				tt.overtake(s)

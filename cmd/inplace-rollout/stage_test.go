@@ -103,6 +103,14 @@ func (s *stage) heldAt(t *testing.T, resources string) {
 	s.revision(t, "web-b", &s.set.Spec.Template)
 }
 
+// updated gives these pods the size and the label of what the set is held at.
+func (s *stage) updated(pods ...int) {
+	for _, i := range pods {
+		build.Resized(&s.set.Spec.Template)(s.pods[i])
+		s.pods[i].Labels["controller-revision-hash"] = "web-b"
+	}
+}
+
 // newDaemonSetStage has a DaemonSet at rest, on as many nodes.
 func newDaemonSetStage(t *testing.T, nodes int) *stage {
 	t.Helper()
@@ -126,19 +134,6 @@ func newDaemonSetStage(t *testing.T, nodes int) *stage {
 		s.pods = append(s.pods, pod)
 	}
 	return s
-}
-
-// heldDaemonsAt gives the DaemonSet a new template that it is held at.
-func (s *stage) heldDaemonsAt(t *testing.T, resources string) {
-	t.Helper()
-	s.daemons.Spec.Template = pointed(build.Size(t, resources))
-	s.daemons.Generation, s.daemons.Status.ObservedGeneration, s.daemons.Status.UpdatedNumberScheduled = 2, 2, 0
-	s.daemons.Annotations[appsv1.DeprecatedTemplateGeneration] = "2"
-	s.daemons.Annotations[api.HoldAnnotation] = "RollingUpdate"
-	s.daemons.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
-	c := &s.daemons.Status.Conditions[0]
-	c.Status, c.Reason, c.Message = corev1.ConditionFalse, "Progressing", "under way"
-	s.revision(t, "web-b", &s.daemons.Spec.Template)
 }
 
 // newDeploymentStage has a Deployment at rest, on one node.
@@ -176,21 +171,30 @@ func (s *stage) replicaSet(t *testing.T, name, revision, resources string, repli
 	}
 }
 
+// meta is that of the workload.
+func (s *stage) meta() *metav1.ObjectMeta {
+	switch {
+	case s.set != nil:
+		return &s.set.ObjectMeta
+	case s.daemons != nil:
+		return &s.daemons.ObjectMeta
+	default:
+		return &s.deploy.ObjectMeta
+	}
+}
+
 // live is the workload as it is stored.
 func (s *stage) live(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	if s.set != nil {
-		u := build.Stored(t, s.set)
-		u.SetGroupVersionKind(statefulSets.gvk())
-		return u
+	object, kind := runtime.Object(s.deploy), deployments
+	switch {
+	case s.set != nil:
+		object, kind = s.set, statefulSets
+	case s.daemons != nil:
+		object, kind = s.daemons, daemonSets
 	}
-	if s.daemons != nil {
-		u := build.Stored(t, s.daemons)
-		u.SetGroupVersionKind(daemonSets.gvk())
-		return u
-	}
-	u := build.Stored(t, s.deploy)
-	u.SetGroupVersionKind(deployments.gvk())
+	u := build.Stored(t, object)
+	u.SetGroupVersionKind(kind.gvk())
 	return u
 }
 
@@ -239,3 +243,57 @@ spec:
 	}
 	return u
 }
+
+// begin is how a test begins.
+type begin = func(*testing.T) *stage
+
+// changed begins like another one, and then differs.
+func changed(like begin, changes ...func(*stage)) begin {
+	return func(t *testing.T) *stage {
+		s := like(t)
+		for _, change := range changes {
+			change(s)
+		}
+		return s
+	}
+}
+
+func setOf(replicas int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage { return newSetStage(t, replicas) }, changes...)
+}
+
+// heldSetOf is setOf, and held at larger.
+func heldSetOf(replicas int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage {
+		s := newSetStage(t, replicas)
+		s.heldAt(t, larger)
+		return s
+	}, changes...)
+}
+
+func deploymentOf(replicas int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage { return newDeploymentStage(t, replicas) }, changes...)
+}
+
+func daemonSetOf(nodes int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage { return newDaemonSetStage(t, nodes) }, changes...)
+}
+
+// heldDaemonSetOf is daemonSetOf, and held at larger.
+func heldDaemonSetOf(nodes int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage {
+		s := newDaemonSetStage(t, nodes)
+		s.daemons.Spec.Template = pointed(build.Size(t, larger))
+		s.daemons.Generation, s.daemons.Status.ObservedGeneration, s.daemons.Status.UpdatedNumberScheduled = 2, 2, 0
+		s.daemons.Annotations[appsv1.DeprecatedTemplateGeneration] = "2"
+		s.daemons.Annotations[api.HoldAnnotation] = "RollingUpdate"
+		s.daemons.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+		c := &s.daemons.Status.Conditions[0]
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "Progressing", "under way"
+		s.revision(t, "web-b", &s.daemons.Spec.Template)
+		return s
+	}, changes...)
+}
+
+// heldStage is held at larger, and web-2 has that size already.
+var heldStage = heldSetOf(3, func(s *stage) { s.updated(2) })

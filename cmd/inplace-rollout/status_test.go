@@ -58,8 +58,7 @@ func statesStage(t *testing.T) *stage {
 	t.Helper()
 	s := newSetStage(t, 9)
 	s.heldAt(t, larger)
-	build.Resized(&s.set.Spec.Template)(s.pods[8])
-	s.pods[8].Labels["controller-revision-hash"] = "web-b"
+	s.updated(8)
 	s.asked(7)
 	s.asked(6, observed)
 	s.asked(5, condition(corev1.PodResizeInProgress, "", ""), observed)
@@ -126,8 +125,7 @@ func manyStage(t *testing.T) *stage {
 			s.asked(i, condition(corev1.PodResizePending, "Deferred", fmt.Sprintf("Node didn't have enough resource: cpu, requested: 200, used: %d, capacity: 4000", 3900+i)), observed)
 			pod.Status.Conditions[len(pod.Status.Conditions)-1].LastTransitionTime.Time = now.Add(time.Duration(-i) * time.Minute)
 		case i > 20:
-			build.Resized(&s.set.Spec.Template)(pod)
-			pod.Labels["controller-revision-hash"] = "web-b"
+			s.updated(i)
 		}
 	}
 	return s
@@ -145,86 +143,45 @@ func reportsOf(t *testing.T, s *stage) []statusReport {
 
 func TestStatus(t *testing.T) {
 	for name, s := range map[string]func(*testing.T) *stage{
-		"complete": func(t *testing.T) *stage { return newSetStage(t, 2) },
+		"complete": setOf(2),
 		"states":   statesStage,
-		"progress-behind": func(t *testing.T) *stage {
-			s := newSetStage(t, 3)
-			s.heldAt(t, larger)
+		"progress-behind": heldSetOf(3, func(s *stage) {
 			s.set.Status.Conditions[0].Message = "0 of 3 pods resized; web-2: resizing: app: cpu request 100m→200m"
-			build.Resized(&s.set.Spec.Template)(s.pods[2])
-			s.pods[2].Labels["controller-revision-hash"] = "web-b"
+			s.updated(2)
 			s.asked(1)
-			return s
-		},
-		"proving": func(t *testing.T) *stage {
-			s := newSetStage(t, 3)
-			s.heldAt(t, larger)
+		}),
+		"proving": heldSetOf(3, func(s *stage) {
 			s.set.Spec.MinReadySeconds = 600
-			build.Resized(&s.set.Spec.Template)(s.pods[2])
+			s.updated(1, 2)
 			build.ResizedAt(now.Add(-time.Hour))(s.pods[2])
-			build.Resized(&s.set.Spec.Template)(s.pods[1])
 			build.ResizedAt(now.Add(-5 * time.Minute).Add(10 * time.Second))(s.pods[1])
-			for _, pod := range s.pods[1:] {
-				pod.Labels["controller-revision-hash"] = "web-b"
-			}
-			return s
-		},
-		"proving-guarded": func(t *testing.T) *stage {
-			s := newSetStage(t, 2)
-			s.heldAt(t, larger)
+		}),
+		"proving-guarded": heldSetOf(2, func(s *stage) {
 			s.set.Status.Conditions[0].Message = "0 of 2 pods resized; web-1: waiting until it has been Ready at its new size for 1m0s; likewise web-0"
-			for _, pod := range s.pods {
-				build.Resized(&s.set.Spec.Template)(pod)
-				pod.Labels["controller-revision-hash"] = "web-b"
-			}
-			return s
-		},
-		"newer-edit": func(t *testing.T) *stage {
-			s := newSetStage(t, 1)
-			s.set.Generation = 2
-			return s
-		},
-		"silent": func(t *testing.T) *stage {
-			s := newSetStage(t, 1)
-			s.set.Status.Conditions = nil
-			return s
-		},
-		"malformed": func(t *testing.T) *stage {
-			s := heldStage(t)
+			s.updated(0, 1)
+		}),
+		"newer-edit": setOf(1, func(s *stage) { s.set.Generation = 2 }),
+		"silent":     setOf(1, func(s *stage) { s.set.Status.Conditions = nil }),
+		"malformed": changed(heldStage, func(s *stage) {
 			s.set.Annotations[api.ResizeActionAnnotation] = "Live"
 			s.set.Annotations[api.InForceAnnotation] = "Live;"
-			return s
-		},
-		"complete-unready": func(t *testing.T) *stage {
-			s := newSetStage(t, 2)
-			build.NotReady(s.pods[1])
-			return s
-		},
-		"complete-behind": believedStage,
-		"kept-back": func(t *testing.T) *stage {
-			s := believedStage(t)
+		}),
+		"complete-unready": setOf(2, func(s *stage) { build.NotReady(s.pods[1]) }),
+		"complete-behind":  believedStage,
+		"kept-back": changed(believedStage, func(s *stage) {
 			s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1)
-			build.Resized(&s.set.Spec.Template)(s.pods[1])
-			s.pods[1].Labels["controller-revision-hash"] = "web-b"
-			return s
-		},
-		"deployment": func(t *testing.T) *stage { return newDeploymentStage(t, 2) },
-		"daemonset": func(t *testing.T) *stage {
-			s := newDaemonSetStage(t, 4)
-			s.heldDaemonsAt(t, larger)
+			s.updated(1)
+		}),
+		"deployment": deploymentOf(2),
+		"daemonset": heldDaemonSetOf(4, func(s *stage) {
 			build.Resized(&s.daemons.Spec.Template)(s.pods[0])
 			s.pods[0].Labels["controller-revision-hash"] = "b"
 			build.WithSize(&s.daemons.Spec.Template)(s.pods[1])
 			condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu")(s.pods[1])
-			return s
-		},
+		}),
 		"canary": canaryStage, "stopped": stoppedStage,
 		"many": manyStage,
-		"none": func(t *testing.T) *stage {
-			s := newSetStage(t, 1)
-			s.set.Labels = nil
-			return s
-		},
+		"none": setOf(1, func(s *stage) { s.set.Labels = nil }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -502,8 +459,7 @@ func TestScreen(t *testing.T) {
 	before := reportsOf(t, s)
 	s.asked(1, observed)
 	between := reportsOf(t, s)
-	build.Resized(&s.set.Spec.Template)(s.pods[1])
-	s.pods[1].Labels["controller-revision-hash"] = "web-b"
+	s.updated(1)
 	after := reportsOf(t, s)
 
 	var log, terminal bytes.Buffer

@@ -39,8 +39,7 @@ func TestBeganByTheirClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		for after, overruled := range map[time.Duration]bool{-time.Minute: false, time.Minute: true} {
-			pod := build.Pod("web-0", template, build.Resized(others), build.ResizedBy("vpa", theirs(after),
-				`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`))
+			pod := build.Pod("web-0", template, build.Resized(others), build.ResizedBy("vpa", theirs(after), build.CPURequest))
 			f := rollout.Facts{Places: capacity.NewPlaces(nil, true, capacity.Limits{}), Now: build.Start.Add(time.Minute), Defaults: policy.Standard}
 			target, err := f.Leftover(pod, rollout.Revision{Template: template}, e.kind.condition, true)
 			if err != nil || target.Overrules != overruled {

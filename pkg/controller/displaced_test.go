@@ -10,12 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -25,14 +22,11 @@ import (
 // TestDisplaced: where the edit has displaced what somebody else had given a pod, its pods are watched for a while when the
 // rollout is over, and one that is put back is asked once more. Elsewhere the session ends with the rollout.
 func TestDisplaced(t *testing.T) {
-	const (
-		cpu     = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
-		timeout = 5 * time.Minute
-	)
+	const timeout = 5 * time.Minute
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	restarts := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 100m}}, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]}]")
 	putBack := func(template *corev1.PodTemplateSpec) *corev1.Pod {
-		return build.Pod("web-0", template, build.ResizedBy("manager", build.Start, cpu))
+		return build.Pod("web-0", template, build.ResizedBy("manager", build.Start, build.CPURequest))
 	}
 	for _, tt := range []struct {
 		name    string
@@ -43,27 +37,23 @@ func TestDisplaced(t *testing.T) {
 		kept    bool // the session, before the time is over
 	}{
 		{name: "nothing is displaced", pod: putBack(older), nothing: true},
-		{name: "not put back", pod: build.Pod("web-0", newer, build.Ours(cpu)), kept: true},
+		{name: "not put back", pod: build.Pod("web-0", newer, build.Ours(build.CPURequest)), kept: true},
 		{name: "put back", pod: putBack(older), asked: 1},
 		{name: "put back, and refused", pod: putBack(older), refused: apierrors.NewForbidden(schema.GroupResource{}, "web-0", nil), asked: 1},
 		{name: "put back, and changed meanwhile", pod: putBack(older), refused: apierrors.NewConflict(schema.GroupResource{}, "web-0", nil), asked: 2, kept: true},
 		{name: "put back, and no answer", pod: putBack(older), refused: apierrors.NewServerTimeout(schema.GroupResource{}, "patch", 0), asked: 2, kept: true},
 		{name: "its container would be restarted", pod: putBack(restarts), kept: true},
-		{name: "it goes", pod: build.Pod("web-0", older, build.ResizedBy("manager", build.Start, cpu), build.Terminating), kept: true},
+		{name: "it goes", pod: build.Pod("web-0", older, build.ResizedBy("manager", build.Start, build.CPURequest), build.Terminating), kept: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, Options{Ready: func() error { return nil }, Defaults: policy.Defaults{BoosterTimeout: timeout}})
 			client, asked := fake.NewClientset(tt.pod), 0
 			client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 				asked++
-				return true, build.Pod("web-0", newer, build.Ours(cpu)), tt.refused
+				return true, build.Pod("web-0", newer, build.Ours(build.CPURequest)), tt.refused
 			})
-			e.client = client
 			s := e.open(t)
-			var err error
-			if s.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
-				t.Fatal(err)
-			}
+			e.watches(t, s, client)
 			if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return s.Pods.HasSynced(), nil }); err != nil {
 				t.Fatal(err)
 			}

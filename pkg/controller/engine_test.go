@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -198,6 +199,16 @@ func newEngine(t *testing.T, options Options) *engine {
 	return e
 }
 
+// watches has the session see the pods that the client does.
+func (e *engine) watches(t *testing.T, s *Session[*appsv1.ReplicaSet, plainState], client kubernetes.Interface) {
+	t.Helper()
+	e.client = client
+	var err error
+	if s.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
 
 // Of a workload at rest, the template is not kept in memory, nor is of any what nothing reads.
@@ -372,10 +383,7 @@ func TestResizedOtherwise(t *testing.T) {
 		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, build.Pod("web-0", build.Template(t, tt.answer)), nil
 		})
-		e.client = client
-		if e.session.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
-			t.Fatal(err)
-		}
+		e.watches(t, e.session, client)
 		m, revision := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}
 		if err := e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m); err != nil {
 			t.Fatal(err)
@@ -422,10 +430,7 @@ func TestLookAfterOwnWrites(t *testing.T) {
 				}
 				return true, answer, tt.refused
 			})
-			e.client = client
-			if e.session.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
-				t.Fatal(err)
-			}
+			e.watches(t, e.session, client)
 			p := rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}
 			m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod, Target: target}}
 			if tt.marks {
@@ -440,6 +445,9 @@ func TestLookAfterOwnWrites(t *testing.T) {
 			within := e.session.lookAgain()
 			if atOnce := e.queue.Len() > 0; within != tt.within || atOnce != tt.atOnce {
 				t.Errorf("looks again within %s, at once: %t; want %s, %t", within, atOnce, tt.within, tt.atOnce)
+			}
+			if asked := e.session.Notes.Of(pod.UID).Request != nil; asked != (tt.answer != nil && tt.refused == nil) {
+				t.Errorf("it counts as asked: %t", asked) // and is recorded, and measured, as resized when it has the size
 			}
 			if again := e.session.lookAgain(); again != 0 {
 				t.Errorf("and then within %s, without another write", again)
@@ -603,6 +611,22 @@ func TestDryRun(t *testing.T) {
 	_, failed := e.apply(t.Context(), e.session, e.w, p)
 	if err = errors.Join(err, failed, e.cleanUp(t.Context(), e.session.name)); err != nil || e.kind.patches > 0 || len(e.kind.applied) > 0 || len(e.events) > 0 {
 		t.Errorf("wrote the condition %d times, and %q, with %d events: %v", e.kind.patches, e.kind.applied, len(e.events), err)
+	}
+}
+
+// While what holds edits is missing, nothing is written, recorded or watched, whether the workload is held, opted out or gone.
+func TestSyncWaits(t *testing.T) {
+	e := newEngine(t, Options{Ready: func() error { return errors.New("no policy") }})
+	e.kind.left, e.kind.condition, e.kind.there = loose{}, &rollout.StoredCondition{}, func() *appsv1.ReplicaSet { return e.w }
+	for _, change := range []func() error{
+		func() error { return e.informer.GetStore().Add(e.w) },
+		func() error { e.w.Labels = nil; return nil },
+		func() error { return e.informer.GetStore().Delete(e.w) },
+	} {
+		_, err := e.Sync(t.Context(), e.session.name)
+		if err = errors.Join(err, change()); err != nil || e.kind.patches > 0 || len(e.kind.applied) > 0 || len(e.events) > 0 || len(e.sessions) > 0 {
+			t.Errorf("%d patches, wrote %q, %d events, %d sessions: %v", e.kind.patches, e.kind.applied, len(e.events), len(e.sessions), err)
+		}
 	}
 }
 

@@ -38,6 +38,10 @@ func TestMemory(t *testing.T) {
 			e.sync(t, &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message()}, true)
 		}, false},
 		{"it is opted out", func(t *testing.T, e *engine) { e.sync(t, nil, false) }, false},
+		{"it is about to be deleted", func(t *testing.T, e *engine) {
+			e.w.DeletionTimestamp = &metav1.Time{Time: build.Start}
+			e.sync(t, nil, true)
+		}, false},
 		{"it is gone", func(t *testing.T, e *engine) {
 			if _, err := e.Sync(t.Context(), e.session.name); err != nil {
 				t.Fatal(err)
@@ -59,6 +63,9 @@ func TestMemory(t *testing.T) {
 			tt.then(t, e)
 			if e.waiting()[rollout.ReasonDeferred] == 1 != tt.kept && tt.name != "it is made anew" {
 				t.Errorf("metrics count %v", e.waiting())
+			}
+			if !tt.kept && tt.name != "it is made anew" && len(e.sessions) > 0 {
+				t.Error("its session goes on")
 			}
 			e.pass(time.Hour)
 			after := e.open(t)

@@ -105,8 +105,6 @@ type change struct {
 
 func (c change) String() string { return c.name }
 
-const ourFields = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
-
 // changes are those that the members are judged by; now is the size that some give the pod.
 func changes(now *corev1.PodTemplateSpec) []change {
 	sized := func(f func(*corev1.PodTemplateSpec) func(*corev1.Pod)) func(*corev1.Pod) {
@@ -119,8 +117,8 @@ func changes(now *corev1.PodTemplateSpec) []change {
 	found := []change{
 		{"asked", sized(build.WithSize)},
 		{"resized", sized(build.Resized)},
-		{"ours", build.Ours(ourFields)},
-		{"somebody's", build.ResizedBy("updater", build.Start.Add(time.Second), ourFields)},
+		{"ours", build.Ours(build.CPURequest)},
+		{"somebody's", build.ResizedBy("updater", build.Start.Add(time.Second), build.CPURequest)},
 		{"resized at", build.ResizedAt(build.Start)},
 		{"deferred", build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")},
 		{"in progress", build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "it fails")},

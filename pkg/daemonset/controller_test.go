@@ -13,10 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -80,184 +78,6 @@ func onNode(name string) func(*corev1.Pod) bool {
 	return func(pod *corev1.Pod) bool { return capacity.TargetNode(pod) == name }
 }
 
-// TestHundredNodes: all pods are resized, two writes each, and Kubernetes has the history of it.
-func TestHundredNodes(t *testing.T) {
-	c := newCluster(t, 100, controller.Options{})
-	c.strategy(rollingUpdate(intstr.FromString("10%"), intstr.FromInt32(0)))
-	before := maps.Clone(c.Pods)
-	c.edit(newer)
-	c.Rest()
-	if replaced := c.replaced(before); replaced != "" {
-		t.Errorf("pods were replaced: %s", replaced)
-	}
-	if n := simulated.Count(c.Writes, "patch pods"); n != 200 {
-		t.Errorf("%d writes to 100 pods, want 200", n)
-	}
-	if n := len(c.revisions); n != 2 || c.Set.Status.UpdatedNumberScheduled != 100 {
-		t.Errorf("%d revisions, and %d pods are counted as updated", n, c.Set.Status.UpdatedNumberScheduled)
-	}
-	c.edit(former) // kubectl rollout undo
-	c.Rest()
-	if replaced := c.replaced(before); replaced != "" {
-		t.Errorf("pods were replaced by the undo: %s", replaced)
-	}
-}
-
-// TestSilentKubelets: kubelets of 1.33 say no generation, and their pods are resized all the same.
-func TestSilentKubelets(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	for _, node := range c.world.Nodes {
-		node.Status.NodeInfo.KubeletVersion = "v1.33.5"
-	}
-	c.nodesChange()
-	c.Silent = true
-	c.Lives()
-	c.Sees()
-	before := maps.Clone(c.Pods)
-	c.edit(newer)
-	c.Rest()
-	if replaced := c.replaced(before); replaced != "" {
-		t.Errorf("pods were replaced: %s", replaced)
-	}
-}
-
-// TestEditOfFormerClass: an edit comes before a pod has gone back from the size of its node's class,
-// which is RestartOnly. It is rolled out live, and the pod goes back when the policy lets it.
-func TestEditOfFormerClass(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	cpuOf := func(place string) int { return simulated.AppliedSize(c.Pods[place]).CPU }
-	annotate := func(edit func(annotations map[string]string)) {
-		c.User(func(set *appsv1.DaemonSet) { edit(set.Annotations) })
-	}
-	c.world.Nodes["node-1"].Labels = map[string]string{"size": "large"}
-	c.nodesChange()
-	c.Change(func() {
-		annotate(func(a map[string]string) {
-			a[api.NodeResourcesAnnotation] = `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`
-		})
-	})
-	c.Until(60, func() bool { return cpuOf("web-002") == 9 })
-	before := maps.Clone(c.Pods)
-	c.Change(func() {
-		annotate(func(a map[string]string) {
-			delete(a, api.NodeResourcesAnnotation)
-			a[api.ResizePolicyAnnotation] = "cpu:decrease=RestartOnly"
-		})
-		c.users(newer)
-	})
-	c.Rounds(60)
-	const says = "1 of them has yet to go back to the template's size; web-002: cpu of app: RestartOnly (annotation cpu:decrease); left as it is"
-	if got := condition(c.Set); got.Status != corev1.ConditionFalse || !strings.Contains(got.Message, says) || policy.Held(c.Set) {
-		t.Errorf("held: %t; the condition is %s %s: %s", policy.Held(c.Set), got.Status, got.Reason, got.Message)
-	}
-	for place, want := range map[string]int{"web-001": 2, "web-002": 9, "web-003": 2} {
-		if got := cpuOf(place); got != want {
-			t.Errorf("%s has %dm, want %dm", place, got, want)
-		}
-	}
-	c.Change(func() { annotate(func(a map[string]string) { delete(a, api.ResizePolicyAnnotation) }) })
-	c.Until(60, func() bool { return cpuOf("web-002") == newer.CPU && condition(c.Set).Complete() })
-	if replaced := c.replaced(before); replaced != "" {
-		t.Errorf("pods were replaced: %s", replaced)
-	}
-}
-
-// TestRefusedResize: what the API server refuses for good, only a new pod on that node can help.
-func TestRefusedResize(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		err    error
-		times  int
-		failed int // syncs
-		event  string
-	}{
-		{"final", simulated.TooSmall("web-002"), 1 << 20, 0, rollout.EventRestart + " web-002: deleted, because it needs a restart: infeasible on node node-1: "},
-		{"a quota may pass", simulated.Forbidden("web-002", "exceeded quota: compute"), 3, 0, rollout.EventQuotaExceeded + ` web-002: pods "web-002" is forbidden: exceeded quota: compute`},
-		{"a conflict is only a reason to look again", simulated.Conflict(&corev1.Pod{}), 2, 2, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t, 3, controller.Options{})
-			before := maps.Clone(c.Pods)
-			c.Refuse("patch pods/resize web-002", tt.err, tt.times)
-			c.edit(newer)
-			if failed := c.Rest(); len(failed) != tt.failed {
-				t.Errorf("%d syncs failed, want %d: %v", len(failed), tt.failed, errors.Join(failed...))
-			}
-			want := ""
-			if tt.name == "final" {
-				want = "node-1"
-			}
-			if replaced := c.replaced(before); replaced != want {
-				t.Errorf("replaced on %q, want %q", replaced, want)
-			}
-			if tt.event != "" && simulated.Count(c.Events, tt.event) != 1 {
-				t.Errorf("want the event %q once: %q", tt.event, c.Events)
-			}
-		})
-	}
-}
-
-// TestEveryWriteFailsOnce: whichever write of a rollout fails, and whether it was
-// carried out or not, the rollout completes, and no other pod is restarted.
-func TestEveryWriteFailsOnce(t *testing.T) {
-	kinds := []string{"patch pods/resize", "patch pods web", "delete pods web", "patch daemonsets web", "patch daemonsets/status web"}
-	simulated.EachWriteFails(t, kinds, func(t *testing.T, nth int, carriedOut bool) []string {
-		c := newCluster(t, 3, controller.Options{})
-		c.Infeasible(onNode("node-0"))
-		c.Fails, c.CarriedOut = nth, carriedOut
-		before := maps.Clone(c.Pods)
-		c.edit(newer)
-		c.Rest()
-		if replaced := c.replaced(before); replaced != "node-0" {
-			t.Errorf("write %d fails: replaced on %q; writes: %q", nth, replaced, c.Writes)
-		}
-		return c.Writes
-	})
-}
-
-// TestDeletesWhatItHasLookedAt: a pod that has changed since the controller decided to give it up is
-// looked at once more.
-func TestDeletesWhatItHasLookedAt(t *testing.T) {
-	c := newCluster(t, 2, controller.Options{})
-	c.strategy(rollingUpdate(intstr.FromInt32(2), intstr.FromInt32(0)))
-	c.Infeasible(onNode("node-0"))
-	before := maps.Clone(c.Pods)
-	late := false
-	c.Requested = func(action clienttesting.Action) {
-		if action.Matches("delete", "pods") && !late {
-			late, c.Judge = true, nil
-			c.Kubelet(action.(clienttesting.DeleteAction).GetName()) // carries the resize out after all
-		}
-	}
-	c.edit(newer)
-	c.Rest()
-	if replaced := c.replaced(before); !late || replaced != "" {
-		t.Errorf("tried to delete a pod: %t; replaced on %q", late, replaced)
-	}
-}
-
-// TestNoRoomOnItsNode: a pod is kept while its node is too small for the size, though others are
-// not, and is given up when that has become larger.
-func TestNoRoomOnItsNode(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	before := maps.Clone(c.Pods)
-	c.changeNode("node-1", func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m") })
-	c.nodesChange()
-	c.edit(newer)
-	c.Rounds(60)
-	if have := condition(c.Set); have.Reason != rollout.ReasonNoNodeFits || c.replaced(before) != "" || !policy.Held(c.Set) {
-		t.Errorf("replaced on %q, and it says %+v", c.replaced(before), have)
-	}
-	for _, pod := range c.Pods {
-		if want := map[bool]version{true: {CPU: 1}, false: {CPU: 2}}[pod.Spec.NodeName == "node-1"]; simulated.AppliedSize(pod) != want {
-			t.Errorf("%s has %+v, want %+v", pod.Name, simulated.AppliedSize(pod), want)
-		}
-	}
-	c.changeNode("node-1", func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8") })
-	c.nodesChange()
-	c.Rest()
-}
-
 // TestHandedOverOnce: a rollout with maxSurge that was held is no edit during a surge.
 func TestHandedOverOnce(t *testing.T) {
 	c := newCluster(t, 4, controller.Options{})
@@ -298,116 +118,34 @@ func TestEditDuringSurge(t *testing.T) {
 
 // TestLabelsOfAnotherLife: a set is deleted without its pods, and created again with another
 // template. It counts its templates from 1, so that the DaemonSet controller takes the pods for
-// updated. They are compared by what they were made from.
+// updated. They are compared by what they were made from. With maxSurge they get a new one beside
+// them before they go: none is deleted by us.
 func TestLabelsOfAnotherLife(t *testing.T) {
-	for _, edited := range []version{newer, otherImage} {
+	for _, tt := range []struct {
+		edited          version
+		surge, replaced bool
+	}{{newer, false, false}, {otherImage, false, true}, {otherImage, true, true}} {
 		c := newCluster(t, 3, controller.Options{})
+		if tt.surge {
+			c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
+		}
 		c.Rest()
 		before := maps.Clone(c.Pods)
 		c.Client.Lock()
 		c.Set = c.Set.DeepCopy()
-		c.Set.Spec.Template = *templates[edited]
+		c.Set.Spec.Template = *templates[tt.edited]
 		c.recreate()
 		c.Client.Unlock()
 		c.Lives()
 		c.Sees()
 		c.Rest()
-		if replaced, want := c.replaced(before) != "", edited == otherImage; replaced != want {
-			t.Errorf("%v: replaced: %t, want %t", edited, replaced, want)
+		if replaced := c.replaced(before) != ""; replaced != tt.replaced {
+			t.Errorf("%v: replaced: %t, want %t", tt.edited, replaced, tt.replaced)
+		}
+		if n := simulated.Count(c.Writes, "delete pods"); n > 0 != (tt.replaced && !tt.surge) {
+			t.Errorf("%v: %d pods were deleted by the controller: %q", tt.edited, n, c.Writes)
 		}
 	}
-}
-
-// TestSurgeInAnotherLife: with maxSurge such pods get a new one beside them before they go: none is
-// deleted by us.
-func TestSurgeInAnotherLife(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
-	c.Rest()
-	before := maps.Clone(c.Pods)
-	c.Client.Lock()
-	c.Set = c.Set.DeepCopy()
-	c.Set.Spec.Template = *templates[otherImage]
-	c.recreate()
-	c.Client.Unlock()
-	c.Lives()
-	c.Sees()
-	c.Rest()
-	if replaced := c.replaced(before); replaced == "" {
-		t.Error("no pod was replaced")
-	}
-	if n := simulated.Count(c.Writes, "delete pods"); n != 0 {
-		t.Errorf("%d pods were deleted by the controller: %q", n, c.Writes)
-	}
-}
-
-// TestPolicyGone: the admission policy was deleted a moment ago. What it would have done is not
-// lost: the user's strategy comes back with the release.
-func TestPolicyGone(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	c.edit(newer)
-	c.Unguarded = true
-	c.Until(100, func() bool { return !policy.Held(c.Set) })
-	if policy.Held(c.Set) || onDelete(c.Set) {
-		t.Errorf("held %t, strategy %s, want the user's", policy.Held(c.Set), c.Set.Spec.UpdateStrategy.Type)
-	}
-}
-
-// TestPolicyGoneAndUnavailable: nor is it lost where the API server takes the first of the two writes, and then none for a
-// moment.
-func TestPolicyGoneAndUnavailable(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	c.edit(newer)
-	c.Unguarded = true
-	away := 3
-	c.Client.PrependReactor("patch", "daemonsets", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.GetSubresource() != "" || policy.Held(c.Set) || away == 0 {
-			return false, nil, nil
-		}
-		away--
-		return true, nil, apierrors.NewServiceUnavailable("away")
-	})
-	c.Until(100, func() bool { return !policy.Held(c.Set) })
-	if policy.Held(c.Set) || onDelete(c.Set) || away > 0 {
-		t.Errorf("held %t, strategy %s, want the user's; %d more to be refused", policy.Held(c.Set), c.Set.Spec.UpdateStrategy.Type, away)
-	}
-}
-
-// TestEditedInOurWrite: a webhook changes the template in each of the controller's writes,
-// and each such edit is held. The controller tries again later and later.
-func TestEditedInOurWrite(t *testing.T) {
-	c := newCluster(t, 2, controller.Options{})
-	c.edit(otherImage)
-	tries := 0
-	c.Webhook = func(set *appsv1.DaemonSet) {
-		tries++
-		set.Spec.Template = *templates[version{Image: 3 - simulated.VersionOf(&set.Spec.Template.Spec).Image, CPU: 1}]
-	}
-	before := c.Clock.Now()
-	c.Rounds(100, func(err error) bool { return errors.Is(err, controller.ErrEdited) })
-	if most := 5 + int(c.Clock.Since(before)/(rollout.MaxAskInterval/2)); tries < 2 || tries > most || !policy.Held(c.Set) || !onDelete(c.Set) {
-		t.Errorf("%d tries, at most %d; annotations %v, strategy %s", tries, most, c.Set.Annotations, c.Set.Spec.UpdateStrategy.Type)
-	}
-	c.Webhook = nil
-	c.Rest()
-}
-
-// TestUnknownToThePolicy: a controller that runs under another identity gets an error that says so, and
-// claims nothing that the policy has not let it do.
-func TestUnknownToThePolicy(t *testing.T) {
-	c := newCluster(t, 2, controller.Options{})
-	c.edit(otherImage)
-	c.Unknown = true
-	unknown := func(err error) bool { return errors.Is(err, controller.ErrUnknown) }
-	c.Rounds(5, unknown)
-	if _, err := c.Sync(); !unknown(err) {
-		t.Errorf("said %v, want %v", err, controller.ErrUnknown)
-	}
-	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 0 || !policy.Held(c.Set) {
-		t.Errorf("annotations %v, events %q", c.Set.Annotations, c.Events)
-	}
-	c.Unknown = false
-	c.Rest()
 }
 
 // TestRun runs the workers themselves, for the race detector; one step fails.

@@ -31,101 +31,71 @@ var (
 	otherImage = version{Image: 2, CPU: 1}
 )
 
-const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
-const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
-
 // defaults are those of the flags.
 var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
 
 // newPodOn makes the pod of a node that is in one of these situations; nil if there is none.
 func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 	t.Helper()
-	wanted, third := templates[newer], templates[version{Image: 1, CPU: 3}]
-	made := func(v version, generation string, change ...func(*corev1.Pod)) *corev1.Pod {
-		pod := build.Pod("web-"+strings.TrimPrefix(node, "node-"), templates[v], change...)
-		pod.Labels[appsv1.ControllerRevisionHashLabelKey], pod.Labels[templateGenerationLabel] = v.String(), generation
-		pod.Spec.NodeName, pod.Spec.Affinity, pod.Spec.Tolerations = node, pinned(node), tolerations
-		return pod
-	}
-	justBorn := func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start.Add(6 * time.Second)) }
-	switch situation {
-	case "updated":
-		return made(newer, "2")
-	case "updated, just born":
-		return made(newer, "2", justBorn)
-	case "updated, terminating":
-		return made(newer, "2", build.Terminating)
-	case "updated, not ready":
-		return made(newer, "2", build.NotReady)
-	case "relabelled":
-		return made(newer, "1", build.RelabelledAt(build.Start.Add(6*time.Second)))
-	case "relabelled long ago":
-		return made(newer, "1", build.RelabelledAt(build.Start.Add(-time.Minute)))
-	case "updated, not ready since it was resized":
-		return made(newer, "1", build.NotReady, build.ResizedAt(build.Start))
-	case "left with another cpu":
-		return made(newer, "2", build.Resized(third), build.Ours(ourCPU))
-	case "left with a limit":
-		return made(newer, "2", build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
-	case "refused another cpu":
-		return made(newer, "2", build.WithSize(third), build.Ours(ourCPU), build.ResizedAt(build.Start), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-	case "boosted":
-		return made(newer, "1", build.Ours(ourCPU), func(pod *corev1.Pod) {
-			pod.Annotations = map[string]string{"vpaCpuStartupBoost/app": `{"requests":{"cpu":"1m"},"limits":{}}`}
-		})
-	case "resized by others":
-		return made(newer, "2", build.Resized(third))
-	case "updated, given a limit":
-		return made(newer, "2", build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]))
-	case "live":
-		return made(former, "1")
-	case "live, just born":
-		return made(former, "1", justBorn)
-	case "live, left with another cpu":
-		return made(former, "1", build.Resized(third), build.Ours(ourCPU))
-	case "live, refused another cpu":
-		return made(former, "1", build.WithSize(third), build.Ours(ourCPU), build.ResizedAt(build.Start), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-	case "live, not ready":
-		return made(former, "1", build.NotReady)
-	case "live, counted":
-		return made(former, "2") // by a set of this name that was deleted
-	case "other image, counted":
-		return made(otherImage, "2")
-	case "resizing":
-		return made(former, "1", build.WithSize(wanted))
-	case "resized":
-		return made(former, "1", build.Resized(wanted))
-	case "resized, counted":
-		return made(former, "2", build.Resized(wanted))
-	case "deferred":
-		return made(former, "1", build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
-	case "infeasible":
-		return made(former, "1", build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-	case "infeasible, not ready":
-		return made(former, "1", build.WithSize(wanted), build.NotReady, build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-	case "limited":
-		return made(limited, "1")
-	case "other image":
-		return made(otherImage, "1")
-	case "other image, not ready":
-		return made(otherImage, "1", build.NotReady)
-	case "unknown":
-		pod := made(former, "1")
-		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "gone"
-		return pod
-	case "terminating":
-		return made(former, "1", build.Terminating)
-	case "failed":
-		return made(former, "1", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
-	case "unscheduled":
-		pod := made(newer, "2", build.NotReady)
-		pod.Spec.NodeName, pod.Status.Phase = "", corev1.PodPending
-		return pod
-	case "missing":
+	if situation == "missing" {
 		return nil
 	}
-	t.Fatalf("no such situation: %s", situation)
-	return nil
+	type changes = []func(*corev1.Pod)
+	wanted, third := templates[newer], templates[version{Image: 1, CPU: 3}]
+	justBorn := func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start.Add(6 * time.Second)) }
+	is, known := map[string]struct {
+		of         version
+		generation string
+		changes    changes
+	}{
+		"updated":                                 {newer, "2", nil},
+		"updated, just born":                      {newer, "2", changes{justBorn}},
+		"updated, terminating":                    {newer, "2", changes{build.Terminating}},
+		"updated, not ready":                      {newer, "2", changes{build.NotReady}},
+		"relabelled":                              {newer, "1", changes{build.RelabelledAt(build.Start.Add(6 * time.Second))}},
+		"relabelled long ago":                     {newer, "1", changes{build.RelabelledAt(build.Start.Add(-time.Minute))}},
+		"updated, not ready since it was resized": {newer, "1", changes{build.NotReady, build.ResizedAt(build.Start)}},
+		"left with another cpu":                   {newer, "2", changes{build.Resized(third), build.Ours(build.CPURequest)}},
+		"left with a limit":                       {newer, "2", changes{build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(build.MemoryLimit)}},
+		"refused another cpu":                     {newer, "2", changes{build.WithSize(third), build.Ours(build.CPURequest), build.ResizedAt(build.Start), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big")}},
+		"boosted": {newer, "1", changes{build.Ours(build.CPURequest), func(pod *corev1.Pod) {
+			pod.Annotations = map[string]string{"vpaCpuStartupBoost/app": `{"requests":{"cpu":"1m"},"limits":{}}`}
+		}}},
+		"resized by others":           {newer, "2", changes{build.Resized(third)}},
+		"updated, given a limit":      {newer, "2", changes{build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}])}},
+		"live":                        {former, "1", nil},
+		"live, just born":             {former, "1", changes{justBorn}},
+		"live, left with another cpu": {former, "1", changes{build.Resized(third), build.Ours(build.CPURequest)}},
+		"live, refused another cpu":   {former, "1", changes{build.WithSize(third), build.Ours(build.CPURequest), build.ResizedAt(build.Start), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big")}},
+		"live, not ready":             {former, "1", changes{build.NotReady}},
+		"live, counted":               {former, "2", nil}, // by a set of this name that was deleted
+		"other image, counted":        {otherImage, "2", nil},
+		"resizing":                    {former, "1", changes{build.WithSize(wanted)}},
+		"resized":                     {former, "1", changes{build.Resized(wanted)}},
+		"resized, counted":            {former, "2", changes{build.Resized(wanted)}},
+		"deferred":                    {former, "1", changes{build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")}},
+		"infeasible":                  {former, "1", changes{build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big")}},
+		"infeasible, not ready":       {former, "1", changes{build.WithSize(wanted), build.NotReady, build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big")}},
+		"limited":                     {limited, "1", nil},
+		"other image":                 {otherImage, "1", nil},
+		"terminating":                 {former, "1", changes{build.Terminating}},
+		"failed":                      {former, "1", changes{func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }}},
+		"unknown":                     {former, "1", nil},
+		"unscheduled":                 {newer, "2", changes{build.NotReady}},
+	}[situation]
+	if !known {
+		t.Fatalf("no such situation: %s", situation)
+	}
+	pod := build.Pod("web-"+strings.TrimPrefix(node, "node-"), templates[is.of], is.changes...)
+	pod.Labels[appsv1.ControllerRevisionHashLabelKey], pod.Labels[templateGenerationLabel] = is.of.String(), is.generation
+	pod.Spec.NodeName, pod.Spec.Affinity, pod.Spec.Tolerations = node, pinned(node), tolerations
+	switch situation {
+	case "unknown":
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "gone"
+	case "unscheduled":
+		pod.Spec.NodeName, pod.Status.Phase = "", corev1.PodPending
+	}
+	return pod
 }
 
 // change is to what a plan is made from.
@@ -277,10 +247,8 @@ func TestNextStep(t *testing.T) {
 		after   time.Duration
 	}{
 		{name: "live: one goes first, and alone", places: "live|live|live", want: "resize web-0"},
-		{name: "live: nothing more while one is under way", places: "resizing|live|live"},
 		{name: "live: once it is resized it is settled, and the next one starts", places: "resized|live|live", want: "mark web-0, resize web-1"},
 		{name: "live: with maxUnavailable 2, two at once, once one has the size", places: "updated|live|live|live", changes: []change{maxUnavailable("2")}, want: "resize web-1 web-2"},
-		{name: "live: one after the other of few, then twice as many", places: "updated|updated|live|live|live|live", changes: []change{maxUnavailable("5")}, want: "resize web-2 web-3 web-4"},
 		{name: "live: a percentage is rounded up, as the DaemonSet controller does", places: "updated|updated|live|live|live", changes: []change{maxUnavailable("30%")}, want: "resize web-2 web-3"},
 		{name: "live: with maxSurge, so many may be under way, and none has to go down", places: "updated|updated|live|live|live", changes: []change{maxSurge("40%")}, want: "resize web-2 web-3"},
 		{name: "live: a value that says nothing is 1", places: "updated|updated|live|live|live", changes: []change{maxUnavailable("0%")}, want: "resize web-2"},
@@ -297,10 +265,6 @@ func TestNextStep(t *testing.T) {
 		{name: "done: a pod that is not available is waited for by nobody", places: "updated|updated, not ready", want: "release"},
 
 		{name: "restart: each by itself, beside those that are resized", places: "updated|infeasible|live", changes: []change{maxUnavailable("2")}, want: "resize web-2, delete web-1"},
-		{name: "restart: one of them takes its share", places: "infeasible|live|updated", want: "delete web-0"},
-		{name: "restart: within maxUnavailable", places: "updated|updated|infeasible|other image|live", changes: []change{maxUnavailable("2")}, want: "delete web-2 web-3"},
-		{name: "restart: not while another one is down", places: "updated, not ready|other image|live"},
-		{name: "restart: one that is down is restarted, as it has its share", places: "other image, not ready|live|updated", want: "delete web-0"},
 		{name: "restart: where nothing is left to be resized, the DaemonSet controller does it", places: "updated|other image|infeasible", want: "release, hand over: " + image},
 		{name: "restart: but not of a pod that it takes for updated", places: "updated|other image|other image, counted", want: "delete web-1"},
 		{name: "restart: of a pod whose limit cannot be taken away", places: "limited|live|updated", changes: []change{maxUnavailable("2")}, want: "resize web-1, delete web-0"},
@@ -312,7 +276,6 @@ func TestNextStep(t *testing.T) {
 		{name: "restart: what that takes for updated is unmarked first", places: "other image, counted|other image, counted|updated", changes: []change{maxSurge("2")}, want: "unmark web-0 web-1"},
 		{name: "restart: the action Restart", places: "live|live", changes: []change{inForce("Restart;")}, want: "release, hand over: the action is Restart"},
 		{name: "restart: the policy", places: "live|updated", changes: []change{inForce(";cpu=RestartOnly")}, want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
-		{name: "restart: not with LiveResize", places: "infeasible|live|updated", changes: []change{inForce("LiveResize;")}, want: "resize web-1"},
 
 		{name: "contents: a pod that only counts as updated is resized", places: "live, counted|updated", want: "resize web-0"},
 		{name: "contents: and then gets the hash", places: "resized, counted|updated", want: "mark web-0"},
@@ -333,8 +296,6 @@ func TestNextStep(t *testing.T) {
 		{name: "unscheduled: it is of the newest revision", places: "unscheduled|updated", want: "release"},
 		{name: "unscheduled: others wait for it", places: "unscheduled|live"},
 
-		{name: "lost: nobody waits for it who is resized", places: "live, not ready|live", changes: []change{lost(0)}, want: "resize web-1"},
-		{name: "lost: but who is restarted does", places: "live, not ready|other image|live", changes: []change{lost(0)}, want: "resize web-2"},
 		{name: "lost: it keeps the hold", places: "live, not ready|updated", changes: []change{lost(0)}},
 		{name: "lost: its node is gone", places: "live|live", changes: []change{func(o *observation) { o.Places = capacity.NewPlaces(nodes(o)[1:], false, capacity.Limits{}) }}, want: "resize web-1"},
 
@@ -498,29 +459,6 @@ func TestNextStepNotHeld(t *testing.T) {
 			p, err := planned(observed(t, tt.places, append(slices.Clip(tt.changes), notHeld)...))
 			simulated.Does(t, p, err, does(p), tt.want)
 		})
-	}
-}
-
-func TestNextStepAfterRefusal(t *testing.T) {
-	for final, want := range map[bool]string{true: "resize web-1, delete web-0", false: "resize web-1"} {
-		o := observed(t, "live|live|updated", maxUnavailable("2"))
-		p, err := planned(o)
-		if err != nil || does(p) != "resize web-0 web-1" {
-			t.Fatalf("without a refusal: %q, %v", does(p), err)
-		}
-		size := p.Revision.Size(p.Resize[0].Target.Changes)
-		o.Notes.Note(o.pods[0].UID).Size = &rollout.Refused{Refusal: rollout.Refusal{Of: size, Reason: "node too small", Final: final, Until: o.Now.Add(time.Second)}}
-		if p, err = planned(o); err != nil || does(p) != want || p.RequeueAfter != time.Second {
-			t.Errorf("final %t: got %q and another look after %v, %v; want %q", final, does(p), p.RequeueAfter, err, want)
-		}
-	}
-}
-
-func TestNextStepInvalidPolicy(t *testing.T) {
-	says := ofSet(func(set *appsv1.DaemonSet) { set.Annotations[api.ResizeActionAnnotation] = "Rstart" })
-	p, err := planned(observed(t, "live|live", inForce("Rstart;"), says))
-	if err != nil || len(p.Writes) > 0 || p.Condition.Reason != rollout.ReasonInvalidPolicy {
-		t.Errorf("does %q, and says %+v, %v", does(p), p.Condition, err)
 	}
 }
 

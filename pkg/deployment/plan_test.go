@@ -29,9 +29,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
-const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
-const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
-
 // defaults are those of the flags.
 var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
 
@@ -74,11 +71,11 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 		"resized":              {applied},
 		"infeasible":           {sent, pending(corev1.PodReasonInfeasible)},
 		"deferred":             {sent, pending(corev1.PodReasonDeferred)},
-		"of other":             {build.Resized(templates[other]), build.Ours(ourCPU)},
+		"of other":             {build.Resized(templates[other]), build.Ours(build.CPURequest)},
 		"resized by others":    {build.Resized(templates[other])},
 		"given a limit":        {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}])},
 		"of admission":         {build.Resized(templates[version{Image: 1, CPU: 3, Memory: 1}])},
-		"left with a limit":    {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory)},
+		"left with a limit":    {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(build.MemoryLimit)},
 		"boosted":              {applied, boosted},
 		"terminating":          {build.Terminating},
 		"failed":               {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }},
@@ -189,18 +186,21 @@ func (s *scene) observation(t *testing.T) observation {
 	o := observation{
 		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{s.node}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(10 * time.Second)}, pods: s.pods,
 	}
-	var err error
-	if o.deployment, err = decodeDeployment(build.Stored(t, s.d)); err != nil {
-		t.Fatal(err)
-	}
+	o.deployment = read(t, decodeDeployment, build.Stored(t, s.d))
 	for _, rs := range s.sets {
-		decoded, err := decodeReplicaSet(build.Stored(t, rs))
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.sets = append(o.sets, decoded)
+		o.sets = append(o.sets, read(t, decodeReplicaSet, build.Stored(t, rs)))
 	}
 	return o
+}
+
+// read decodes what is stored.
+func read[T any](t *testing.T, decode func(any) (*T, error), stored any) *T {
+	t.Helper()
+	decoded, err := decode(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decoded
 }
 
 func bounds(surge, unavailable int32) change {
@@ -337,10 +337,7 @@ func TestNextStep(t *testing.T) {
 		{name: "live: one is tried first", sets: "a older: older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-0"},
 		{name: "live: as many at once as surge and unavailable together", sets: "a older: resized|resized|older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-2 a-3 a-4"},
 		{name: "live: one at a time with maxSurge 1 and maxUnavailable 0", sets: "a older: older|older", want: "resize a-0"},
-		{name: "live: nothing more while one is under way", sets: "a older: resizing|older"},
 		{name: "live: what is under way comes first, wherever it is", sets: "a older: older|resizing|older|resized|resized", changes: changes{bounds(1, 1)}, want: "resize a-0"},
-		{name: "live: what is under way has to prove the size first", sets: "a older: older|resizing|older|resized", changes: changes{bounds(1, 1)}},
-		{name: "live: once it has the size, the next one goes", sets: "a older: resized|older", want: "resize a-1"},
 		{name: "live: in the order in which the ReplicaSet controller deletes", sets: "a older: older|older, not ready|with a deletion cost|not yet scheduled", changes: changes{bounds(1, 1)},
 			want: "resize a-1", waits: "0 of 4 pods resized; a-3: waiting for the pod to be scheduled; a-1: resizing: app: cpu request 1m→2m"},
 		{name: "live: a pod that is missing takes its place", sets: "a older 3: older|older", changes: changes{bounds(1, 1)}, want: "resize a-0"},
@@ -352,10 +349,7 @@ func TestNextStep(t *testing.T) {
 			s.d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.FromString("25%"))}
 		}}, want: "resize a-1 a-2"},
 		{name: "live: maxSurge is no room for pods that are not Ready after their resize", sets: "a older: resized|resized|resized|resized|resized, not ready|older", changes: changes{bounds(4, 0)}},
-		{name: "live: and the hold stays", sets: "a older: resized|resized, not ready", changes: changes{bounds(4, 0)}},
 
-		{name: "boosted: not adopted until that is over", sets: "a older: resized|boosted"},
-		{name: "boosted: nobody waits for it", sets: "a older: boosted|older", want: "resize a-1"},
 		{name: "RestartContainer: only maxUnavailable counts", sets: "a older: resized|older|older|older|older", changes: changes{restartsContainer, bounds(2, 2)}, want: "resize a-1 a-2"},
 		{name: "RestartContainer: one at least where it is to be live", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0), inForce("LiveResize;")}, want: "resize a-0"},
 		{name: "RestartContainer: with maxUnavailable 0 the replacement comes first", sets: "a older: older|older|older", changes: changes{restartsContainer, bounds(3, 0)},
@@ -589,20 +583,6 @@ func TestNextStepLabelsRefused(t *testing.T) {
 	}
 }
 
-func TestNextStepDeadlines(t *testing.T) {
-	o := observed(t, "a older: deferred", bounds(0, 1))
-	o.Notes = &rollout.PodNotes{}
-	p, err := planned(o)
-	o.Notes.See(p.Verdicts)
-	if err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDeferred {
-		t.Errorf("deferred: got %q, %+v, %v", does(p), p.Condition, err)
-	}
-	o.Now = o.Now.Add(defaults.DeferredTimeout)
-	if p, err = planned(o); err != nil || does(p) != "adopt web-a" {
-		t.Errorf("deferred too long: got %q, %v, want the adoption, and a restart after it", does(p), err)
-	}
-}
-
 func TestNextStepNoNodeFits(t *testing.T) {
 	small := func(s *scene) { s.node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m") }
 	for _, tt := range []struct {
@@ -630,24 +610,6 @@ func TestNextStepNoNodeFits(t *testing.T) {
 	p, err := planned(observed(t, "a image: image", small))
 	if err != nil || does(p) != "release, hand over: the template changed in spec.containers[app].image" {
 		t.Errorf("a template change is left to the Deployment controller: got %q, %v", does(p), err)
-	}
-}
-
-func TestNextStepInvalidPolicy(t *testing.T) {
-	for says, annotations := range map[string]map[string]string{
-		`annotation inplace-rollout.io/resource-resize-action: "Rstart" must be Restart, LiveResize or LiveResizePreferred`: {api.InForceAnnotation: "Rstart;", api.ResizeActionAnnotation: "Rstart"},
-		`annotation inplace-rollout.io/resource-resize-policy: "cpu" must read `:                                            {api.InForceAnnotation: ";cpu", api.ResizePolicyAnnotation: "cpu"},
-		`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`:                                {api.DeferredTimeoutAnnotation: "soon"},
-	} {
-		for _, sets := range []string{"a older: older|infeasible", "a image: image", "a newer adopted: resized"} {
-			p, err := planned(observed(t, sets, func(s *scene) { maps.Copy(s.d.Annotations, annotations) }))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message(), says) {
-				t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", sets, got, p.Condition, says)
-			}
-		}
 	}
 }
 
@@ -799,6 +761,25 @@ func TestStale(t *testing.T) {
 	}
 }
 
+// While one pod is being replaced, another one is not promised the room of its successor.
+func TestToCome(t *testing.T) {
+	for sets, want := range map[string][]string{
+		"a older: older|older":                    nil,
+		"a older 2: older|terminating":            {"1m"},
+		"a older 2: older":                        {"1m"},
+		"a newer 2: newer; b older 2: older":      {"2m", "1m"},
+		"a newer: newer|newer, not ready|resized": nil,
+	} {
+		var cpu []string
+		for _, template := range observed(t, sets).toCome() {
+			cpu = append(cpu, template.Spec.Containers[0].Resources.Requests.Cpu().String())
+		}
+		if !slices.Equal(cpu, want) {
+			t.Errorf("%s: to come are pods that request %q, want %q", sets, cpu, want)
+		}
+	}
+}
+
 func TestSortAsDeleted(t *testing.T) {
 	load(t)
 	made := func(name string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -847,13 +828,7 @@ func TestSame(t *testing.T) {
 	spelled.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0.002")
 	defaulted := webSet(d, "a", newer, 1)
 	defaulted.Spec.Template.Spec.DNSPolicy = corev1.DNSClusterFirst
-	read := func(stored *unstructured.Unstructured) *hash.Template {
-		rs, err := decodeReplicaSet(stored)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rs.template
-	}
+	templateOf := func(set *unstructured.Unstructured) *hash.Template { return read(t, decodeReplicaSet, set).template }
 	for _, tt := range []struct {
 		name  string
 		set   *unstructured.Unstructured
@@ -867,18 +842,15 @@ func TestSame(t *testing.T) {
 		{"the image is", build.Stored(t, webSet(d, "a", version{Image: 2, CPU: 2}, 1)), false, false},
 		{"a field that our types do not have is", withField(t, webSet(d, "a", newer, 1), "x"), false, false},
 	} {
-		deployment, err := decodeDeployment(build.Stored(t, d))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := deployment.template.Same(read(tt.set)); got != tt.same {
+		template := read(t, decodeDeployment, build.Stored(t, d)).template
+		if got := template.Same(templateOf(tt.set)); got != tt.same {
 			t.Errorf("%s: %t, want %t", tt.name, got, tt.same)
 		}
-		if got := deployment.template.Means(read(tt.set)); got != tt.means {
+		if got := template.Means(templateOf(tt.set)); got != tt.means {
 			t.Errorf("%s: it means the same: %t, want %t", tt.name, got, tt.means)
 		}
 	}
-	if !read(withField(t, webSet(d, "a", newer, 1), "x")).Same(read(withField(t, webSet(d, "b", newer, 1), "x"))) {
+	if !templateOf(withField(t, webSet(d, "a", newer, 1), "x")).Same(templateOf(withField(t, webSet(d, "b", newer, 1), "x"))) {
 		t.Error("the same fields that our types do not have are a difference")
 	}
 	if _, err := decodeDeployment(d); err == nil {
@@ -907,10 +879,7 @@ func TestForeignMark(t *testing.T) {
 	} {
 		set := webSet(d, "a", newer, 3)
 		set.Annotations = map[string]string{api.AdoptedAnnotation: tt.mark}
-		rs, err := decodeReplicaSet(build.Stored(t, set))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rs := read(t, decodeReplicaSet, build.Stored(t, set))
 		if got := rs.previous != nil; got != tt.want || !rs.adopted() {
 			t.Errorf("%s: a former template %t, want %t; marked %t", tt.name, got, tt.want, rs.adopted())
 		}
@@ -935,14 +904,7 @@ func TestNewHistory(t *testing.T) {
 		"deployment.kubernetes.io/revision": "4", "deployment.kubernetes.io/desired-replicas": "3", "deployment.kubernetes.io/max-replicas": "4",
 		"deployment.kubernetes.io/revision-history": "2", "kubernetes.io/change-cause": "why", api.HoldAnnotation: "false", api.AdoptedAnnotation: "true",
 	}
-	deployment, err := decodeDeployment(build.Stored(t, d))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rs, err := decodeReplicaSet(withField(t, set, "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	deployment, rs := read(t, decodeDeployment, build.Stored(t, d)), read(t, decodeReplicaSet, withField(t, set, "x"))
 	rs.previous = had(rs)
 	made, err := newHistory(deployment, rs, []*replicaSet{rs})
 	if err != nil {
@@ -952,10 +914,7 @@ func TestNewHistory(t *testing.T) {
 	if err != nil || !equality.Semantic.DeepEqual(made, again) {
 		t.Errorf("a second try makes another one: %v, %v, %v", made, again, err)
 	}
-	history, err := decodeReplicaSet(made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	history := read(t, decodeReplicaSet, made)
 	if !history.template.Same(rs.template) {
 		t.Errorf("keeps %s, want %s", history.template.Raw, rs.template.Raw)
 	}
@@ -1012,20 +971,10 @@ func TestPatches(t *testing.T) {
 	stored["live"].SetLabels(map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "forged"}) // which says nothing of the pods
 	stored["live"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"})
 	stored["idle"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "2", "kubernetes.io/change-cause": "of the past"})
-	deployment, err := decodeDeployment(withField(t, d, "y"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func(stored *unstructured.Unstructured) *replicaSet {
-		rs, err := decodeReplicaSet(stored)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rs
-	}
+	deployment := read(t, decodeDeployment, withField(t, d, "y"))
 	stored["own"] = stored["live"].DeepCopy() // a ReplicaSet of the user's own, which the Deployment has adopted
 	unstructured.RemoveNestedField(stored["own"].Object, "spec", "template", "metadata", "labels", appsv1.DefaultDeploymentUniqueLabelKey)
-	live, idle, own := read(stored["live"]), read(stored["idle"]), read(stored["own"])
+	live, idle, own := read(t, decodeReplicaSet, stored["live"]), read(t, decodeReplicaSet, stored["idle"]), read(t, decodeReplicaSet, stored["own"])
 	live.adoption.previousTemplate = *had(live)
 	live.previous = &live.adoption.previousTemplate
 	marked := map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"}
@@ -1056,7 +1005,7 @@ func TestPatches(t *testing.T) {
 			}
 			before := stored[tt.of]
 			written := applied(t, before, patch)
-			after := read(written)
+			after := read(t, decodeReplicaSet, written)
 			if !after.template.Same(tt.template) || string(after.template.Raw) != string(tt.template.Raw) {
 				t.Errorf("has the template %s, want %s", after.template.Raw, tt.template.Raw)
 			}

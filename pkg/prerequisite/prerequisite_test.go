@@ -2,7 +2,6 @@ package prerequisite_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -432,60 +430,6 @@ func TestRights(t *testing.T) {
 	mutating, validating := prerequisite.MutatingPolicies, prerequisite.ValidatingPolicies
 	if len(mutating) < 4 || len(validating) < 3 || slices.Contains(validating, "inplace-rollout-notice-only") {
 		t.Errorf("needed are %v and %v", mutating, validating)
-	}
-}
-
-func TestGate(t *testing.T) {
-	client := (&apiserver{asks: true, there: true}).answering(t, complete(t, "policy "+hold))
-	gate := prerequisite.NewGate()
-	if gate.Err() == nil {
-		t.Error("the gate is open before anything was checked")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var opened atomic.Int32
-	done := make(chan struct{})
-	go func() {
-		gate.Watch(ctx, &prerequisite.Cluster{Client: client}, time.Millisecond, func() { opened.Add(1) })
-		close(done)
-	}()
-	eventually := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("waited in vain for %s; the gate says %v", what, gate.Err())
-			}
-		}
-	}
-	eventually("the missing policy to be told", func() bool {
-		return gate.Err() != nil && strings.Contains(gate.Err().Error(), hold+" is missing")
-	})
-	if n := opened.Load(); n != 0 {
-		t.Errorf("opened %d times while a policy is missing", n)
-	}
-
-	policies := admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies")
-	whole := complete(t)
-	policy, err := whole.Tracker().Get(policies, "", hold)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Tracker().Create(policies, policy, ""); err != nil {
-		t.Fatal(err)
-	}
-	eventually("the gate to open", func() bool { return gate.Err() == nil && opened.Load() == 1 })
-
-	if err := client.Tracker().Delete(policies, "", hold); err != nil {
-		t.Fatal(err)
-	}
-	eventually("the gate to close", func() bool { return gate.Err() != nil })
-	if err := client.Tracker().Create(policies, policy, ""); err != nil {
-		t.Fatal(err)
-	}
-	eventually("the gate to open again", func() bool { return gate.Err() == nil && opened.Load() == 2 })
-	cancel()
-	<-done
-	if n := opened.Load(); n != 2 {
-		t.Errorf("opened %d times, want once for each time that the last missing thing came", n)
 	}
 }
 

@@ -55,7 +55,6 @@ func TestPutBack(t *testing.T) {
 // What somebody else has given a pod, at its birth or later, is displaced by an edit, and when they put back what the
 // older template says, that is undone once more.
 func TestAgain(t *testing.T) {
-	const cpu = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	boosted := build.Size(t, "requests: {cpu: 500m}")
 	began := build.Start.Add(time.Minute)
@@ -66,18 +65,18 @@ func TestAgain(t *testing.T) {
 		want   string
 	}{
 		{name: "born with more, and put back", before: []func(*corev1.Pod){build.Resized(boosted)},
-			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, cpu)}, want: "app: cpu request 100m→150m"},
-		{name: "resized to more, and put back", before: []func(*corev1.Pod){build.Resized(boosted), build.ResizedBy("manager", build.Start, cpu)},
-			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, cpu)}, want: "app: cpu request 100m→150m"},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}, want: "app: cpu request 100m→150m"},
+		{name: "resized to more, and put back", before: []func(*corev1.Pod){build.Resized(boosted), build.ResizedBy("manager", build.Start, build.CPURequest)},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}, want: "app: cpu request 100m→150m"},
 		{name: "set to something else", before: []func(*corev1.Pod){build.Resized(boosted)},
-			after: []func(*corev1.Pod){build.Resized(boosted), build.ResizedBy("manager", began, cpu)}},
+			after: []func(*corev1.Pod){build.Resized(boosted), build.ResizedBy("manager", began, build.CPURequest)}},
 		{name: "not put back", before: []func(*corev1.Pod){build.Resized(boosted)},
-			after: []func(*corev1.Pod){build.Resized(newer), build.Ours(cpu)}},
+			after: []func(*corev1.Pod){build.Resized(newer), build.Ours(build.CPURequest)}},
 		{name: "put back by an edit of ours", before: []func(*corev1.Pod){build.Resized(boosted)},
-			after: []func(*corev1.Pod){build.Resized(older), build.Ours(cpu)}},
-		{name: "nobody had given it anything", after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, cpu)}},
-		{name: "of an edit that was given up", before: []func(*corev1.Pod){build.Resized(boosted), build.Ours(cpu)},
-			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, cpu)}},
+			after: []func(*corev1.Pod){build.Resized(older), build.Ours(build.CPURequest)}},
+		{name: "nobody had given it anything", after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}},
+		{name: "of an edit that was given up", before: []func(*corev1.Pod){build.Resized(boosted), build.Ours(build.CPURequest)},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}},
 	} {
 		edit, err := resize.For(build.Pod("web-0", older, tt.before...), older, newer)
 		if err != nil {

@@ -41,8 +41,7 @@ func TestFaults(t *testing.T) {
 			build.Ours(fields)(pod)
 		}
 	}
-	const memory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
-	cpu := strings.ReplaceAll(memory, "memory", "cpu")
+	cpu := strings.ReplaceAll(build.MemoryLimit, "memory", "cpu")
 	restarting := func(size string) *corev1.PodTemplateSpec {
 		return build.Template(t, "containers: [{name: app, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources: {"+size+"}}]")
 	}
@@ -64,8 +63,8 @@ func TestFaults(t *testing.T) {
 		{name: "OOMKilled, and the memory request goes up", older: build.Size(t, large), newer: build.Size(t, "requests: {cpu: 1, memory: 2Gi}, limits: {memory: 2Gi}"), pod: []func(*corev1.Pod){last("OOMKilled")}},
 		{name: "OOMKilled beside a container with a limit", older: build.Size(t, small), newer: build.Size(t, large), pod: []func(*corev1.Pod){last("OOMKilled"), beside(small)}, want: oom},
 		{name: "OOMKilled beside a container without: the pod has none", older: build.Size(t, small), newer: build.Size(t, large), pod: []func(*corev1.Pod){last("OOMKilled"), beside("requests: {cpu: 1}")}},
-		{name: "raised, and not Ready since", older: build.Size(t, small), newer: build.Size(t, large), pod: []func(*corev1.Pod){resized(memory), last("OOMKilled"), build.NotReady}, want: oom},
-		{name: "raised, and Ready", older: build.Size(t, small), newer: build.Size(t, large), pod: []func(*corev1.Pod){resized(memory), last("OOMKilled")}},
+		{name: "raised, and not Ready since", older: build.Size(t, small), newer: build.Size(t, large), pod: []func(*corev1.Pod){resized(build.MemoryLimit), last("OOMKilled"), build.NotReady}, want: oom},
+		{name: "raised, and Ready", older: build.Size(t, small), newer: build.Size(t, large), pod: []func(*corev1.Pod){resized(build.MemoryLimit), last("OOMKilled")}},
 		{name: "only cpu was resized, and it is not Ready", older: build.Size(t, small), newer: build.Size(t, large), pod: []func(*corev1.Pod){resized(cpu), last("OOMKilled"), build.NotReady}},
 		{name: "memory goes down", older: build.Size(t, large), newer: build.Size(t, small), want: panics,
 			has:  all("v1.34.0", "v1.34.10", "v1.35.8-gke.1", "v1.36.4", "v1.37.2", "v1.37.9-eks-1"),

@@ -2,14 +2,9 @@ package rollout_test
 
 import (
 	"errors"
-	"math/rand"
-	"reflect"
-	"strings"
 	"testing"
-	"testing/quick"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -70,50 +65,6 @@ func said(t *testing.T, c rollout.Condition) string {
 		t.Errorf("%q is read as\n%+v, want\n%+v", message, got, c)
 	}
 	return message
-}
-
-// Each condition is read as it was said.
-func TestConditionIsReadAsItWasSaid(t *testing.T) {
-	values := func(args []reflect.Value, random *rand.Rand) { args[0] = reflect.ValueOf(anyCondition(random)) }
-	read := func(c rollout.Condition) bool {
-		stored := c.Stored(metav1.Now())
-		return stored.Says() == c
-	}
-	if err := quick.Check(read, &quick.Config{MaxCount: 20000, Values: values}); err != nil {
-		t.Error(err)
-	}
-}
-
-// anyCondition returns one of those that can be made. What others say, such as kubelets, comes in it as well.
-func anyCondition(random *rand.Rand) rollout.Condition {
-	words := []string{"web-0", "1", "of", "3", "pods", "pods resized", "are of revision", "controller", "left to the", ": ", ", ", "µ", "paused by the user", "partition 2"}
-	some := func(least int) string {
-		said := make([]string, least+random.Intn(5))
-		for i := range said {
-			said[i] = words[random.Intn(len(words))]
-		}
-		return strings.Join(said, " ")
-	}
-	versions := []rollout.Version{rollout.RevisionNamed("web-1"), rollout.RevisionNamed(""), rollout.TemplateGeneration("2")}
-	kind, version := []string{"StatefulSet", "Deployment", "DaemonSet"}[random.Intn(3)], versions[random.Intn(3)]
-	resizing := rollout.Condition{Phase: rollout.PhaseResizing, Updated: random.Intn(9), Total: random.Intn(200)}
-	guarded := func(phase rollout.Phase, why string) rollout.Condition {
-		return rollout.Condition{Phase: phase, Updated: random.Intn(9), Total: random.Intn(200), Version: version, Why: why}
-	}
-	c := []rollout.Condition{
-		guarded(rollout.PhaseCanary, ""), guarded(rollout.PhaseStopped, some(0)), guarded(rollout.PhaseReverted, some(0)),
-		resizing, rollout.Over(random.Intn(9), random.Intn(200), version, random.Intn(3)), rollout.HandedOver(kind, "", some(0)),
-		rollout.HandedOver(kind, version, some(0)), rollout.HandedOver(kind, "", some(0)).And(resizing),
-		rollout.Unavailable(some(0)), rollout.Paused(some(0)), rollout.UnseenHold(), rollout.Invalid(errors.New("annotation: " + some(1))),
-	}[random.Intn(12)]
-	c.Complete, c.Reason = random.Intn(2) == 0, []string{rollout.ReasonProgressing, rollout.ReasonDeferred}[random.Intn(2)]
-	for c.Phase != "" && random.Intn(2) == 0 {
-		c.Details += "; web-1: " + some(1)
-	}
-	if random.Intn(3) == 0 {
-		c.Others = some(1)
-	}
-	return c
 }
 
 // FuzzParse: whoever has written a condition, its text stays the same.

@@ -86,24 +86,6 @@ func TestWaitsThatAreAlike(t *testing.T) {
 	}
 }
 
-// BenchmarkCondition is of pods that wait for the same, and of pods of which none waits for
-// what another one does.
-func BenchmarkCondition(b *testing.B) {
-	for _, pods := range []int{100, 1000, 10000} {
-		for name, message := range map[string]string{"alike": tooSmall, "different": "infeasible: %d"} {
-			step := rollout.Step{Total: pods}
-			for i := range pods {
-				step.Waits = append(step.Waits, waiting(i, rollout.ReasonInfeasible, strings.ReplaceAll(message, "%d", fmt.Sprint(i))))
-			}
-			b.Run(fmt.Sprintf("%s/%d", name, pods), func(b *testing.B) {
-				for b.Loop() {
-					step.Condition()
-				}
-			})
-		}
-	}
-}
-
 // TestFaultsAreGrouped: pods whose resizes may meet the same fault of their kubelets share a note.
 func TestFaultsAreGrouped(t *testing.T) {
 	older := build.Size(t, "requests: {memory: 1Mi}, limits: {memory: 2Gi}")

@@ -23,7 +23,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -82,22 +81,11 @@ func TestRefusedResize(t *testing.T) {
 		event   string // with its message
 	}{
 		{
-			"invalid is final", invalid("web-1"), always, true, 0,
-			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: Pod "web-1" is invalid`,
-		},
-		{
 			"a node that is too small is final", simulated.TooSmall("web-1"), always, true, 0,
 			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: pods "web-1" is forbidden: node didn't have enough`,
 		},
-		{"a rule that nobody knows may be true of a new pod, too", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", field.ErrorList{field.Forbidden(field.NewPath("spec"), "no")}), 3, false, 0,
-			rollout.EventAdmissionDenied + ` web-1: Pod "web-1" is invalid: spec: Forbidden: no`},
-		{
-			"a kubelet that is too old is final", simulated.Forbidden("web-1", "pod update requires features X which are not available on node \"node\""), always, true, 0,
-			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: node node does not support it: pods "web-1" is forbidden: pod update requires features X`,
-		},
 		{"a quota may pass", simulated.Forbidden("web-1", "exceeded quota: compute"), 3, false, 0, rollout.EventQuotaExceeded + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
 		{"a conflict is only a reason to look again", apierrors.NewConflict(podsResource, "web-1", errors.New("modified")), 2, false, 2, ""},
-		{"an internal error may pass", apierrors.NewInternalError(errors.New("etcd is away")), 2, false, 0, rollout.EventAdmissionDenied + " web-1: Internal error occurred: etcd is away"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 3, controller.Options{})
@@ -129,44 +117,7 @@ func TestRefusedResize(t *testing.T) {
 	}
 }
 
-// TestNoQuotaForTheNext: a pod is not restarted as long as a quota has no room for its
-// successor.
-func TestNoQuotaForTheNext(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	before, hard := c.UIDs(), "4m" // of which three pods of 1m use 3m; two of 2m beside one of 1m are too many
-	c.Client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.ResourceQuotaList{Items: []corev1.ResourceQuota{*c.quota(hard)}}, nil
-	})
-	c.Refuse("patch pods/resize web-1", simulated.TooSmall("web-1"), 1<<20)
-	c.edit(newer)
-	c.Rounds(60)
-	if uids := c.UIDs(); !maps.Equal(uids, before) {
-		t.Errorf("pods %v became %v", before, uids)
-	}
-	if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" web-1: not restarted, because quota compute has no room for requests.cpu 2m (used: 3m of 4m)"); recorded != 1 {
-		t.Errorf("recorded %d times for the quota: %q", recorded, c.Events)
-	}
-	hard = "6m"
-	c.Rest()
-	for name, uid := range c.UIDs() {
-		if restarted := uid != before[name]; restarted != (name == "web-1") {
-			t.Errorf("%s restarted: %t", name, restarted)
-		}
-	}
-}
-
-// quota counts the cpu of all pods.
-func (c *cluster) quota(hard string) *corev1.ResourceQuota {
-	used := resource.Quantity{}
-	for _, pod := range c.Pods {
-		used.Add(*pod.Spec.Containers[0].Resources.Requests.Cpu())
-	}
-	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "compute"}, Status: corev1.ResourceQuotaStatus{
-		Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse(hard)}, Used: corev1.ResourceList{corev1.ResourceRequestsCPU: used},
-	}}
-}
-
-// With the action LiveResize, a pod whose size is refused for good is left, and an event is recorded.
+// With the action LiveResize, a pod whose size is refused for good is left, asked less and less often, and told of once.
 func TestRefusedLiveResize(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	before := c.UIDs()
@@ -182,71 +133,14 @@ func TestRefusedLiveResize(t *testing.T) {
 			t.Errorf("%s has %+v, want %+v", name, got, want)
 		}
 	}
-	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n == 0 {
-		t.Errorf("%s was not recorded: %q", rollout.EventInfeasible, c.Events)
+	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n != 1 {
+		t.Errorf("%s was recorded %d times, want once: %q", rollout.EventInfeasible, n, c.Events)
 	}
 	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonInfeasible || !policy.Held(c.Set) {
 		t.Errorf("held: %t, condition %+v", policy.Held(c.Set), have)
 	}
 	if asked := simulated.Count(c.Writes, "patch pods/resize web-1"); asked < 3 || asked > 10 {
 		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
-	}
-}
-
-// However often a size is refused, it is recorded once.
-func TestRefusedLiveResizeIsToldOnce(t *testing.T) {
-	c := newCluster(t, 1, controller.Options{})
-	c.Refuse("patch pods/resize web-0", invalid("web-0"), 1<<20)
-	c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
-	c.edit(newer)
-	c.Rounds(30)
-	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-0: "); n != 1 {
-		t.Errorf("%s was recorded %d times, want once: %q", rollout.EventInfeasible, n, c.Events)
-	}
-}
-
-// A refused size is asked for again when its time has come, or when the user wants it tried
-// again, and not before, whatever else happens.
-func TestRefusedResizeIsAskedAgain(t *testing.T) {
-	c := newCluster(t, 2, controller.Options{})
-	const ask = "patch pods/resize web-1"
-	c.Refuse(ask, simulated.Forbidden("web-1", "exceeded quota: compute"), 1<<20)
-	c.edit(newer)
-	if _, err := c.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	for tries := 1; tries <= 12; tries++ {
-		if n := simulated.Count(c.Writes, ask); n != tries {
-			t.Fatalf("asked %d times, want %d", n, tries)
-		}
-		before := c.Clock.Now()
-		// The condition's message may be due earlier.
-		for {
-			again, err := c.Sync()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if simulated.Count(c.Writes, ask) > tries {
-				break
-			}
-			if again <= 0 {
-				t.Fatal("nothing tells to look again")
-			}
-			c.Clock.SetTime(c.Clock.Now().Add(again))
-		}
-		least := min(time.Second<<(tries-1), rollout.MaxAskInterval) / 2 // by chance, half as long at the least, and half as long again at the most
-		if waited := c.Clock.Since(before); waited < least || waited > 3*least {
-			t.Errorf("try %d came after %v, want it between %v and %v", tries+1, waited, least, 3*least)
-		}
-	}
-	asked := simulated.Count(c.Writes, ask)
-	c.Set.Annotations[api.RetryAnnotation] = "now"
-	c.Sees()
-	if _, err := c.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	if n := simulated.Count(c.Writes, ask); n != asked+1 {
-		t.Errorf("asked %d times after the user wanted it tried again, want %d", n, asked+1)
 	}
 }
 
@@ -316,58 +210,6 @@ func TestNoRoomBesideOthers(t *testing.T) {
 			t.Errorf("%s is not replaced, and there is room", name)
 		}
 	}
-}
-
-// Of two pods that are about to be given up together, one is kept where the node has
-// room for one of the new size: 1m + 1m + 2m of 4m. It is kept all the same while
-// the other one's successor is not there yet.
-func TestRoomForOneOfTwo(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
-	node := largeNode()
-	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4m")
-	c.Nodes.Set(node)
-	c.edit(newer)
-	if _, err := c.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	c.Lives() // the kubelet says that it is infeasible: from now on what was asked for does not count
-	set := c.Set.DeepCopy()
-	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) // as it is while both are being replaced
-	assert := func(when string, want ...string) {
-		t.Helper()
-		gathered, err := c.Kind.Kind.Gather(t.Context(), c.Kind.Session, set, func() ([]*corev1.Pod, error) { return slices.Collect(maps.Values(c.Pods)), nil }, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := gathered.(observation)
-		o.Facts = rollout.Facts{Places: capacity.NewPlaces(c.Nodes.List(), false, capacity.Limits{}), Defaults: defaults, Now: c.Clock.Now()}
-		verdicts, err := o.verdicts(o.look(o.options()), o.podsByOrdinal(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods, toCome := o.Pods()
-		room, err := capacity.ReadRoom(t.Context(), c.Client, set.Namespace, c.Nodes.List(), pods, toCome, o.Now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, what := range want { // as web-1 kept
-			name, kept := strings.CutSuffix(what, " kept")
-			m := verdicts[slices.IndexFunc(verdicts, func(v *rollout.Verdict) bool { return v.Member.Name == name })].Member
-			if why, err := room.Replace(t.Context(), m, capacity.Limits{}, false); err != nil || (why.Reason != "") != kept {
-				t.Errorf("%s: %s: %+v, %v; want that it is kept: %t", when, name, why, err, kept)
-			}
-		}
-	}
-	assert("together", "web-2", "web-1 kept")
-	c.DeletePod("web-2")
-	assert("web-2 is terminating", "web-1 kept")
-	c.Kubelet("web-2")
-	assert("web-2 is gone", "web-1 kept")
-	c.WritePod(simulated.NewPod(c.NextUID(), "web-2", templates[newer]))
-	assert("web-2 waits for a node", "web-1 kept")
-	c.DeletePod("web-2")
-	set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](3)
-	assert("web-2 comes back as it was", "web-1")
 }
 
 // A controller of one namespace may not look at the pods on the nodes. So it does not look for
@@ -441,117 +283,6 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 	c.Rest()
 }
 
-// TestCanaryIsTakenBack: the pods below the partition are of the revision that the undo
-// brings, so that the status counts more of them than there are above it.
-func TestCanaryIsTakenBack(t *testing.T) {
-	c := newCluster(t, 5, controller.Options{})
-	c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(3)) })
-	c.Lives()
-	c.Sees()
-	c.edit(otherImage)
-	c.Rest()
-	c.edit(older)
-	looks := 0 // at pods that the status does not count
-	for range 100 {
-		if c.Unfinished() == "" {
-			break
-		}
-		if _, err := c.Sync(); err != nil && !apierrors.IsConflict(err) {
-			t.Fatal(err)
-		}
-		have := condition(c.Set)
-		for _, name := range []string{"web-3", "web-4"} {
-			if pod := c.Pods[name]; have.Status == corev1.ConditionTrue && (pod == nil || label(pod) != revisionOf(older)) {
-				t.Fatalf("%+v, and %s is not of %s", *have, name, revisionOf(older))
-			}
-		}
-		if strings.HasSuffix(have.Message, "web-3 is of an older revision") {
-			looks++
-		}
-		c.Lives()
-		c.Sees()
-	}
-	if left := c.Unfinished(); left != "" || looks == 0 {
-		t.Errorf("unfinished: %q; saw %d times that the status counts others", left, looks)
-	}
-	lists := func() (n int) {
-		for _, action := range c.Client.Actions() {
-			if action.Matches("list", "pods") {
-				n++
-			}
-		}
-		return n
-	}
-	before := lists()
-	c.Rounds(5)
-	if after := lists(); after != before {
-		t.Errorf("pods were listed %d times for a set that is Complete", after-before)
-	}
-}
-
-func TestConditionIsWrittenOnce(t *testing.T) {
-	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Slow: 1 << 20})
-	c.edit(newer)
-	const write = "patch statefulsets/status web"
-	for range 4 { // the informer of sets never shows our write
-		if _, err := c.Sync(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := simulated.Count(c.Writes, write); n != 1 {
-		t.Fatalf("the condition was written %d times, want once", n)
-	}
-	if n := simulated.Count(c.Events, rollout.EventStarted); n != 1 {
-		t.Errorf("%s was recorded %d times, want once: %q", rollout.EventStarted, n, c.Events)
-	}
-
-	c.Lives() // the pod's message changes: the kubelet is at it
-	c.Sees()
-	again, err := c.Sync()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again <= 0 || again > controller.ProgressInterval {
-		t.Errorf("the new message is due in %v, want it within %v", again, controller.ProgressInterval)
-	}
-	if n := simulated.Count(c.Writes, write); n != 1 {
-		t.Errorf("a mere message was written within %v", controller.ProgressInterval)
-	}
-	c.Clock.SetTime(c.Clock.Now().Add(again))
-	for range 3 {
-		if _, err := c.Sync(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := simulated.Count(c.Writes, write); n != 2 {
-		t.Errorf("the condition was written %d times, want a second time for the message", n)
-	}
-}
-
-// TestLastWordIsWrittenAtOnce: when nothing is under way any more, the message does not wait for
-// ten seconds to be over.
-func TestLastWordIsWrittenAtOnce(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
-	c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
-	c.edit(newer)
-	for range 30 {
-		if label(c.Pods["web-0"]) == revisionOf(newer) {
-			break
-		}
-		c.Rounds(1)
-	}
-	c.Rounds(2)
-	if have := condition(c.Set); have == nil || !strings.HasPrefix(have.Message, "2 of 3 pods resized; web-1: ") {
-		t.Errorf("two pods are done, and the condition says %+v", have)
-	}
-	before := simulated.Count(c.Writes, "patch statefulsets/status web")
-	c.Rounds(30)
-	if n := simulated.Count(c.Writes, "patch statefulsets/status web"); n != before {
-		t.Errorf("the same was written %d times more", n-before)
-	}
-}
-
 // TestConditionAndPartitionInOneStep: the reason changes in the very step that has a pod restarted.
 // The write of the condition makes a new version of the set, and the next one must not be too late.
 func TestConditionAndPartitionInOneStep(t *testing.T) {
@@ -568,76 +299,8 @@ func TestConditionAndPartitionInOneStep(t *testing.T) {
 	}
 }
 
-func TestEventsFollowTheWrite(t *testing.T) {
-	c := newCluster(t, 2, controller.Options{})
-	c.Refuse("patch statefulsets/status web", apierrors.NewInternalError(errors.New("etcd is away")), 2)
-	c.edit(newer)
-	for range 2 {
-		if _, err := c.Sync(); err == nil {
-			t.Fatal("the failing write of the condition is no error")
-		}
-	}
-	if len(c.Events) > 0 {
-		t.Errorf("recorded before the write succeeded: %q", c.Events)
-	}
-	c.Rest()
-	for _, reason := range []string{rollout.EventStarted, rollout.EventComplete} {
-		if n := simulated.Count(c.Events, reason); n != 1 {
-			t.Errorf("%s was recorded %d times, want once: %q", reason, n, c.Events)
-		}
-	}
-	if n := simulated.Count(c.Events, rollout.EventResized+" resized in place to revision web-"); n != 2 {
-		t.Errorf("%s was recorded %d times on pods, want once for each: %q", rollout.EventResized, n, c.Events)
-	}
-	for _, progress := range []string{" 1 of 2 pods resized; web-1: resized in place to revision web-", " 2 of 2 pods resized; web-0: resized in place to revision web-"} {
-		if n := simulated.Count(c.Events, rollout.EventResized+progress); n != 1 {
-			t.Errorf("%q was recorded %d times on the set, want once: %q", progress, n, c.Events)
-		}
-	}
-}
-
-// TestEveryWriteFailsOnce: whichever write of a rollout fails, and whether it was
-// carried out or not, the rollout completes, and no other pod is restarted.
-func TestEveryWriteFailsOnce(t *testing.T) {
-	simulated.EachWriteFails(t, []string{"patch pods/resize", "patch pods web", "patch statefulsets web", "patch statefulsets/status web"}, func(t *testing.T, nth int, carriedOut bool) []string {
-		c := newCluster(t, 3, controller.Options{})
-		c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-1" })
-		c.Fails, c.CarriedOut = nth, carriedOut
-		before := c.UIDs()
-		c.edit(newer)
-		c.Rest()
-		for name, uid := range before {
-			if restarted := c.Pods[name].UID != uid; restarted != (name == "web-1") {
-				t.Errorf("write %d fails: %s restarted: %t; writes: %q", nth, name, restarted, c.Writes)
-			}
-		}
-		return c.Writes
-	})
-}
-
-// TestPolicyGone: the admission policy was deleted a moment ago. What it would have
-// done is not lost: the user's partition comes back with the release.
-func TestPolicyGone(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(1)) })
-	c.edit(newer)
-	c.Unguarded = true
-	for range 100 {
-		if !policy.Held(c.Set) {
-			break
-		}
-		if _, err := c.Sync(); err != nil {
-			t.Fatal(err)
-		}
-		c.Lives()
-		c.Sees()
-	}
-	if held, got := policy.Held(c.Set), partition(c.Set); held || got != 1 {
-		t.Errorf("held %t, partition %d, want the user's 1", held, got)
-	}
-}
-
-// TestPolicyGoneAndUnanswered: nor is it lost where any one write of the rollout is carried out, and nobody hears of that.
+// TestPolicyGoneAndUnanswered: the admission policy was deleted a moment ago. What it would have done is not lost, where any one
+// write of the rollout is carried out, and nobody hears of that: the user's partition comes back with the release.
 func TestPolicyGoneAndUnanswered(t *testing.T) {
 	for nth := 1; ; nth++ {
 		c := newCluster(t, 2, controller.Options{})
@@ -736,41 +399,6 @@ func TestUnknownToThePolicy(t *testing.T) {
 			}
 			c.Unknown = false
 			c.Rest()
-		})
-	}
-}
-
-// TestUnreadableHold: it was written while there was no admission policy, and stops nothing.
-func TestUnreadableHold(t *testing.T) {
-	for _, tt := range []struct {
-		hold      string
-		partition int32
-		want      int
-	}{
-		{"1", everything, 1},
-		{"0002", everything, 2},
-		{"nonsense", everything, 0},
-		{"", everything, 0},
-		{"-1", everything, 0},
-		{"+1", everything, 0},
-		{"2147483648", everything, 0},
-		{"99999999999999999999", everything, 0},
-		{"nonsense", 1, 1},
-	} {
-		t.Run(tt.hold, func(t *testing.T) {
-			c := newCluster(t, 3, controller.Options{})
-			c.edit(newer)
-			c.Set.Annotations[api.HoldAnnotation] = tt.hold
-			c.Set.Spec.UpdateStrategy.RollingUpdate.Partition = &tt.partition
-			c.Lives()
-			c.Sees()
-			if got := wishedPartition(c.Set); got != tt.want {
-				t.Errorf("the wish is %d, want %d", got, tt.want)
-			}
-			c.Rest()
-			if held, got := policy.Held(c.Set), partition(c.Set); held || got != tt.want {
-				t.Errorf("held %t, partition %d, want %d", held, got, tt.want)
-			}
 		})
 	}
 }

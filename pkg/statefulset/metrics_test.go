@@ -47,10 +47,16 @@ func measured(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return got
 }
 
+// newMeasured is a cluster with metrics.
+func newMeasured(t *testing.T, replicas int, outcomes ...simulated.Outcome) (*cluster, *prometheus.Registry) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	return newCluster(t, replicas, controller.Options{Metrics: controller.NewMetrics(registry)}, outcomes...), registry
+}
+
 func TestMetrics(t *testing.T) {
 	t.Run("resized", func(t *testing.T) {
-		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
+		c, registry := newMeasured(t, 3)
 		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
@@ -75,8 +81,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	t.Run("refused and restarted", func(t *testing.T) {
-		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
+		c, registry := newMeasured(t, 3)
 		c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
 		c.edit(newer)
 		c.Rest()
@@ -86,8 +91,7 @@ func TestMetrics(t *testing.T) {
 		})
 	})
 	t.Run("has the size already", func(t *testing.T) {
-		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
+		c, registry := newMeasured(t, 3)
 		resized := c.Pods["web-1"].DeepCopy() // by a vertical autoscaler, say
 		build.Resized(templates[newer])(resized)
 		c.WritePod(resized)
@@ -106,8 +110,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	t.Run("opted out before the end", func(t *testing.T) {
-		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
+		c, registry := newMeasured(t, 3, simulated.Outcome{Slow: 3})
 		c.edit(newer)
 		if _, err := c.Sync(); err != nil {
 			t.Fatal(err)
@@ -125,8 +128,7 @@ func TestMetrics(t *testing.T) {
 	})
 	t.Run("stopped, and reverted", func(t *testing.T) {
 		for onFailure, reason := range map[string]string{policy.OnFailureHold: rollout.ReasonResizeFailed, policy.OnFailureRevert: rollout.ReasonReverted} {
-			registry := prometheus.NewRegistry()
-			c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
+			c, registry := newMeasured(t, 3)
 			g := c.guarded(t)
 			g.Doomed(onFailure)
 			g.Edit(newer)
@@ -147,8 +149,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	t.Run("handed over, and not complete once more", func(t *testing.T) {
-		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
+		c, registry := newMeasured(t, 3)
 		c.edit(version{Image: 2, CPU: 1})
 		c.Rest()
 		wants(t, "complete", registry, map[string]float64{"rollouts_total[handed_over]": 1})
@@ -157,8 +158,7 @@ func TestMetrics(t *testing.T) {
 
 // TestDurationsAreOfTheEdit: the admission policy takes Complete back, and its time stays.
 func TestDurationsAreOfTheEdit(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	c := newCluster(t, 2, controller.Options{Metrics: controller.NewMetrics(registry)}, simulated.Outcome{Slow: 3})
+	c, registry := newMeasured(t, 2, simulated.Outcome{Slow: 3})
 	c.Rounds(1)
 	c.Clock.SetTime(c.Clock.Now().Add(72 * time.Hour))
 	edited := c.Clock.Now()
@@ -185,8 +185,7 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 // API server notes whole seconds. A controller that was restarted has not asked, and does not know.
 func TestPodDuration(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
-		registry := prometheus.NewRegistry()
-		c := newCluster(t, 1, controller.Options{Metrics: controller.NewMetrics(registry)})
+		c, registry := newMeasured(t, 1)
 		c.edit(newer)
 		asked := c.Clock.Now().Add(700 * time.Millisecond)
 		c.Clock.SetTime(asked)
@@ -247,8 +246,7 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 		{"after one that was handed over", []version{{Image: 2, CPU: 1}}},
 		{"after both", []version{newer, {Image: 2, CPU: 1}}},
 	} {
-		registry := prometheus.NewRegistry()
-		c := newCluster(t, 3, controller.Options{Metrics: controller.NewMetrics(registry)})
+		c, registry := newMeasured(t, 3)
 		c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
 		for _, edit := range at.edits {
 			c.edit(edit)

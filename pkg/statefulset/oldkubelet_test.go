@@ -4,7 +4,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,9 +15,9 @@ import (
 )
 
 // newOldCluster has kubelets of that version, which say no generation.
-func newOldCluster(t *testing.T, kubelet string, outcomes ...simulated.Outcome) *cluster {
+func newOldCluster(t *testing.T, kubelet string) *cluster {
 	t.Helper()
-	c := newCluster(t, 3, controller.Options{}, outcomes...)
+	c := newCluster(t, 3, controller.Options{})
 	node := largeNode()
 	node.Status.NodeInfo.KubeletVersion = kubelet
 	c.Nodes.Set(node)
@@ -50,54 +49,6 @@ func TestSilentKubelets(t *testing.T) {
 				t.Errorf("the condition is %+v, want Complete: %t", condition(c.Set), done)
 			}
 		})
-	}
-}
-
-// TestSilentKubeletLooksLate: an edit is taken back before a kubelet that says no generation has
-// looked. What its status says is true of the size that it has to have now, and proves nothing.
-func TestSilentKubeletLooksLate(t *testing.T) {
-	c := newOldCluster(t, "v1.33.5")
-	c.Change(func() { c.Away["node"] = true; c.users(newer) })
-	c.Until(20, func() bool { return simulated.SizeOf(c.Pods["web-2"]).CPU == newer.CPU })
-	c.edit(older)
-	asked := c.Clock.Now()
-	c.Until(200, func() bool {
-		if simulated.SizeOf(c.Pods["web-2"]).CPU == newer.CPU {
-			asked = c.Clock.Now()
-		}
-		return c.complete()
-	})
-	if waited := c.Clock.Now().Sub(asked); waited < 2*time.Minute {
-		t.Errorf("Complete %s after web-2 was asked for its old size again; its kubelet has not looked", waited)
-	}
-}
-
-// TestSilentKubeletsOldAnswer: what a kubelet that says no generation has said of one edit is not
-// taken for its answer to the next one.
-func TestSilentKubeletsOldAnswer(t *testing.T) {
-	c := newOldCluster(t, "v1.33.5")
-	c.Judge = func(_ *corev1.Pod, size version) simulated.Outcome {
-		return simulated.Outcome{Infeasible: size.CPU == 3}
-	}
-	before := c.UIDs()
-	c.Change(func() {
-		c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = "LiveResize" })
-		c.users(version{Image: 1, CPU: 3})
-	})
-	c.Until(30, func() bool {
-		got := condition(c.Set)
-		return got != nil && got.Reason == rollout.ReasonInfeasible
-	})
-	c.Change(func() {
-		c.Away["node"] = true
-		c.User(func(set *appsv1.StatefulSet) { delete(set.Annotations, api.ResizeActionAnnotation) })
-		c.users(newer)
-	})
-	c.Rounds(10) // the kubelet is slow, and its old answer stands
-	c.Change(func() { delete(c.Away, "node") })
-	c.Rest()
-	if uids := c.UIDs(); !maps.Equal(uids, before) {
-		t.Errorf("pods %v became %v", before, uids)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -85,34 +84,4 @@ func TestSimulationOfOperators(t *testing.T) {
 		s.operator.there, s.Lag.BuiltIn = true, lag
 		s.Ends(happens)
 	})
-}
-
-// TestMarkOfALostNode: a pod whose kubelet says nothing keeps the operator waiting for a while, and no longer,
-// also where the controller has been restarted meanwhile.
-func TestMarkOfALostNode(t *testing.T) {
-	load(t)
-	set := webSet(older, 3)
-	set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
-	s := newSimulation(t, set, nil)
-	defer s.Stop()
-	s.operator.there = true
-	silent := s.Pods["web-1"]
-	s.Judge = func(pod *corev1.Pod, _ version) simulated.Outcome {
-		if pod.UID == silent.UID {
-			return simulated.Outcome{Slow: 1 << 30}
-		}
-		return simulated.Outcome{}
-	}
-	s.User(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
-	edited := s.Clock.Now()
-	for s.Pods["web-1"] != nil && s.Pods["web-1"].UID == silent.UID && s.Clock.Since(edited) < time.Hour {
-		s.Round()
-	}
-	if took := s.Clock.Since(edited); took < defaults.ErrorTimeout || took > defaults.ErrorTimeout+time.Minute {
-		t.Errorf("the operator deletes the silent pod after %s", took)
-	}
-	s.Rest()
-	if left := s.Unfinished(); left != "" || s.Pods["web-2"].UID == "" {
-		t.Error(left)
-	}
 }

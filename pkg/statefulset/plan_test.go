@@ -37,88 +37,57 @@ var (
 	otherImage = version{Image: 2, CPU: 1}
 )
 
-const ourCPU = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
-const ourMemory = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
-
 // place makes the pod of one of the situations that a place of the set can be in, or nil.
 func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string) *corev1.Pod {
 	t.Helper()
-	wanted := templates[newer]
-	made := func(v version, change ...func(*corev1.Pod)) *corev1.Pod {
-		pod := build.Pod(fmt.Sprintf("%s-%d", set.Name, ordinal), templates[v], change...)
-		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = revisionOf(v)
-		return pod
-	}
-	switch situation {
-	case "updated":
-		return made(newer)
-	case "updated, terminating":
-		return made(newer, build.Terminating)
-	case "relabelled":
-		return made(newer, build.RelabelledAt(build.Start.Add(6*time.Second)))
-	case "relabelled long ago":
-		return made(newer, build.RelabelledAt(build.Start.Add(-time.Minute)))
-	case "updated, not ready":
-		return made(newer, build.NotReady)
-	case "updated, not ready since it was resized":
-		return made(newer, build.Resized(wanted), build.NotReady, build.ResizedAt(build.Start))
-	case "resized, not ready":
-		return made(older, build.Resized(wanted), build.NotReady, build.ResizedAt(build.Start))
-	case "updated, resized by others":
-		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]))
-	case "updated, resized by others during the rollout":
-		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.ResizedBy("updater", build.Start, ourCPU))
-	case "left with another cpu":
-		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU))
-	case "left with another cpu, not ready":
-		return made(newer, build.Resized(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU), build.NotReady)
-	case "left pending":
-		return made(newer, build.WithSize(templates[version{Image: 1, CPU: 3}]), build.Ours(ourCPU), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
-	case "boosted":
-		return made(newer, build.Resized(wanted), build.Ours(ourCPU), boosted)
-	case "boosted, and put back":
-		return made(newer, build.Resized(templates[older]), build.ResizedBy("manager", build.Start, ourCPU), boosted)
-	case "live, resized by others":
-		return made(older, build.Resized(templates[version{Image: 1, CPU: 3}]))
-	case "left with a limit":
-		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
-	case "updated, given a limit":
-		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]))
-	case "live", "orphan":
-		return made(older)
-	case "orphan, updated":
-		return made(newer)
-	case "live, just born":
-		return made(older, func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start.Add(6 * time.Second)) })
-	case "live, rejected":
-		return made(older, build.NotReady, func(pod *corev1.Pod) {
-			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu"
-		})
-	case "live, not ready":
-		return made(older, build.NotReady)
-	case "resizing":
-		return made(older, build.WithSize(wanted))
-	case "resized":
-		return made(older, build.Resized(wanted))
-	case "infeasible":
-		return made(older, build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-	case "infeasible, not ready":
-		return made(older, build.WithSize(wanted), build.NotReady, build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-	case "limited":
-		return made(limited)
-	case "limited alone":
-		return made(version{Image: 1, CPU: 2, Memory: 1})
-	case "other image":
-		return made(otherImage)
-	case "other image, not ready":
-		return made(otherImage, build.NotReady)
-	case "terminating":
-		return made(older, build.Terminating)
-	case "missing":
+	if situation == "missing" {
 		return nil
 	}
-	t.Fatalf("no such situation: %s", situation)
-	return nil
+	type changes = []func(*corev1.Pod)
+	wanted, third := templates[newer], templates[version{Image: 1, CPU: 3}]
+	is, known := map[string]struct {
+		of      version
+		changes changes
+	}{
+		"updated":              {newer, nil},
+		"updated, terminating": {newer, changes{build.Terminating}},
+		"relabelled":           {newer, changes{build.RelabelledAt(build.Start.Add(6 * time.Second))}},
+		"relabelled long ago":  {newer, changes{build.RelabelledAt(build.Start.Add(-time.Minute))}},
+		"updated, not ready":   {newer, changes{build.NotReady}},
+		"updated, not ready since it was resized":       {newer, changes{build.Resized(wanted), build.NotReady, build.ResizedAt(build.Start)}},
+		"resized, not ready":                            {older, changes{build.Resized(wanted), build.NotReady, build.ResizedAt(build.Start)}},
+		"updated, resized by others":                    {newer, changes{build.Resized(third)}},
+		"updated, resized by others during the rollout": {newer, changes{build.Resized(third), build.ResizedBy("updater", build.Start, build.CPURequest)}},
+		"left with another cpu":                         {newer, changes{build.Resized(third), build.Ours(build.CPURequest)}},
+		"left with another cpu, not ready":              {newer, changes{build.Resized(third), build.Ours(build.CPURequest), build.NotReady}},
+		"left pending":                                  {newer, changes{build.WithSize(third), build.Ours(build.CPURequest), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")}},
+		"boosted, and put back":                         {newer, changes{build.Resized(templates[older]), build.ResizedBy("manager", build.Start, build.CPURequest), boosted}},
+		"live, resized by others":                       {older, changes{build.Resized(third)}},
+		"left with a limit":                             {newer, changes{build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(build.MemoryLimit)}},
+		"updated, given a limit":                        {newer, changes{build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}])}},
+		"live":                                          {older, nil},
+		"orphan":                                        {older, nil},
+		"orphan, updated":                               {newer, nil},
+		"live, just born":                               {older, changes{func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start.Add(6 * time.Second)) }}},
+		"live, rejected": {older, changes{build.NotReady, func(pod *corev1.Pod) {
+			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu"
+		}}},
+		"live, not ready":        {older, changes{build.NotReady}},
+		"resizing":               {older, changes{build.WithSize(wanted)}},
+		"resized":                {older, changes{build.Resized(wanted)}},
+		"infeasible":             {older, changes{build.WithSize(wanted), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big")}},
+		"infeasible, not ready":  {older, changes{build.WithSize(wanted), build.NotReady, build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big")}},
+		"limited":                {limited, nil},
+		"other image":            {otherImage, nil},
+		"other image, not ready": {otherImage, changes{build.NotReady}},
+		"terminating":            {older, changes{build.Terminating}},
+	}[situation]
+	if !known {
+		t.Fatalf("no such situation: %s", situation)
+	}
+	pod := build.Pod(fmt.Sprintf("%s-%d", set.Name, ordinal), templates[is.of], is.changes...)
+	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = revisionOf(is.of)
+	return pod
 }
 
 // beganBefore is a rollout that has begun before anything was done to the pods.
@@ -329,10 +298,8 @@ func TestNextStep(t *testing.T) {
 		after   time.Duration
 	}{
 		{name: "live: the highest goes first, and alone", places: "live|live|live", changes: changes{all}, want: "resize web-2"},
-		{name: "live: nothing more while one is under way", places: "resizing|live|live", changes: changes{all}},
 		{name: "live: once it is resized it is settled, and the next one starts", places: "resized|live|live", changes: changes{all}, want: "mark web-2, resize web-1"},
 		{name: "live: with maxUnavailable 2, two at once, once one has the size", places: "updated|live|live|live", changes: changes{all, two}, want: "resize web-2 web-1"},
-		{name: "live: with maxUnavailable 2, one is tried first", places: "live|live|live", changes: changes{all, two}, want: "resize web-2"},
 		{name: "live: what is down below the partition counts", places: "live|live|live, not ready", changes: changes{held("1", everything)}},
 		{name: "live: all but one of two may be down there", places: "updated|live|live|missing", changes: changes{held("1", everything), two}, want: "resize web-2"},
 		{name: "done: the hold is let go", places: "updated|updated", changes: changes{all}, want: "release"},
@@ -349,7 +316,6 @@ func TestNextStep(t *testing.T) {
 		{name: "partition: once it is, the next one is resized", places: "updated|updated|live", changes: changes{held("0", 1)}, want: "resize web-0"},
 		{name: "partition: restarts that ask for more go one by one", places: "other image|infeasible|limited|live", changes: changes{all}, want: "partition 3 for web-3"},
 		{name: "partition: not while a live one above is left", places: "live|infeasible|live", changes: changes{all, two}, want: "resize web-2"},
-		{name: "partition: not while a live one above is under way", places: "resizing|infeasible|live", changes: changes{all}},
 		{name: "partition: not before the StatefulSet controller has seen the labels above", places: "updated|infeasible|live", changes: changes{all, lagging}},
 		{name: "partition: a restart below goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
 		{name: "partition: pods that it has let go already are not recorded again", places: "updated|other image|other image|other image|live", changes: changes{held("0", 2)},
@@ -358,7 +324,6 @@ func TestNextStep(t *testing.T) {
 
 		{name: "held below the maximum: the pods between the wish and that are resized", places: "updated|updated|live|live", changes: changes{held("0", 2)}, want: "resize web-1"},
 		{name: "held below the maximum: done when they are", places: "updated|updated|updated|live", changes: changes{held("1", 2)}, want: "release"},
-		{name: "held below the maximum: a restart goes further down", places: "updated|updated|infeasible|live", changes: changes{held("0", 2)}, want: "partition 1 for web-1"},
 
 		{name: "new: no pod is waited for, nor a status that counts them", places: "updated|missing|missing", changes: changes{all, currentIsNewest, lagging}, want: "release"},
 		{name: "new: adopted pods are resized", places: "live|live", changes: changes{all, currentIsNewest}, want: "resize web-1"},
@@ -394,10 +359,7 @@ func TestNextStep(t *testing.T) {
 		{name: "stuck: a Parallel set gets along by itself", places: "infeasible, not ready|updated", changes: changes{parallel, all}, want: "release, hand over: infeasible on node node: too big"},
 		{name: "stuck: a template change is not ours to force", places: "other image, not ready|updated", changes: changes{all},
 			want: "release, hand over: the template changed in spec.containers[app].image"},
-		{name: "not ready and live: resized, the size may be the cure", places: "live, not ready|live", changes: changes{all}, want: "resize web-1"},
 
-		{name: "boosted: the hold stays until that is over", places: "updated|boosted", changes: changes{all}},
-		{name: "boosted: nobody waits for it", places: "boosted|live", changes: changes{all}, want: "resize web-0"},
 		{name: "boosted: what is put back is asked for once more", places: "updated|boosted, and put back", changes: changes{all, beganBefore}, want: "resize web-0"},
 
 		{name: "A→C→A: what C left is resized back", places: "updated|left with another cpu", changes: changes{all}, want: "resize web-0"},
@@ -412,14 +374,12 @@ func TestNextStep(t *testing.T) {
 		{name: "A→C→A: what cannot be taken back needs a new pod; the partition first", places: "updated|left with a limit", changes: changes{all}, want: "partition 0"},
 		{name: "A→C→A: then we delete it, since it carries the label", places: "updated|left with a limit", changes: changes{held("0", 0)}, want: "delete web-0"},
 		{name: "A→C→A: one at a time", places: "left with a limit|left with a limit", changes: changes{held("0", 0)}, want: "delete web-1"},
-		{name: "A→C→A: within maxUnavailable", places: "left with a limit|left with a limit", changes: changes{held("0", 0), two}, want: "delete web-1 web-0"},
 		{name: "a size that somebody else has set is left alone", places: "updated|updated, resized by others", changes: changes{all}, want: "release"},
 
 		{name: "missing below the partition: it will be born old, and resized", places: "missing|live", changes: changes{all}},
 		{name: "missing below the partition, to be born with another image: handed over", places: "missing|other image", changes: changes{all, currentIsOtherImage},
 			want: "release, hand over: the template changed in spec.containers[app].image"},
 		{name: "missing at the partition: it will be born new, and is waited for", places: "missing|live", changes: changes{held("0", 1)}},
-		{name: "terminating: waited for, and never touched", places: "terminating|live", changes: changes{all}},
 
 		{name: "exposed: the partition is raised again", places: "updated|live|live", changes: changes{held("0", 0)}, want: "resize web-1, partition 2"},
 		{name: "exposed: not for pods that need a restart", places: "other image|live", changes: changes{held("0", 1)}},
@@ -428,16 +388,9 @@ func TestNextStep(t *testing.T) {
 
 		{name: "action Restart: for more, one by one", places: "live|live", changes: changes{all, inForce("Restart;")}, want: "partition 1 for web-1"},
 		{name: "action Restart: the last one is handed over", places: "updated|live", changes: changes{all, inForce("Restart;")}, want: "release, hand over: the action is Restart"},
-		{name: "action Restart: what is resized already is settled", places: "resized|live", changes: changes{all, inForce("Restart;")}, want: "mark web-1"},
 		{name: "action Restart: a stuck pod is deleted", places: "live, not ready|updated", changes: changes{held("0", 1), inForce("Restart;")}, want: "delete web-1"},
-		{name: "action LiveResize: what cannot be resized is left, and the next one goes on", places: "infeasible|limited|live", changes: changes{all, inForce("LiveResize;")}, want: "resize web-0"},
 		{name: "action LiveResize: what is left is held for ever", places: "infeasible|limited|updated", changes: changes{all, inForce("LiveResize;")}},
-		{name: "action LiveResize: a left pod above keeps a template change waiting", places: "infeasible|other image", changes: changes{all, inForce("LiveResize;")}},
-		{name: "action LiveResizePreferred: as if nothing were said", places: "infeasible|live", changes: changes{all, inForce("LiveResizePreferred;")}, want: "partition 1 for web-1"},
 		{name: "policy RestartOnly for what changes: for more, one by one", places: "live|live", changes: changes{all, inForce(";cpu=RestartOnly")}, want: "partition 1 for web-1"},
-		{name: "policy RestartOnly for something else: live", places: "live|live", changes: changes{all, inForce(";cpu:decrease=RestartOnly,memory=RestartOnly")}, want: "resize web-1"},
-		{name: "policy RestartOnly dominates the action LiveResize", places: "live", changes: changes{all, inForce("LiveResize;app/cpu=RestartOnly")},
-			want: "release, hand over: cpu of app: RestartOnly (annotation app/cpu)"},
 		{name: "in force: an action that is said later waits for the next edit", places: "live|live", changes: changes{all, inForce(";"), says("Restart", "cpu=RestartOnly")}, want: "resize web-1"},
 		{name: "in force: an action that is taken back later stays", places: "live", changes: changes{all, inForce("Restart;")}, want: "release, hand over: the action is Restart"},
 		{name: "in force: wins over what the annotations say now", places: "infeasible|live", changes: changes{all, inForce("LiveResize;"), says("Restart", "cpu=RestartOnly")}, want: "resize web-0"},
@@ -636,46 +589,21 @@ func TestNextStepDeadlocks(t *testing.T) {
 }
 
 func TestNextStepNoNodeFits(t *testing.T) {
+	const cannot = "not restarted, because the only node that the pod may run on cannot hold cpu 2m (at most 1m): "
 	all := held("0", everything)
-	tests := []struct {
-		name    string
-		places  string
-		changes []func(*appsv1.StatefulSet)
-		node    func(*corev1.Node)
-		want    string
-		waits   string
+	for _, tt := range []struct {
+		name, places string
+		changes      []func(*appsv1.StatefulSet)
+		want, waits  string
 	}{
-		{
-			name: "what cannot be resized is left, and the others are resized", places: "infeasible|live", changes: []func(*appsv1.StatefulSet){all}, want: "resize web-0",
-			waits: "web-1: not restarted, because the only node that the pod may run on cannot hold cpu 2m (at most 1m): infeasible on node node: too big",
-		},
-		{
-			name: "nothing is let go", places: "infeasible|updated", changes: []func(*appsv1.StatefulSet){all},
-			waits: "web-1: not restarted, because the only node that the pod may run on cannot hold cpu 2m (at most 1m): infeasible on node node: too big",
-		},
-		{
-			name: "not even with the action Restart", places: "live", changes: []func(*appsv1.StatefulSet){all, inForce("Restart;")},
-			waits: "web-0: not restarted, because the only node that the pod may run on cannot hold cpu 2m (at most 1m): the action is Restart",
-		},
-		{
-			name: "a cordoned node is none", places: "infeasible", changes: []func(*appsv1.StatefulSet){all},
-			node:  func(node *corev1.Node) { *node = *largeNode(); node.Spec.Unschedulable = true },
-			waits: "web-0: not restarted, because no node matches the node selector, affinity and tolerations of the pod: infeasible on node node: too big",
-		},
-		{name: "a template change is left to the StatefulSet controller", places: "other image", changes: []func(*appsv1.StatefulSet){all},
-			want: "release, hand over: the template changed in spec.containers[app].image"},
-		{name: "a node that is large enough", places: "infeasible", changes: []func(*appsv1.StatefulSet){all},
-			node: func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("2m") },
-			want: "release, hand over: infeasible on node node: too big"},
-	}
-	for _, tt := range tests {
+		{"what cannot be resized is left, and the others are resized", "infeasible|live", []func(*appsv1.StatefulSet){all}, "resize web-0", "web-1: " + cannot + "infeasible on node node: too big"},
+		{"nothing is let go", "infeasible|updated", []func(*appsv1.StatefulSet){all}, "", "web-1: " + cannot + "infeasible on node node: too big"},
+		{"not even with the action Restart", "live", []func(*appsv1.StatefulSet){all, inForce("Restart;")}, "", "web-0: " + cannot + "the action is Restart"},
+		{"a template change is left to the StatefulSet controller", "other image", []func(*appsv1.StatefulSet){all}, "release, hand over: the template changed in spec.containers[app].image", ""},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := observed(t, tt.places, tt.changes...)
-			node := o.Node("node")
-			node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
-			if tt.node != nil {
-				tt.node(node)
-			}
+			o.Node("node").Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
 			p, err := planned(o)
 			simulated.Does(t, p, err, does(p), tt.want)
 			if fits := p.Condition.Reason != rollout.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message(), tt.waits) {
@@ -817,9 +745,11 @@ func TestNextStepContested(t *testing.T) {
 	}
 }
 
-// TestAtRest: a condition that says Complete is believed only of what it was said of.
-func TestAtRest(t *testing.T) {
-	says := func(status corev1.ConditionStatus, message string) func(*appsv1.StatefulSet) {
+// TestBuiltInStatus: what the status says of a rollout that the StatefulSet controller makes, or that is over. A condition that says
+// Complete is believed only of what it was said of.
+func TestBuiltInStatus(t *testing.T) {
+	type changes = []func(*appsv1.StatefulSet)
+	of := func(status corev1.ConditionStatus, message string) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) {
 			set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: status, Message: message}}
 		}
@@ -830,92 +760,72 @@ func TestAtRest(t *testing.T) {
 	at := func(n int32) func(*appsv1.StatefulSet) {
 		return func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n }
 	}
-	const all, yes, no = "2 of 2 pods are of revision web-i1c2m0", corev1.ConditionTrue, corev1.ConditionFalse
-	type changes = []func(*appsv1.StatefulSet)
+	available := func(n int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) { set.Status.AvailableReplicas = n }
+	}
+	const all, no = "2 of 2 pods are of revision web-i1c2m0", corev1.ConditionFalse
+	complete := of(corev1.ConditionTrue, all)
 	for _, tt := range []struct {
 		name, places string
 		changes      changes
-		says         string // empty where the pods have to be looked at
-		last         bool
+		says         string // the status; not of interest if empty
+		rests        bool   // else the pods have to be looked at
+		last         bool   // nothing more is to come
 	}{
-		{"Complete", "updated|updated", changes{says(yes, all)}, all, true},
-		{"Complete, and held", "updated|updated", changes{says(yes, all), held("0", everything)}, "waiting for inplace-rollout to look at this hold", false},
-		{"held", "updated|updated", changes{says(no, all), held("0", everything)}, "", false},
-		{"a lost pod", "updated|missing", changes{says(yes, all)}, "1 of 2 pods are of revision web-i1c2m0", false},
-		{"scaled out, and there", "updated|updated|updated", changes{says(yes, all)}, "3 of 3 pods are of revision web-i1c2m0", true},
-		{"scaled out, and not there yet", "updated|updated", changes{says(yes, all), scaled(5)}, "2 of 5 pods are of revision web-i1c2m0", false},
-		{"scaled in, and not gone yet", "updated|updated", changes{says(yes, all), scaled(1)}, "2 of 1 pods are of revision web-i1c2m0", false},
-		{"Complete of another revision", "updated|updated", changes{says(yes, "2 of 2 pods are of revision web-i1c1m0")}, "", false},
-		{"Complete of no revision", "updated|updated", changes{says(yes, "")}, "", false},
-		{"Complete of a partition", "updated|updated", changes{says(yes, all+"; partition 1 keeps back the others"), at(1)}, all + "; partition 1 keeps back the others", true},
-		{"Complete of another partition", "updated|updated", changes{says(yes, all+"; partition 1 keeps back the others")}, "", false},
-		{"Complete of a partition that OnDelete has not", "updated|live", changes{says(yes, all+"; partition 2 keeps back the others"), onDelete}, "", false},
-		{"Complete of all, and now there is a partition", "updated|updated", changes{says(yes, all), at(1)}, "", false},
-		{"Complete, and resized by others", "updated|updated", changes{says(yes, all+"; also resized by updater")}, all + "; also resized by updater", true},
-		{"not Complete", "updated|updated", changes{says(no, all)}, "", false},
-		{"the StatefulSet controller is at it", "live|updated", changes{says(no, "")}, "left to the StatefulSet controller: 1 of 2 pods updated, 0 available", false},
-		{"Complete under OnDelete, with pods of an older revision", "live|updated", changes{says(yes, all), onDelete}, "", false},
-		{"nobody is at it under OnDelete", "live|updated", changes{says(no, ""), onDelete}, "", false},
+		{"Complete", "updated|updated", changes{complete}, all, true, true},
+		{"a lost pod", "updated|missing", changes{complete}, "1 of 2 pods are of revision web-i1c2m0", true, false},
+		{"a lost pod before it was Complete", "updated|updated", changes{of(no, ""), available(1)}, "waiting for pods to become available: 2 of 2 pods updated, 1 available", false, false},
+		{"done, and nothing is said", "updated|updated", changes{available(2)}, all, false, false},
+		{"scaled out, and there", "updated|updated|updated", changes{complete}, "3 of 3 pods are of revision web-i1c2m0", true, true},
+		{"scaled out, and not there yet", "updated|updated", changes{complete, scaled(5)}, "2 of 5 pods are of revision web-i1c2m0", true, false},
+		{"scaled in, and not gone yet", "updated|updated", changes{complete, scaled(1)}, "2 of 1 pods are of revision web-i1c2m0", true, false},
+		{"Complete of another revision", "updated|updated", changes{of(corev1.ConditionTrue, "2 of 2 pods are of revision web-i1c1m0")}, "", false, false},
+		{"Complete of a partition", "updated|live", changes{of(corev1.ConditionTrue, all+"; partition 1 keeps back the others"), at(1)},
+			"1 of 2 pods are of revision web-i1c2m0; partition 1 keeps back the others", true, true},
+		{"Complete of another partition", "updated|updated", changes{of(corev1.ConditionTrue, all+"; partition 1 keeps back the others")}, "", false, false},
+		{"Complete of a partition that OnDelete has not", "updated|live", changes{of(corev1.ConditionTrue, all+"; partition 2 keeps back the others"), onDelete}, "", false, false},
+		{"Complete of all, and now there is a partition", "updated|updated", changes{complete, at(1)}, "", false, false},
+		{"a partition above all", "live|live", changes{at(9), available(2)}, "0 of 2 pods are of revision web-i1c2m0; partition 9 keeps back the others", false, false},
+		{"the StatefulSet controller is at it", "live|updated", changes{of(no, "")}, "left to the StatefulSet controller: 1 of 2 pods updated, 0 available", true, false},
+		{"it is at it above a partition", "live|updated|live", changes{at(1), available(3)}, "left to the StatefulSet controller: 1 of 2 pods updated, 3 available", true, false},
+		{"Complete under OnDelete, with pods of an older revision", "live|updated", changes{complete, onDelete}, "", false, false},
+		{"nobody is at it under OnDelete", "live|updated", changes{of(no, ""), onDelete}, "", false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			set := observed(t, tt.places, tt.changes...).set
-			got, rests := builtInStatus(set).AtRest(policy.Held(set), condition(set))
-			if rests != (tt.says != "") || rests && (got.Condition.Message() != tt.says || got.LastWord() != tt.last) {
-				t.Errorf("at rest: %t, %+v; want %q, the last word: %t", rests, got, tt.says, tt.last)
+			u := builtInStatus(set)
+			if got := u.Condition; tt.says != "" && (got.Message() != tt.says || rollout.Parse(got.Complete, got.Reason, tt.says) != got || got.Complete != strings.Contains(tt.says, " pods are of ")) {
+				t.Errorf("it says %+v, want %q", got, tt.says)
+			}
+			p, rests := u.AtRest(false, condition(set))
+			if rests != tt.rests || rests && (p.Condition != u.Condition || p.LastWord() != tt.last) {
+				t.Errorf("at rest: %t, %+v; want %t, the last word: %t", rests, p, tt.rests, tt.last)
 			}
 		})
 	}
 }
 
-func TestBuiltInCondition(t *testing.T) {
-	counts := func(updated, available int32) func(*appsv1.StatefulSet) {
-		return func(set *appsv1.StatefulSet) {
-			set.Status.UpdatedReplicas, set.Status.AvailableReplicas = updated, available
-		}
-	}
-	at := func(partition int32) func(*appsv1.StatefulSet) {
-		return func(set *appsv1.StatefulSet) {
-			set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(partition)
-		}
-	}
-	conditionIs := func(status corev1.ConditionStatus) func(*appsv1.StatefulSet) {
-		return func(set *appsv1.StatefulSet) {
-			set.Status.Conditions = []appsv1.StatefulSetCondition{{
-				Type: api.ConditionComplete, Status: status, Message: "as it was", LastTransitionTime: metav1.NewTime(build.Start),
-			}}
-		}
-	}
-	tests := []struct {
-		name     string
-		changes  []func(*appsv1.StatefulSet)
-		complete bool
-		message  string
+// TestToCome: a pod that goes or is missing is still to be made, as it was where the partition keeps it back.
+func TestToCome(t *testing.T) {
+	for _, tt := range []struct {
+		places string
+		at     int // the partition
+		want   []string
 	}{
-		{"everything updated and available", []func(*appsv1.StatefulSet){counts(3, 3)}, true, "3 of 3 pods are of revision web-i1c2m0"},
-		{"Complete stays Complete when a pod is lost later", []func(*appsv1.StatefulSet){counts(2, 2), conditionIs(corev1.ConditionTrue)}, true, "2 of 3 pods are of revision web-i1c2m0"},
-		{"a lost pod before it was Complete", []func(*appsv1.StatefulSet){counts(3, 2), conditionIs(corev1.ConditionFalse)}, false,
-			"waiting for pods to become available: 3 of 3 pods updated, 2 available"},
-		{"the user's partition keeps back the others", []func(*appsv1.StatefulSet){counts(1, 3), at(2)}, true,
-			"1 of 3 pods are of revision web-i1c2m0; partition 2 keeps back the others"},
-		{"a partition above all", []func(*appsv1.StatefulSet){counts(0, 3), at(9)}, true,
-			"0 of 3 pods are of revision web-i1c2m0; partition 9 keeps back the others"},
-		{"handed over, under way", []func(*appsv1.StatefulSet){counts(1, 2)}, false,
-			"left to the StatefulSet controller: 1 of 3 pods updated, 2 available"},
-		{"handed over, under way above a partition", []func(*appsv1.StatefulSet){counts(1, 3), at(1)}, false,
-			"left to the StatefulSet controller: 1 of 2 pods updated, 3 available"},
-		{"OnDelete has no partition", []func(*appsv1.StatefulSet){onDelete, counts(3, 3)}, true, "3 of 3 pods are of revision web-i1c2m0"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := builtInCondition(observed(t, "updated|updated|updated", tt.changes...).set)
-			want := rollout.ReasonProgressing
-			if tt.complete {
-				want = rollout.ReasonComplete
-			}
-			if got.Complete != tt.complete || got.Reason != want || got.Message() != tt.message || rollout.Parse(got.Complete, got.Reason, tt.message) != got {
-				t.Errorf("got %+v, want %s: %s", got, want, tt.message)
-			}
-		})
+		{"live|live|live", everything, nil},
+		{"updated|updated, not ready|live", 1, nil},
+		{"terminating|live|live", 1, []string{"2m"}},
+		{"missing|live|live", 1, []string{"2m"}},
+		{"missing|live|missing", 1, []string{"1m", "2m"}},
+		{"missing|live|live", 3, []string{"1m"}},
+	} {
+		var cpu []string
+		for _, template := range observed(t, tt.places, held("0", tt.at)).toCome() {
+			cpu = append(cpu, template.Spec.Containers[0].Resources.Requests.Cpu().String())
+		}
+		if !slices.Equal(cpu, tt.want) {
+			t.Errorf("%s, partition %d: to come are pods that request %q, want %q", tt.places, tt.at, cpu, tt.want)
+		}
 	}
 }
 

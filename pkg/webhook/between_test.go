@@ -230,38 +230,31 @@ func managed(t *testing.T, u *unstructured.Unstructured, manager, operation, fie
 func TestPausesDuringAHold(t *testing.T) {
 	p := load(t)
 	const note, paused = "deployment.reloader.stakater.com/paused-at", `{"f:spec": {"f:paused": {}}}`
+	type change = func(*unstructured.Unstructured)
+	noted := func(hold, name, value string) change {
+		return func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.HoldAnnotation: hold, name: value})
+		}
+	}
+	owned := func(manager, fields string, second int) change {
+		return func(u *unstructured.Unstructured) { managed(t, u, manager, "Apply", fields, second) }
+	}
+	reloaded := noted("false", note, "2026-01-01T00:00:00Z")
 	for _, tt := range []struct {
 		what    string
 		hold    string // what it had; else false
-		old, is func(*unstructured.Unstructured)
+		old, is change
 		want    string
 	}{
-		{what: "Reloader", is: func(u *unstructured.Unstructured) {
-			u.SetAnnotations(map[string]string{api.HoldAnnotation: "false", note: "2026-01-01T00:00:00Z"})
-		}, want: "true"},
-		{what: "its note of before", old: func(u *unstructured.Unstructured) {
-			u.SetAnnotations(map[string]string{api.HoldAnnotation: "false", note: "2026-01-01T00:00:00Z"})
-		}, is: func(u *unstructured.Unstructured) {
-			u.SetAnnotations(map[string]string{api.HoldAnnotation: "false", note: "2026-01-01T00:00:00Z"})
-		}, want: "false"},
-		{what: "it resumes", hold: "true", old: func(u *unstructured.Unstructured) {
-			u.SetAnnotations(map[string]string{api.HoldAnnotation: "true", note: "2026-01-01T00:00:00Z"})
-		}, is: func(u *unstructured.Unstructured) { wants(t, u, "{paused: false}") }, want: "false"},
-		{what: "it takes the note away alone", hold: "true", old: func(u *unstructured.Unstructured) {
-			u.SetAnnotations(map[string]string{api.HoldAnnotation: "true", note: "2026-01-01T00:00:00Z"})
-		}, want: "true"},
-		{what: "server-side apply", is: func(u *unstructured.Unstructured) { managed(t, u, "flux", "Apply", paused, 2) }, want: "true"},
-		{what: "server-side apply of what was saved", is: func(u *unstructured.Unstructured) {
-			managed(t, u, "kubectl", "Apply", `{"f:metadata": {"f:annotations": {"f:inplace-rollout.io/hold": {}}}, "f:spec": {"f:paused": {}}}`, 2)
-		}, want: "false"},
-		{what: "an applier that has it already", old: func(u *unstructured.Unstructured) { managed(t, u, "flux", "Apply", paused, 1) },
-			is: func(u *unstructured.Unstructured) { managed(t, u, "flux", "Apply", paused, 2) }, want: "false"},
-		{what: "another field", is: func(u *unstructured.Unstructured) {
-			managed(t, u, "flux", "Apply", `{"f:spec": {"f:replicas": {}}}`, 2)
-		}, want: "false"},
-		{what: "kubectl annotate", is: func(u *unstructured.Unstructured) {
-			u.SetAnnotations(map[string]string{api.HoldAnnotation: "false", "example.com/a": "b"})
-		}, want: "false"},
+		{what: "Reloader", is: reloaded, want: "true"},
+		{what: "its note of before", old: reloaded, is: reloaded, want: "false"},
+		{what: "it resumes", hold: "true", old: noted("true", note, "2026-01-01T00:00:00Z"), is: func(u *unstructured.Unstructured) { wants(t, u, "{paused: false}") }, want: "false"},
+		{what: "it takes the note away alone", hold: "true", old: noted("true", note, "2026-01-01T00:00:00Z"), want: "true"},
+		{what: "server-side apply", is: owned("flux", paused, 2), want: "true"},
+		{what: "server-side apply of what was saved", is: owned("kubectl", `{"f:metadata": {"f:annotations": {"f:inplace-rollout.io/hold": {}}}, "f:spec": {"f:paused": {}}}`, 2), want: "false"},
+		{what: "an applier that has it already", old: owned("flux", paused, 1), is: owned("flux", paused, 2), want: "false"},
+		{what: "another field", is: owned("flux", `{"f:spec": {"f:replicas": {}}}`, 2), want: "false"},
+		{what: "kubectl annotate", is: noted("false", "example.com/a", "b"), want: "false"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			hold := cmp.Or(tt.hold, "false")

@@ -25,37 +25,6 @@ func configuration(webhooks ...registrationv1.MutatingWebhook) *registrationv1.M
 	return &registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: prerequisite.WebhookConfiguration}, Webhooks: webhooks}
 }
 
-// TestReadyWithCertificate: a replica that has none to serve is not asked.
-func TestReadyWithCertificate(t *testing.T) {
-	ctx := context.Background()
-	for name, test := range map[string]struct {
-		configuration *registrationv1.MutatingWebhookConfiguration
-		clock         time.Duration // of this replica, against the one that made the certificate
-	}{
-		"nothing to trust it":              {configuration: configuration()},
-		"a clock that is two hours behind": {configuration: configuration(registrationv1.MutatingWebhook{Name: "hold"}), clock: -2 * time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset(test.configuration)
-			if err := newTestKeeper(t, client).Sync(ctx); err != nil {
-				t.Fatal(err)
-			}
-			k := newTestKeeper(t, client)
-			k.now = func() time.Time { return time.Now().Add(test.clock) }
-			if err := k.Sync(ctx); err != nil {
-				t.Fatal(err)
-			}
-			_, err := k.Certificate()
-			if err == nil {
-				t.Fatal("it serves a certificate")
-			}
-			if k.Ready() == nil {
-				t.Error("it is ready without a certificate")
-			}
-		})
-	}
-}
-
 // TestOtherInstallation: two installations do not take each other's CAs away.
 func TestOtherInstallation(t *testing.T) {
 	ctx := context.Background()

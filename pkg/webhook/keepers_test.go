@@ -366,4 +366,11 @@ func TestNoConfiguration(t *testing.T) {
 	if _, err := k.client.CoreV1().Secrets("inplace-rollout").Get(t.Context(), "inplace-rollout-webhook", metav1.GetOptions{}); err == nil {
 		t.Errorf("a Secret for nothing, and no %s", prerequisite.WebhookConfiguration)
 	}
+	k = newTestKeeper(t, fake.NewClientset(configuration()))
+	if err := k.Sync(t.Context()); err != nil || k.Ready() == nil {
+		t.Errorf("it is ready with a certificate that nothing trusts: %v", err)
+	}
+	if _, err := k.Certificate(); err == nil {
+		t.Error("it serves one")
+	}
 }

@@ -24,6 +24,12 @@ import (
 // Start is when the pods of tests became Ready.
 var Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// The cpu request, and the memory limit, of the container app as managedFields name them.
+const (
+	CPURequest  = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`
+	MemoryLimit = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
+)
+
 // Template parses the spec of a pod template.
 func Template(t testing.TB, spec string) *corev1.PodTemplateSpec {
 	t.Helper()
@@ -154,7 +160,7 @@ func RelabelledAt(t time.Time) func(*corev1.Pod) {
 // ResizedAt records when the controller last resized the pod.
 func ResizedAt(t time.Time) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
-		Ours(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`)(pod)
+		Ours(CPURequest)(pod)
 		pod.ManagedFields[len(pod.ManagedFields)-1].Time = ptr.To(metav1.NewTime(t))
 	}
 }

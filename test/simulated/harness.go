@@ -347,22 +347,6 @@ func (h *Harness[W, K]) Run(change func()) {
 	<-done
 }
 
-// EachWriteFails runs a rollout undisturbed, which makes writes of all these kinds, and then
-// with each of its writes failing once: carried out, and not. Run returns the writes.
-func EachWriteFails(t *testing.T, kinds []string, run func(t *testing.T, nth int, carriedOut bool) (writes []string)) {
-	t.Helper()
-	undisturbed := run(t, 0, false)
-	for _, kind := range kinds {
-		if Count(undisturbed, kind) == 0 {
-			t.Fatalf("no %q is among the writes %q", kind, undisturbed)
-		}
-	}
-	for nth := 1; nth <= len(undisturbed); nth++ {
-		run(t, nth, false)
-		run(t, nth, true)
-	}
-}
-
 // Count returns how many of a list have that part.
 func Count(list []string, part string) (n int) {
 	for _, one := range list {

@@ -28,8 +28,6 @@ type Kind[W controller.Workload, K controller.KindState] struct {
 	Session *controller.Session[W, K]
 	Planned W
 	Watched []*corev1.Pod
-	// Once has plans made once, for benchmarks, and not with what is kept of the pods and without.
-	Once bool
 	// KindState is what the last session keeps.
 	KindState K
 
@@ -156,9 +154,6 @@ func (k *Kind[W, K]) Gather(ctx context.Context, s *controller.Session[W, K], w 
 		}
 		return pods, err
 	}, live)
-	if k.Once {
-		return o, err
-	}
 	return twice{o}, err
 }
 
