@@ -265,13 +265,11 @@ func TestSimulation(t *testing.T) {
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
 		nodes := rapid.IntRange(1, 6).Draw(r, "nodes")
 		outcomes := simulated.Outcomes(r)
-		admits := rapid.IntRange(0, 3).Draw(r, "admission") == 3
 		lags, happens := rapid.IntRange(0, 3).Draw(r, "lags"), simulated.Steps(happenings).Draw(r, "steps")
 
 		s := newSimulation(t, r, set, nodes, outcomes)
 		defer s.Stop()
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
-		s.Admits = admits // from now on
 		s.Ends(happens)
 	})
 }

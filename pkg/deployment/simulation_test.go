@@ -11,7 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,7 +63,6 @@ type simulation struct {
 
 	tried map[types.UID]bool // pods that were asked for a size that kills while they were Ready; nil if there is none
 
-	admits  int // what admission does to new pods: nothing, or one of the below
 	edits   int // of the template
 	replace int // the edit for which a pod was last given up
 	once    simulated.Once
@@ -77,68 +75,20 @@ type birth struct {
 	of    version // the ReplicaSet's
 	edit  int
 	after bool // a pod had been given up for that edit
-	given bool // admission has given it other values
 	late  bool // the ReplicaSet had another template by then, or was about to get one
 }
 
-// What admission does to new pods.
-const (
-	setsRequests    = iota + 1 // as a vertical autoscaler does
-	makesGuaranteed            // as some policies do
-)
-
-// admit is what admission makes of a pod of rs.
-func (s *simulation) admit(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
-	s.births[pod.UID] = birth{of: simulated.VersionOf(&rs.Spec.Template.Spec), edit: s.edits, after: s.replace == s.edits}
-	if current := s.sets[rs.Name]; s.Syncing() || current == nil || simulated.VersionOf(&current.Spec.Template.Spec) != simulated.VersionOf(&rs.Spec.Template.Spec) {
-		born := s.births[pod.UID]
-		born.late = true
-		s.births[pod.UID] = born
-	}
-	born := s.births[pod.UID]
-	born.given = s.admits != 0
-	s.births[pod.UID] = born
-	r := &pod.Spec.Containers[0].Resources
-	switch s.admits {
-	case setsRequests:
-		r.Requests[corev1.ResourceCPU] = resource.MustParse("2m")
-	case makesGuaranteed:
-		if r.Limits == nil {
-			r.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Mi")}
-		}
-		r.Limits[corev1.ResourceCPU] = resource.MustParse("4m")
-		r.Requests = r.Limits.DeepCopy()
-		pod.Status.QOSClass = corev1.PodQOSGuaranteed
-	}
+// born notes a new pod of rs.
+func (s *simulation) born(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
+	of, current := simulated.VersionOf(&rs.Spec.Template.Spec), s.sets[rs.Name]
+	late := s.Syncing() || current == nil || simulated.VersionOf(&current.Spec.Template.Spec) != of
+	s.births[pod.UID] = birth{of: of, edit: s.edits, after: s.replace == s.edits, late: late}
 }
 
-// as is the version that a pod is to have for a template, and asOf for that version: what admission has given to it at its
-// birth stays where no edit has changed that, or it would be of another QoS class.
-func (s *simulation) as(pod *corev1.Pod, template *corev1.PodTemplateSpec) version {
-	return s.asOf(pod, simulated.VersionOf(&template.Spec))
-}
-
-func (s *simulation) asOf(pod *corev1.Pod, v version) version {
-	born, is := s.births[pod.UID], simulated.SizeOf(pod)
-	switch {
-	case !born.given:
-	case s.admits == setsRequests && born.of.CPU == v.CPU && is.CPU == 2, s.admits == makesGuaranteed && is.CPU == 4:
-		v.CPU = is.CPU
-	}
-	if born.given && s.admits == makesGuaranteed && born.of.Memory == 0 && v.Memory == 0 && is.Memory == 2 {
-		v.Memory = is.Memory
-	}
-	return v
-}
-
-// admitted reports whether the pod was made from a template of that version, and is what
-// admission made of it. Nothing distinguishes it from one that was made a moment too late.
-func (s *simulation) admitted(pod *corev1.Pod, v version) bool {
-	if s.Hands != nil {
-		return s.births[pod.UID].late || s.Lacks(pod, &s.d.Spec.Template) == ""
-	}
-	born := s.births[pod.UID]
-	return s.admits != 0 && (born.of == v || born.late || s.asOf(pod, v) == simulated.VersionOf(&pod.Spec)) && simulated.AppliedSize(pod) == simulated.SizeOf(pod)
+// admitted reports whether the pod was made from that template, and is what hands have made of it. Nothing
+// distinguishes it from one that was made a moment too late.
+func (s *simulation) admitted(pod *corev1.Pod) bool {
+	return s.Hands != nil && (s.births[pod.UID].late || s.Lacks(pod, &s.d.Spec.Template) == "")
 }
 
 // givesUp checks that no place is restarted twice for one edit: what has come since the
@@ -260,7 +210,7 @@ func (s *simulation) requested(verb string, object metav1.Object) {
 		s.mayResize(d, s.Pods[object.GetName()])
 		s.triesOn(d, s.Pods[object.GetName()])
 		_, list := policy.ActionInForce(d.Annotations)
-		if seen := s.seen.pods[object.GetName()]; seen != nil && simulated.Forbids(list, seen, s.as(seen, &d.Spec.Template)) {
+		if seen := s.seen.pods[object.GetName()]; seen != nil && simulated.Forbids(list, seen, simulated.VersionOf(&d.Spec.Template.Spec)) {
 			s.t.Fatalf("resizes %s, which has %+v, and %s is in force", seen.Name, simulated.AppliedSize(seen), list)
 		}
 	case "detach":
@@ -294,7 +244,7 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 	underWay := 0
 	for _, other := range s.Pods {
 		sent := simulated.SizeOf(other) != simulated.AppliedSize(other) && !s.waitsForRoom(d, other) || other.UID == pod.UID
-		if sent && s.asked[other.UID] == int(d.Generation) && !rollout.Gone(other) && !s.Outcome(other, s.as(other, &d.Spec.Template)).Fails() {
+		if sent && s.asked[other.UID] == int(d.Generation) && !rollout.Gone(other) && !s.Outcome(other, simulated.VersionOf(&d.Spec.Template.Spec)).Fails() {
 			underWay++
 		}
 	}
@@ -315,7 +265,7 @@ func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
 func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable int) {
 	down, harmed, proved, unproved, proving := 0, 0, 0, 0, 0
 	for name, seen := range s.seen.pods {
-		now, want := s.listed[name], s.as(seen, &d.Spec.Template)
+		now, want := s.listed[name], simulated.VersionOf(&d.Spec.Template.Spec)
 		want.Image = 0
 		if seen.UID == pod.UID || rollout.Gone(seen) {
 			continue
@@ -342,7 +292,7 @@ func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable i
 		}
 	}
 	least := max(unavailable, 1)
-	want := s.as(pod, &d.Spec.Template)
+	want := simulated.VersionOf(&d.Spec.Template.Spec)
 	if simulated.Restarts(pod, want) {
 		most = min(most, least)
 	}
@@ -398,7 +348,7 @@ func (s *simulation) unproved(pod *corev1.Pod) bool {
 // waitsForRoom reports whether the pod, as the controller saw it, waits for room on its node: nobody
 // waits for it where it has nothing to lose.
 func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
-	seen, want := s.seen.pods[pod.Name], s.as(pod, &d.Spec.Template)
+	seen, want := s.seen.pods[pod.Name], simulated.VersionOf(&d.Spec.Template.Spec)
 	want.Image = 0
 	return seen != nil && seen.UID == pod.UID && simulated.Pending(seen) && simulated.SizeOf(seen) == want && s.available(seen) &&
 		!simulated.Restarts(seen, want) && !simulated.Takes(simulated.AppliedSize(seen), want)
@@ -414,7 +364,7 @@ func (s *simulation) born() bool {
 
 // needsRestart reports, by the rules of the world, whether only a new pod can be one of d's template.
 func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
-	want, have, applied := s.as(pod, &d.Spec.Template), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
+	want, have, applied := simulated.VersionOf(&d.Spec.Template.Spec), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
 	size := version{CPU: want.CPU, Memory: want.Memory}
 	action, list := policy.ActionInForce(d.Annotations)
 	differs := applied != size || simulated.SizeOf(pod) != size
@@ -430,7 +380,7 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 func (s *simulation) replacedFirst(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	_, unavailable, err := (&Deployment{Deployment: d}).bounds()
 	s.NoError(err)
-	want := s.as(pod, &d.Spec.Template)
+	want := simulated.VersionOf(&d.Spec.Template.Spec)
 	return unavailable == 0 && simulated.Restarts(pod, want) && simulated.SizeOf(pod).Memory != want.Memory
 }
 
@@ -536,13 +486,13 @@ func (s *simulation) complete() {
 		if owner == nil || *owner.Spec.Replicas == 0 || rollout.Gone(pod) || pod.Status.Phase != corev1.PodRunning {
 			continue
 		}
-		if s.admitted(pod, want) {
+		if s.admitted(pod) {
 			continue
 		}
 		if s.unproved(pod) {
 			s.t.Fatalf("Complete, and %s has yet to prove its size", pod.Name)
 		}
-		if have, want := simulated.AppliedSize(pod), s.as(pod, &d.Spec.Template); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
+		if have := simulated.AppliedSize(pod); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
 			s.t.Fatalf("Complete, and %s is of %v and has %v, not %v", pod.Name, simulated.VersionOf(&pod.Spec), have, want)
 		}
 	}
@@ -718,13 +668,13 @@ func (s *simulation) Round() {
 
 // Unfinished returns what of the rollout is not done; empty if nothing.
 func (w *world) Unfinished() string {
-	return w.unfinishedBut(func(*corev1.Pod, version) bool { return false })
+	return w.unfinishedBut(func(*corev1.Pod) bool { return false })
 }
 
 // Unfinished leaves out what admission has made of pods.
 func (s *simulation) Unfinished() string { return s.unfinishedBut(s.admitted) }
 
-func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
+func (w *world) unfinishedBut(admitted func(*corev1.Pod) bool) string {
 	want := simulated.VersionOf(&w.d.Spec.Template.Spec)
 	running, ready := []string{}, 0
 	for _, rs := range w.sets {
@@ -749,7 +699,7 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod, version) bool) string {
 		if owner.Kind != "ReplicaSet" || pod.Labels[api.DetachedLabel] != "" {
 			return fmt.Sprintf("%s is detached", pod.Name)
 		}
-		if !admitted(pod, want) && is != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) {
+		if !admitted(pod) && is != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) {
 			return fmt.Sprintf("%s is of %v and has %v, not %v", pod.Name, is, simulated.AppliedSize(pod), want)
 		}
 		if podutils.IsPodReady(pod) && !rollout.Gone(pod) {
@@ -933,7 +883,7 @@ func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes [
 		world: newWorld(t, d, outcomes), t: r, first: simulated.VersionOf(&d.Spec.Template.Spec), rolling: d.Spec.Strategy,
 		detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{}, nodes: []*corev1.Node{largeNode()},
 	}
-	s.admission = s.admit
+	s.birth = s.born
 	s.request, s.released, s.surplus, s.completed = s.requested, s.letGo, s.deleted, s.complete
 	s.Driver = simulated.NewDriver(r, s.Cluster, s)
 	s.Changed = s.trace
@@ -961,17 +911,12 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 				simulated.Outcome{Unready: true}, simulated.Outcome{Slow: 1, Unready: true})
 		}
 		outcomes := rapid.SliceOfN(rapid.SampledFrom(list), 0, 7).Draw(r, "outcomes")
-		admits := 0
-		if !gentle {
-			admits = rapid.SampledFrom([]int{0, 0, setsRequests, makesGuaranteed}).Draw(r, "admission")
-		}
 		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, d, outcomes)
 		defer s.Stop()
 		s.gentle = gentle
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
-		s.admits = admits // from now on, so that there are pods that it has not seen
 		all := slices.Concat(happens...)
 		if gentle {
 			all = slices.DeleteFunc(all, func(one step) bool { return slices.Contains(rough, one.Do) })

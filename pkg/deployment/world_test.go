@@ -88,8 +88,8 @@ type world struct {
 		wrote  map[types.UID]int
 	}
 
-	// What admission makes of a pod of that ReplicaSet.
-	admission func(*appsv1.ReplicaSet, *corev1.Pod)
+	// Called with each new pod of a ReplicaSet.
+	birth func(*appsv1.ReplicaSet, *corev1.Pod)
 
 	// What the test wants to know of the controller's requests that arrive.
 	request func(verb string, object metav1.Object)
@@ -104,8 +104,8 @@ type world struct {
 func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) *world {
 	w := &world{
 		t: t, d: d, strategy: d.Spec.Strategy, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
-		admission: func(*appsv1.ReplicaSet, *corev1.Pod) {},
-		request:   func(string, metav1.Object) {}, evictions: func() error { return nil }, surplus: func(*corev1.Pod) {}, completed: func() {}, released: func(_, _ *appsv1.Deployment) {},
+		birth:   func(*appsv1.ReplicaSet, *corev1.Pod) {},
+		request: func(string, metav1.Object) {}, evictions: func() error { return nil }, surplus: func(*corev1.Pod) {}, completed: func() {}, released: func(_, _ *appsv1.Deployment) {},
 	}
 	w.Cluster = simulated.New(w.place, outcomes)
 	w.rsc.wrote = map[types.UID]int{}
@@ -731,7 +731,7 @@ func (w *world) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
 	build.OwnedBy(rs, "ReplicaSet")(pod)
 	pod.CreationTimestamp = metav1.NewTime(w.Stamp().Truncate(time.Second))
 	pod.Labels = maps.Clone(rs.Spec.Template.Labels)
-	w.admission(rs, pod)
+	w.birth(rs, pod)
 	return pod
 }
 

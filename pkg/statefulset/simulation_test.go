@@ -210,13 +210,11 @@ func TestSimulation(t *testing.T) {
 		}
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "minReadySeconds"))
 		outcomes := simulated.Outcomes(t)
-		admits := rapid.IntRange(0, 3).Draw(t, "admission") == 3
 		lags, happens := rapid.IntRange(0, 3).Draw(t, "lags"), simulated.Steps(happenings).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
 		defer s.Stop()
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
-		s.Admits = admits // from now on
 		s.Ends(happens)
 	})
 }

@@ -1,7 +1,6 @@
 package invariant
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -9,15 +8,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // checkCanary checks that a Ready pod is asked for a size that it has not had only while fewer than the canary have
 // been asked before it for this template, or when so many have been Ready with it for the canary's time. Who has it
 // promoted, or asks for no canary within the lag, asks for none.
-func (h *history) checkCanary(w write) {
+func (h *history) checkCanary(w Write) {
 	p := h.named(w.ObjectRef.Name)
-	if !w.resized || p == nil || !p.readySince(w.at.Add(-h.options.Lag)) {
+	if !w.resized || p == nil || !p.readySince(w.Since) {
 		return
 	}
 	work, _ := h.workload(p.last())
@@ -25,7 +23,7 @@ func (h *history) checkCanary(w write) {
 		return
 	}
 	most, least := 0, time.Duration(math.MaxInt64)
-	for _, v := range work.since(w.at.Add(-h.options.Lag)) {
+	for _, v := range work.since(w.Since) {
 		n, guarded := v.canaries()
 		proof, err := time.ParseDuration(v.annotation("canary-duration"))
 		if !guarded || err != nil || v.annotation("promote") != "" {
@@ -42,7 +40,7 @@ func (h *history) checkCanary(w write) {
 	for _, other := range h.members(work) {
 		switch {
 		case other == p || !other.there() || h.node(nodeOf(other.last())).gone:
-		case h.unproved(other, of[0], w.at, least-slack):
+		case h.unproved(other, of[0], w, least-slack):
 			unproved = append(unproved, other)
 		case lacks(other.last(), of[0].template) == "":
 			proved++
@@ -63,9 +61,9 @@ func (h *history) checkCanary(w write) {
 
 // checkRevert checks a resize that takes the workload's size from a pod, or gives it to one from which it was taken. That the
 // controller knows the template shows in that it has asked the pod for its size.
-func (h *history) checkRevert(w write) {
-	p, after := h.named(w.ObjectRef.Name), &corev1.Pod{}
-	if !w.resized || p == nil || w.ResponseObject == nil || json.Unmarshal(w.ResponseObject.Raw, after) != nil {
+func (h *history) checkRevert(w Write) {
+	p, after := h.named(w.ObjectRef.Name), w.pod()
+	if !w.resized || p == nil || after == nil {
 		return
 	}
 	work, _ := h.workload(p.last())
@@ -78,12 +76,12 @@ func (h *history) checkRevert(w write) {
 	if had && !has && slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(began) }) {
 		// On the way to a size that the node's class has otherwise, a pod gets the template's: it could not go back to that from
 		// what it has had since its birth, if the class's cannot be had.
-		classes := work.any(w.at.Add(-h.options.Lag), func(v version) bool { return v.annotation("node-resources") != "" })
+		classes := work.any(w.Since, func(v version) bool { return v.annotation("node-resources") != "" })
 		if classes && made(p.last(), after, work.last().template) {
 			return
 		}
-		p.reverted = w.at
-		if !work.any(w.at.Add(-h.options.Lag), func(v version) bool { return v.annotation("on-failure") == "Revert" }) {
+		p.reverted = &w
+		if !work.any(w.Since, func(v version) bool { return v.annotation("on-failure") == "Revert" }) {
 			h.violate(w, Revert, p.ref(), "its workload's size was taken from it, and nobody wants that")
 		}
 		if work.kind != "DaemonSet" && !slices.ContainsFunc(work.versions, func(v version) bool { return made(p.last(), after, v.template) }) {
@@ -91,8 +89,8 @@ func (h *history) checkRevert(w write) {
 		}
 		return
 	}
-	if !had && has && !p.reverted.IsZero() && !work.changedSince(p.reverted.Add(-h.options.Lag)) {
-		h.violate(w, Revert, p.ref(), "it got the size again that was taken from it at %s", p.reverted.Format(time.TimeOnly))
+	if !had && has && p.reverted != nil && !work.changedSince(p.reverted.Since) {
+		h.violate(w, Revert, p.ref(), "it got the size again that was taken from it at %s", p.reverted.at.Format(time.TimeOnly))
 	}
 }
 
@@ -132,7 +130,7 @@ func (w *workload) changedSince(t time.Time) bool {
 				return true
 			}
 		}
-		return !v.enabled() || v.held != first.held || !equality.Semantic.DeepEqual(v.template, first.template)
+		return !v.enabled() || v.held != first.held || v.edit != first.edit
 	})
 }
 

@@ -27,16 +27,16 @@ func ofDaemonSet(d *appsv1.DaemonSet) version {
 	}
 	v.most, v.minReady = max(v.most, 1), seconds(d.Spec.MinReadySeconds)
 	for _, c := range s.Conditions {
-		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
+		v.condition(string(c.Type), c.Status)
 	}
-	spec := d.Spec.DeepCopy()
+	spec := d.Spec
 	if v.held { // what the user wants; what they have taken away of it, the API server fills in when the hold is let go
 		spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
 		if spec.UpdateStrategy.RollingUpdate == nil {
 			spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))}
 		}
 	}
-	v.spec, _ = json.Marshal(spec) // what has been read can be written
+	v.spec = spec
 	return v
 }
 
@@ -65,9 +65,9 @@ func (v version) lackedBy(p *corev1.Pod) string {
 
 // storeRevision takes in which template the pods with a hash have. The status of a DaemonSet, unlike
 // a StatefulSet's, does not name the newest revision.
-func (h *history) storeRevision(w write) {
-	stored := &appsv1.ControllerRevision{}
-	if json.Unmarshal(w.ResponseObject.Raw, stored) != nil {
+func (h *history) storeRevision(w Write) {
+	stored, is := w.Object.(*appsv1.ControllerRevision)
+	if !is {
 		return
 	}
 	owner := metav1.GetControllerOf(stored)
@@ -94,7 +94,7 @@ type node struct {
 
 // storeNode notes that somebody has changed a node. The pods of DaemonSets tolerate what Kubernetes
 // itself writes there.
-func (h *history) storeNode(w write) {
+func (h *history) storeNode(w Write) {
 	n := h.node(w.ObjectRef.Name)
 	n.gone = w.Verb == "delete"
 	if w.Verb != "create" && !strings.HasPrefix(w.User.Username, "system:") {
@@ -133,21 +133,21 @@ func nodeOf(p *corev1.Pod) string {
 // suspect is a pod of a DaemonSet that went for no reason that the log knows. Its node may not be one
 // for the DaemonSet any more; so it was a restart only if another pod comes to that node.
 type suspect struct {
-	write
+	Write
 	pod     *pod
 	message string
 }
 
 // checkDaemonGoes checks a deletion by the DaemonSet controller.
-func (h *history) checkDaemonGoes(w write, p *pod) {
+func (h *history) checkDaemonGoes(w Write, p *pod) {
 	work, _ := h.workload(p.last())
 	if work == nil {
 		return
 	}
-	from, on := w.at.Add(-h.options.Lag), nodeOf(p.last())
-	why, bySize := h.mayRestart(work, p, w.at)
+	on := nodeOf(p.last())
+	why, bySize := h.mayRestart(work, p, w)
 	switch {
-	case h.changed(on, from) || h.foundBeside(work, p):
+	case h.changed(on, w.Since) || h.foundBeside(work, p):
 	case why != "":
 		if bySize {
 			p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
@@ -190,9 +190,9 @@ func (h *history) twin(work *workload, p *pod) bool {
 }
 
 // checkDaemonComes checks whether a new pod of a DaemonSet shows that another one was restarted.
-func (h *history) checkDaemonComes(w write) {
-	came := &corev1.Pod{}
-	if w.ResponseObject == nil || json.Unmarshal(w.ResponseObject.Raw, came) != nil {
+func (h *history) checkDaemonComes(w Write) {
+	came := w.pod()
+	if came == nil {
 		return
 	}
 	work, _ := h.workload(came)
@@ -202,7 +202,7 @@ func (h *history) checkDaemonComes(w write) {
 			return false
 		}
 		if !h.changed(on, s.at) && !work.any(s.at, func(v version) bool { return !differOnlyInSize(v.template, work.last().template) }) {
-			h.violate(s.write, Restart, s.pod.ref(), "%s had it go, and nothing allows that: %s", s.User.Username, s.message)
+			h.violate(s.Write, Restart, s.pod.ref(), "%s had it go, and nothing allows that: %s", s.User.Username, s.message)
 		}
 		return true
 	})
@@ -210,16 +210,15 @@ func (h *history) checkDaemonComes(w write) {
 
 // checkDaemonRestart checks what else is promised of a restart by the controller itself: only it
 // restarts while the set is held, and one by one only where pods may be down.
-func (h *history) checkDaemonRestart(w write, p *pod) {
+func (h *history) checkDaemonRestart(w Write, p *pod) {
 	work, _ := h.workload(p.last())
 	if work == nil || work.kind != "DaemonSet" {
 		return
 	}
-	from := w.at.Add(-h.options.Lag)
-	if !work.any(from, func(v version) bool { return v.held }) {
+	if !work.any(w.Since, func(v version) bool { return v.held }) {
 		h.violate(w, Fence, p.ref(), "%s deleted it, and the DaemonSet is not held", w.User.Username)
 	}
-	if !work.any(from, func(v version) bool { return v.down > 0 }) {
+	if !work.any(w.Since, func(v version) bool { return v.down > 0 }) {
 		h.violate(w, Availability, p.ref(), "%s deleted it, and only a surge may restart it", w.User.Username)
 	}
 	if h.unedited(work, p) {
@@ -235,7 +234,7 @@ func (h *history) unedited(work *workload, p *pod) bool {
 		raw, _ := json.Marshal(sizeOf(of)) // what has been read can be written
 		return string(raw)
 	}
-	return known && !work.any(p.labelled().Add(-h.options.Lag), func(v version) bool {
+	return known && !work.any(p.labelled().since, func(v version) bool {
 		return !differOnlyInSize(made, v.template) || spelled(made) != spelled(v.template)
 	})
 }
@@ -244,20 +243,20 @@ func (h *history) unedited(work *workload, p *pod) bool {
 // newest template: the condition stays True while it gets that. An edit that was given up has left nothing
 // in a pod that nobody has asked since.
 func (h *history) classed(work *workload, p *pod) bool {
-	if work.kind != "DaemonSet" || !work.any(p.labelled(), func(v version) bool { return v.annotation("node-resources") != "" }) {
+	if work.kind != "DaemonSet" || !work.any(p.labelled().at, func(v version) bool { return v.annotation("node-resources") != "" }) {
 		return false
 	}
 	made, known := h.template(p.last())
-	versions := work.since(p.labelled().Add(-h.options.Lag))
+	versions := work.since(p.labelled().since)
 	edit := slices.IndexFunc(versions, func(v version) bool {
 		return !differOnlyInSize(made, v.template) || !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template))
 	})
 	return known && (edit < 0 || !slices.ContainsFunc(p.asked, func(a ask) bool { return a.at.After(versions[edit].at) }))
 }
 
-// labelled is since when the pod has its label.
-func (p *pod) labelled() time.Time {
+// labelled is the first version of the pod that has its label.
+func (p *pod) labelled() podVersion {
 	return p.versions[slices.IndexFunc(p.versions, func(v podVersion) bool {
 		return v.Labels[appsv1.ControllerRevisionHashLabelKey] == p.last().Labels[appsv1.ControllerRevisionHashLabelKey]
-	})].at
+	})]
 }

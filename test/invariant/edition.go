@@ -1,7 +1,6 @@
 package invariant
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -62,9 +61,9 @@ func (h *history) newest(work *workload, name string) (edition int, revision str
 // template, sizes aside, only where the user has a partition, where nobody has opted the set in, and
 // where the StatefulSet controller did not know the newest template yet: it makes pods in the sync that
 // sees an edit, before it writes its status.
-func (h *history) checkTemplate(w write) {
-	came := &corev1.Pod{}
-	if w.ResponseObject == nil || json.Unmarshal(w.ResponseObject.Raw, came) != nil {
+func (h *history) checkTemplate(w Write) {
+	came := w.pod()
+	if came == nil {
 		return
 	}
 	work, _ := h.workload(came)
@@ -75,7 +74,7 @@ func (h *history) checkTemplate(w write) {
 	of := work.edition(made, w.at)
 	had, revision := h.newest(work, came.Name)
 	if of < 0 || had <= of || work.any(work.editions[had].at, func(v version) bool { return v.partition > 0 }) ||
-		work.any(w.at.Add(-h.options.Lag), func(v version) bool { return !v.enabled() }) {
+		work.any(w.Since, func(v version) bool { return !v.enabled() }) {
 		return
 	}
 	h.violate(w, Template, "pods/"+came.Name, "it was made of revision %s, and one of its ordinal has been of %s, which is newer and differs in more than its size",

@@ -1,7 +1,6 @@
 package invariant
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -29,11 +28,11 @@ type beat struct {
 }
 
 // storeBeat takes a write to the controller's ServiceAccount into the history.
-func (h *history) storeBeat(w write) {
-	account := &corev1.ServiceAccount{}
-	if !slices.ContainsFunc(h.options.Controllers, func(user string) bool {
+func (h *history) storeBeat(w Write) {
+	account, is := w.Object.(*corev1.ServiceAccount)
+	if !is || !slices.ContainsFunc(h.options.Controllers, func(user string) bool {
 		return user == "system:serviceaccount:"+w.ObjectRef.Namespace+":"+w.ObjectRef.Name
-	}) || json.Unmarshal(w.ResponseObject.Raw, account) != nil {
+	}) {
 		return
 	}
 	until, err := time.Parse(time.RFC3339, account.Annotations["inplace-rollout.io/ready-until"])
@@ -44,7 +43,7 @@ func (h *history) storeBeat(w write) {
 }
 
 // known are the beats that the API server may have known during a write; none if the log does not show them all.
-func (h *history) known(w write) []beat {
+func (h *history) known(w Write) []beat {
 	began := w.at
 	if received := w.RequestReceivedTimestamp.Time; !received.IsZero() {
 		began = received
@@ -64,16 +63,13 @@ func (h *history) known(w write) []beat {
 }
 
 // mayBeAbsent reports whether no controller may have been there during a write, as far as the log tells of controllers.
-func (h *history) mayBeAbsent(w write) bool {
+func (h *history) mayBeAbsent(w Write) bool {
 	known := h.known(w)
 	return len(h.beats) > 0 && len(known) == 0 || slices.ContainsFunc(known, func(b beat) bool { return !b.holds && b.until.Before(w.at.Add(slack)) })
 }
 
 // checkHeld checks that a write of somebody else is held exactly if a controller is there, or the action in force is LiveResize.
-func (h *history) checkHeld(w write) {
-	if w.ResponseObject == nil || !isWorkload(w.ObjectRef.Resource) {
-		return
-	}
+func (h *history) checkHeld(w Write) {
 	after, ok := workloadOf(w)
 	if !ok || w.ObjectRef.Subresource != "" || h.ours(w.User.Username) || w.Verb == "delete" || within(h.options.Gaps, w.at) {
 		return
@@ -108,7 +104,7 @@ func (h *history) checkHeld(w write) {
 }
 
 // takesAway reports whether a write may do nothing else than to remove fields.
-func takesAway(w write) bool {
+func takesAway(w Write) bool {
 	return w.RequestObject == nil || strings.Contains(string(w.RequestObject.Raw), "null") || strings.Contains(string(w.RequestObject.Raw), `"remove"`)
 }
 
@@ -121,14 +117,14 @@ func (v version) counts(p *corev1.Pod) bool {
 
 // checkHalf checks that no pod is brought to a template by us while the built-in controller is at it: only pods of a workload that
 // is held are, or that nobody but its user rolls out.
-func (h *history) checkHalf(w write) {
+func (h *history) checkHalf(w Write) {
 	p := h.named(w.ObjectRef.Name)
 	if !w.resized || p == nil || unchanged(w, p.last()) {
 		return
 	}
 	work, _ := h.workload(p.last())
 	made, known := h.template(p.last())
-	if work == nil || !known || work.any(w.at.Add(-h.options.Lag), func(v version) bool {
+	if work == nil || !known || work.any(w.Since, func(v version) bool {
 		return v.held || v.onDelete || equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) || v.counts(p.last())
 	}) {
 		return

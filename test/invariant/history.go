@@ -20,16 +20,21 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// write is one event of the audit log.
-type write struct {
+// Write is one event of the audit log.
+type Write struct {
 	auditv1.Event
+	// Object is what was stored, if the answer says it.
+	Object metav1.Object
+	// Since is the earliest that something can have been read on which the write rests.
+	Since time.Time
+
 	at      time.Time // when its answer was ready
 	order   int64     // of what is stored
 	resized bool      // it is about pods/resize
 }
 
 // failed reports whether nothing was stored.
-func (w write) failed() bool { return w.ResponseStatus == nil || w.ResponseStatus.Code >= 300 }
+func (w Write) failed() bool { return w.ResponseStatus == nil || w.ResponseStatus.Code >= 300 }
 
 // dryRun reports whether an event changed nothing. A deletion says so in its body.
 func dryRun(e auditv1.Event) bool {
@@ -38,28 +43,75 @@ func dryRun(e auditv1.Event) bool {
 
 // inOrder returns the writes in the order in which they were stored. The audit log has them in
 // the order in which they were answered.
-func inOrder(events []auditv1.Event) ([]write, error) {
-	var writes []write
+func inOrder(events []auditv1.Event, lag time.Duration) ([]Write, error) {
+	var writes []Write
 	var newest int64
 	for _, e := range events {
 		if e.ObjectRef == nil || e.Stage != auditv1.StageResponseComplete || slices.Contains([]string{"get", "list", "watch"}, e.Verb) || dryRun(e) {
 			continue
 		}
-		w := write{Event: e, at: e.StageTimestamp.Time, order: newest, resized: e.ObjectRef.Subresource == "resize"}
+		w := Write{Event: e, Since: e.StageTimestamp.Add(-lag), order: newest}
 		if e.ResponseObject != nil && !w.failed() {
-			var answer metav1.PartialObjectMetadata
-			if err := json.Unmarshal(e.ResponseObject.Raw, &answer); err != nil {
+			version, err := w.decode()
+			if err != nil {
 				return nil, fmt.Errorf("reading the answer to %s: %w", e.RequestURI, err)
 			}
-			if version, err := strconv.ParseInt(answer.ResourceVersion, 10, 64); err == nil && answer.Kind != "Status" {
-				w.order = version
-			}
+			w.order = cmp.Or(version, w.order)
 		}
 		newest = max(newest, w.order)
 		writes = append(writes, w)
 	}
-	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(a.order, b.order) })
+	slices.SortStableFunc(writes, func(a, b Write) int { return cmp.Compare(a.order, b.order) })
 	return writes, nil
+}
+
+// decode takes the answer for what was stored, and returns the version of that; 0 if it is not known.
+func (w *Write) decode() (version int64, err error) {
+	var answer metav1.PartialObjectMetadata
+	if err := json.Unmarshal(w.ResponseObject.Raw, &answer); err != nil || answer.Kind == "Status" {
+		return 0, err
+	}
+	if kind, new := objectOf(w.ObjectRef.Resource); answer.Kind == kind || answer.Kind == "" {
+		if json.Unmarshal(w.ResponseObject.Raw, new) == nil {
+			w.Object = new
+		}
+	}
+	if version, err = strconv.ParseInt(answer.ResourceVersion, 10, 64); err != nil {
+		return 0, nil
+	}
+	return version, nil
+}
+
+// objectOf returns the kind of a resource that this package looks at, and an empty object.
+func objectOf(resource string) (kind string, empty metav1.Object) {
+	switch resource {
+	case "pods":
+		return "Pod", &corev1.Pod{}
+	case "statefulsets":
+		return "StatefulSet", &appsv1.StatefulSet{}
+	case "deployments":
+		return "Deployment", &appsv1.Deployment{}
+	case "daemonsets":
+		return "DaemonSet", &appsv1.DaemonSet{}
+	case "replicasets":
+		return "ReplicaSet", &appsv1.ReplicaSet{}
+	case "controllerrevisions":
+		return "ControllerRevision", &appsv1.ControllerRevision{}
+	case "serviceaccounts":
+		return "ServiceAccount", &corev1.ServiceAccount{}
+	case "limitranges":
+		return "LimitRange", &corev1.LimitRange{}
+	default:
+		return "", &metav1.ObjectMeta{}
+	}
+}
+
+// pod that was stored; nil if it is not known.
+func (w Write) pod() *corev1.Pod {
+	if p, is := w.Object.(*corev1.Pod); is && p.UID != "" { // otherwise it is the answer to a binding, say
+		return p
+	}
+	return nil
 }
 
 // history is what was stored up to a write.
@@ -112,7 +164,9 @@ type version struct {
 	released            bool // the user has let go of the hold of this template, or no controller was there to hold it for, or no policy
 	surging             bool // the DaemonSet controller has two pods on some nodes for now
 	handedOver          bool // the template was edited while it had
-	spec                json.RawMessage
+	conditioned         bool // the status has a condition of ours
+	edit                int  // of the template, counted
+	spec                any  // but for what we may change
 }
 
 // enabled reports whether the workload is opted in.
@@ -165,25 +219,26 @@ type pod struct {
 	deleted  time.Time
 	by       string    // who had it go first, or "" while nobody has
 	going    time.Time // when
+	since    time.Time // what that rests on
 	restart  bool      // it went for a new one
 	ours     bool      // that was the controller's doing
 	more     bool      // for a size that asks for more
 	gaps     []gap
 	doubt    time.Time // a write was answered with a fault then, and may have been made
-	reverted time.Time // when the controller has taken its workload's size from it last
+	reverted *Write    // by which the controller has taken its workload's size from it last
 }
 
 type podVersion struct {
-	at time.Time
+	at, since time.Time
 	*corev1.Pod
 }
 
 // ask is a resize that the controller asked for.
 type ask struct {
-	at     time.Time
-	code   int32
-	before *corev1.Pod
-	same   bool // the pod's spec had the size already
+	at, since time.Time
+	code      int32
+	before    *corev1.Pod
+	same      bool // the pod's spec had the size already
 }
 
 func (p *pod) last() *corev1.Pod { return p.versions[len(p.versions)-1].Pod }
@@ -200,6 +255,9 @@ func (p *pod) at(t time.Time) *corev1.Pod {
 
 // there reports whether the pod is there, and nobody has had it go.
 func (p *pod) there() bool { return p.going.IsZero() && p.deleted.IsZero() }
+
+// goes notes who has it go.
+func (p *pod) goes(w Write) { p.by, p.going, p.since = w.User.Username, w.at, w.Since }
 
 func (p *pod) ref() string { return "pods/" + p.last().Name }
 
@@ -240,9 +298,9 @@ func (w *workload) any(since time.Time, is func(version) bool) bool {
 
 // ofTemplate returns the versions from the last edit of the template on.
 func (w *workload) ofTemplate() []version {
-	newest := w.last().template
+	newest := w.last().edit
 	for i, v := range slices.Backward(w.versions) {
-		if !equality.Semantic.DeepEqual(v.template, newest) {
+		if v.edit != newest {
 			return w.versions[i+1:]
 		}
 	}
@@ -302,15 +360,15 @@ func (h *history) template(p *corev1.Pod) (corev1.PodTemplateSpec, bool) {
 	return t, known
 }
 
-func (h *history) violate(w write, invariant, object, format string, args ...any) {
+func (h *history) violate(w Write, invariant, object, format string, args ...any) {
 	h.violations = append(h.violations, Violation{Invariant: invariant, Object: object, Message: fmt.Sprintf(format, args...), At: w.at})
 }
 
 // apply takes a write into the history.
-func (h *history) apply(w write) {
+func (h *history) apply(w Write) {
 	if w.resized && h.ours(w.User.Username) {
 		if p := h.named(w.ObjectRef.Name); p != nil && w.ResponseStatus != nil {
-			p.asked = append(p.asked, ask{w.at, w.ResponseStatus.Code, p.last(), unchanged(w, p.last())})
+			p.asked = append(p.asked, ask{w.at, w.Since, w.ResponseStatus.Code, p.last(), unchanged(w, p.last())})
 		}
 	}
 	if w.failed() {
@@ -338,14 +396,14 @@ func (h *history) apply(w write) {
 	case w.Verb == "deletecollection":
 		for _, p := range h.pods {
 			if ref.Resource == "pods" && p.there() {
-				p.by, p.going = w.User.Username, w.at
+				p.goes(w)
 			}
 		}
-	case w.Verb == "delete" && ref.Subresource == "" && ref.Resource != "nodes" && !h.remains(w):
+	case w.Verb == "delete" && ref.Subresource == "" && ref.Resource != "nodes" && w.Object == nil: // else it remains until its finalizers have gone
 		h.forget(w)
 	case ref.Resource == "nodes":
 		h.storeNode(w)
-	case w.ResponseObject == nil:
+	case w.Object == nil:
 	case ref.Resource == "pods":
 		h.storePod(w)
 	case isWorkload(ref.Resource):
@@ -361,15 +419,8 @@ func (h *history) apply(w write) {
 	}
 }
 
-// remains reports whether what is deleted is there until its finalizers have gone: the answer is
-// the object then.
-func (h *history) remains(w write) bool {
-	var answer metav1.TypeMeta
-	return w.ResponseObject != nil && json.Unmarshal(w.ResponseObject.Raw, &answer) == nil && answer.Kind != "Status"
-}
-
 // forget notes that a workload or a ReplicaSet is gone.
-func (h *history) forget(w write) {
+func (h *history) forget(w Write) {
 	for _, known := range h.workloads {
 		if known.name == w.ObjectRef.Name && resources[known.kind] == w.ObjectRef.Resource && known.deleted.IsZero() {
 			known.deleted = w.at
@@ -405,34 +456,32 @@ func (h *history) named(name string) *pod {
 	return nil
 }
 
-func (h *history) deletePod(w write) {
+func (h *history) deletePod(w Write) {
 	p := h.named(w.ObjectRef.Name)
 	if p == nil {
 		return
 	}
 	if p.there() {
-		p.by, p.going = w.User.Username, w.at
+		p.goes(w)
 	}
 	// A pod with a grace period is deleted a second time, by its kubelet. The answer to an eviction does
 	// not say whether it has one.
-	var answer corev1.Pod
-	graceful := ptr.Deref(p.last().Spec.TerminationGracePeriodSeconds, 0) > 0
+	graceful, answer := ptr.Deref(p.last().Spec.TerminationGracePeriodSeconds, 0) > 0, w.pod()
 	if w.ObjectRef.Subresource == "" {
-		graceful = w.ResponseObject != nil && json.Unmarshal(w.ResponseObject.Raw, &answer) == nil &&
-			answer.Kind == "Pod" && ptr.Deref(answer.DeletionGracePeriodSeconds, 0) > 0
+		graceful = answer != nil && ptr.Deref(answer.DeletionGracePeriodSeconds, 0) > 0
 	}
-	if answer.Kind == "Pod" {
-		p.note(w, &answer)
+	if answer != nil {
+		p.note(w, answer)
 	}
 	if !graceful {
 		p.deleted = w.at
 	}
 }
 
-func (h *history) storePod(w write) {
-	stored := &corev1.Pod{}
-	if json.Unmarshal(w.ResponseObject.Raw, stored) != nil || stored.UID == "" {
-		return // the answer to a binding, say
+func (h *history) storePod(w Write) {
+	stored := w.pod()
+	if stored == nil {
+		return
 	}
 	if w.Verb == "create" { // who was deleted by a write that the log does not show, is gone now
 		if before := h.named(stored.Name); before != nil {
@@ -451,10 +500,10 @@ func (h *history) storePod(w write) {
 		p.going = w.at
 	}
 	p.note(w, stored)
-	p.versions = append(p.versions, podVersion{w.at, stored})
+	p.versions = append(p.versions, podVersion{w.at, w.Since, stored})
 }
 
-func (h *history) storeWorkload(w write) {
+func (h *history) storeWorkload(w Write) {
 	v, ok := workloadOf(w)
 	if !ok {
 		return
@@ -470,6 +519,9 @@ func (h *history) storeWorkload(w write) {
 	} else {
 		before := known.last()
 		same := equality.Semantic.DeepEqual(before.template, v.template)
+		if v.edit = before.edit; !same {
+			v.edit++
+		}
 		// The policy says so itself where no controller was there. But LiveResize lets no pod go.
 		_, left := v.meta.Annotations["inplace-rollout.io/not-held"]
 		v.released = v.released || left && !v.live() || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
@@ -483,25 +535,16 @@ func (h *history) storeWorkload(w write) {
 }
 
 // workloadOf returns the workload that a write was answered with, and whether it was one.
-func workloadOf(w write) (v version, ok bool) {
-	switch w.ObjectRef.Resource {
-	case "statefulsets":
-		set := &appsv1.StatefulSet{}
-		if json.Unmarshal(w.ResponseObject.Raw, set) == nil && set.UID != "" {
-			return ofStatefulSet(set), true
-		}
-	case "deployments":
-		d := &appsv1.Deployment{}
-		if json.Unmarshal(w.ResponseObject.Raw, d) == nil && d.UID != "" {
-			return ofDeployment(d), true
-		}
-	case "daemonsets":
-		d := &appsv1.DaemonSet{}
-		if json.Unmarshal(w.ResponseObject.Raw, d) == nil && d.UID != "" {
-			return ofDaemonSet(d), true
-		}
+func workloadOf(w Write) (v version, ok bool) {
+	switch o := w.Object.(type) {
+	case *appsv1.StatefulSet:
+		v = ofStatefulSet(o)
+	case *appsv1.Deployment:
+		v = ofDeployment(o)
+	case *appsv1.DaemonSet:
+		v = ofDaemonSet(o)
 	}
-	return version{}, false
+	return v, v.meta.UID != ""
 }
 
 // observed returns the generation that the StatefulSet controller has observed. While the set is held, it stands in a condition.
@@ -544,11 +587,11 @@ func ofStatefulSet(set *appsv1.StatefulSet) version {
 		}
 	}
 	for _, c := range set.Status.Conditions {
-		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
+		v.condition(string(c.Type), c.Status)
 	}
-	spec := set.Spec.DeepCopy()
+	spec := set.Spec
 	spec.UpdateStrategy, spec.Ordinals = appsv1.StatefulSetUpdateStrategy{Type: spec.UpdateStrategy.Type}, nil
-	v.spec, _ = json.Marshal(spec) // what has been read can be written
+	v.spec = spec
 	return v
 }
 
@@ -574,19 +617,26 @@ func ofDeployment(d *appsv1.Deployment) version {
 	}
 	v.minReady = seconds(d.Spec.MinReadySeconds)
 	for _, c := range d.Status.Conditions {
-		v.complete = v.complete || c.Type == "inplace-rollout.io/Complete" && c.Status == corev1.ConditionTrue
+		v.condition(string(c.Type), c.Status)
 	}
-	spec := d.Spec.DeepCopy()
+	spec := d.Spec
 	spec.Paused = false
-	v.spec, _ = json.Marshal(spec)
+	v.spec = spec
 	return v
+}
+
+// condition notes one of the status.
+func (v *version) condition(kind string, status corev1.ConditionStatus) {
+	if kind == "inplace-rollout.io/Complete" {
+		v.conditioned, v.complete = true, status == corev1.ConditionTrue
+	}
 }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-func (h *history) storeReplicaSet(w write) {
-	stored := &appsv1.ReplicaSet{}
-	if json.Unmarshal(w.ResponseObject.Raw, stored) != nil || stored.UID == "" {
+func (h *history) storeReplicaSet(w Write) {
+	stored, is := w.Object.(*appsv1.ReplicaSet)
+	if !is || stored.UID == "" {
 		return
 	}
 	set := h.sets[stored.UID]

@@ -98,13 +98,18 @@ func (v Violation) String() string {
 // audit log that are about the namespace, from its beginning on, with requests and answers; those
 // about the nodes of its DaemonSets; and, for [Held], those about the controller's ServiceAccount.
 func Check(events []auditv1.Event, o Options) ([]Violation, error) {
-	o.Lag = cmp.Or(o.Lag, 10*time.Second)
-	h := newHistory(o)
-	writes, err := inOrder(events)
+	writes, err := inOrder(events, cmp.Or(o.Lag, 10*time.Second))
 	if err != nil {
 		return nil, err
 	}
+	return Judge(writes, o), nil
+}
+
+// Judge is Check for writes in the order in which they were stored.
+func Judge(writes []Write, o Options) []Violation {
+	h := newHistory(o)
 	for _, w := range writes {
+		w.at, w.resized = w.StageTimestamp.Time, w.ObjectRef.Subresource == "resize"
 		h.check(w)
 		h.apply(w)
 	}
@@ -112,5 +117,5 @@ func Check(events []auditv1.Event, o Options) ([]Violation, error) {
 		judge()
 	}
 	slices.SortStableFunc(h.violations, func(a, b Violation) int { return a.At.Compare(b.At) })
-	return h.violations, nil
+	return h.violations
 }

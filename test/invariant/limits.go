@@ -1,7 +1,6 @@
 package invariant
 
 import (
-	"encoding/json"
 	"maps"
 	"time"
 
@@ -15,17 +14,15 @@ type limits struct {
 }
 
 // storeLimits notes a LimitRange as it is now, or that it is gone.
-func (h *history) storeLimits(w write) {
+func (h *history) storeLimits(w Write) {
 	is := limits{w.at, map[string][]corev1.LimitRangeItem{}}
 	if n := len(h.limits); n > 0 {
 		maps.Copy(is.ranges, h.limits[n-1].ranges)
 	}
-	var stored corev1.LimitRange
-	switch {
-	case w.Verb == "delete":
-		delete(is.ranges, w.ObjectRef.Name)
-	case json.Unmarshal(w.ResponseObject.Raw, &stored) == nil:
+	if stored, there := w.Object.(*corev1.LimitRange); there && w.Verb != "delete" {
 		is.ranges[w.ObjectRef.Name] = stored.Spec.Limits
+	} else {
+		delete(is.ranges, w.ObjectRef.Name)
 	}
 	h.limits = append(h.limits, is)
 }

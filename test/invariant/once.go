@@ -10,20 +10,19 @@ import (
 
 // checkOnce checks the restart of a pod for its size by the two rules of [Once]. What others do in between has the
 // next restart be one of its own: they ask for it, change what is in force, or have the pod's successor go.
-func (h *history) checkOnce(w write, work *workload, p *pod) {
+func (h *history) checkOnce(w Write, work *workload, p *pod) {
 	of := work.ofTemplate()
 	born, began := p.versions[0], of[0].at
-	if !p.resized.IsZero() || !p.reverted.IsZero() || born.Status.Phase == corev1.PodFailed {
+	if !p.resized.IsZero() || p.reverted != nil || born.Status.Phase == corev1.PodFailed {
 		return
 	}
-	began = began.Add(h.options.Lag) // what goes before may go for the edit before
 	for i, v := range of {
 		if i > 0 && !slices.Equal(asks(of[i-1]), asks(v)) {
-			began = v.at.Add(h.options.Lag)
+			began = v.at
 		}
 	}
 	made, known := h.template(born.Pod)
-	if known && born.at.After(began) && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) {
+	if known && born.at.Add(w.Since.Sub(w.at)).After(began) && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) {
 		h.violate(w, Once, p.ref(), "%s had it go for what its successor has, too: it was made of the newest template", w.User.Username)
 		return
 	}
@@ -36,7 +35,7 @@ func (h *history) checkOnce(w write, work *workload, p *pod) {
 	}
 	for _, other := range h.pods {
 		switch owner, _ := h.workload(other.last()); {
-		case other == p || owner != work || other.there() || other.going.Before(began):
+		case other == p || owner != work || other.there() || other.since.Before(began): // it may have gone for the edit before
 		case work.kind == "StatefulSet" && other.last().Name != p.last().Name, work.kind == "DaemonSet" && nodeOf(other.last()) != nodeOf(p.last()):
 		case other.restart:
 			gone++

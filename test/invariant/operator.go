@@ -10,7 +10,7 @@ import (
 const glance = 500 * time.Millisecond
 
 // operator reports whether a write is that of an operator.
-func (h *history) operator(w write) bool {
+func (h *history) operator(w Write) bool {
 	name := w.User.Username
 	if w.ImpersonatedUser != nil {
 		name = w.ImpersonatedUser.Username
@@ -21,7 +21,7 @@ func (h *history) operator(w write) bool {
 // checkOperator checks that an operator, which goes by the set's generation, has found no pod to delete that may
 // still be resized. Nothing is promised unless a controller was there since the edit, nor of a set that is new,
 // that has had no pods, or that was not under OnDelete then. And the operator waits no longer than the deadlines.
-func (h *history) checkOperator(w write, p *pod) {
+func (h *history) checkOperator(w Write, p *pod) {
 	work, _ := h.workload(p.last())
 	if work == nil || work.kind != "StatefulSet" {
 		return
@@ -38,7 +38,7 @@ func (h *history) checkOperator(w write, p *pod) {
 		return !v.enabled() || !v.onDelete || v.released || v.replicas == 0 || v.meta.DeletionTimestamp != nil
 	}):
 	case !known, !differOnlyInSize(made, last.template), !p.resized.IsZero(), slices.ContainsFunc(of, restarts):
-	case h.obstacle(work, p, w.at) != "", asked.Sub(h.tried(of))+slack >= h.patience(of):
+	case h.obstacle(work, p, w) != "", asked.Sub(h.tried(of))+slack >= h.patience(of):
 	default:
 		h.violate(w, HandOver, p.ref(), "%s deleted it, and it may still be resized", h.options.Operators)
 	}

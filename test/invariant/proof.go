@@ -1,7 +1,6 @@
 package invariant
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -12,16 +11,16 @@ import (
 // checkProof checks that a Ready pod is asked for a size that it has not had only while fewer than the
 // limit of those asked before it for this template are without proof. One that has become Ready within
 // the lag may not be known to be.
-func (h *history) checkProof(w write) {
+func (h *history) checkProof(w Write) {
 	p := h.named(w.ObjectRef.Name)
-	if !w.resized || p == nil || !p.readySince(w.at.Add(-h.options.Lag)) {
+	if !w.resized || p == nil || !p.readySince(w.Since) {
 		return
 	}
 	work, _ := h.workload(p.last())
 	if work == nil {
 		return
 	}
-	versions := work.since(w.at.Add(-h.options.Lag))
+	versions := work.since(w.Since)
 	most, least := versions[0].most, versions[0].minReady
 	for _, v := range versions {
 		most, least = max(most, v.most), min(least, v.minReady)
@@ -32,7 +31,7 @@ func (h *history) checkProof(w write) {
 	}
 	var unproved []*pod
 	for _, other := range h.members(work) {
-		if other != p && other.there() && !h.node(nodeOf(other.last())).gone && h.unproved(other, of[0], w.at, least-slack) {
+		if other != p && other.there() && !h.node(nodeOf(other.last())).gone && h.unproved(other, of[0], w, least-slack) {
 			unproved = append(unproved, other)
 		}
 	}
@@ -76,7 +75,7 @@ func (p *pod) lackedReady(at time.Time) bool {
 }
 
 // note notes a gap in the log if the status is another one than at last, and this write did not say so.
-func (p *pod) note(w write, now *corev1.Pod) {
+func (p *pod) note(w Write, now *corev1.Pod) {
 	if n := len(p.versions); n > 0 && w.ObjectRef.Subresource != "status" && !equality.Semantic.DeepEqual(p.last().Status, now.Status) {
 		p.gaps = append(p.gaps, gap{p.versions[n-1].at, w.at, now.Status.Conditions})
 	}
@@ -104,16 +103,16 @@ func (p *pod) hasHad(t corev1.PodTemplateSpec) bool {
 // off or fails to do it, or has not done it in time, or that somebody else has resized since: nobody is to
 // wait for these. Nor does one that was asked within the lag for a size that this version does not have:
 // the controller had not seen the edit.
-func (h *history) unproved(p *pod, of version, now time.Time, least time.Duration) bool {
+func (h *history) unproved(p *pod, of version, w Write, least time.Duration) bool {
 	n := len(p.asked) - 1
 	for n >= 0 && (p.asked[n].code >= 300 || p.asked[n].same) {
 		n--
 	}
-	if n < 0 || p.asked[n].at.Before(of.at) || !ready(p.asked[n].before) || p.resized.After(p.asked[n].at) || p.unwilling(now.Add(-h.options.Lag)) {
+	if n < 0 || p.asked[n].at.Before(of.at) || !ready(p.asked[n].before) || p.resized.After(p.asked[n].at) || p.unwilling(w.Since) {
 		return false
 	}
-	asked := p.asked[n].at
-	if asked.Sub(of.at) < h.options.Lag && p.lackedAt(asked, of.template) {
+	asked, now := p.asked[n].at, w.at
+	if p.asked[n].since.Before(of.at) && p.lackedAt(asked, of.template) {
 		return false
 	}
 	var begun time.Time // of the stretch in which it is Ready at its size
@@ -126,7 +125,7 @@ func (h *history) unproved(p *pod, of version, now time.Time, least time.Duratio
 		well := ready(v.Pod) && given(v.Pod)
 		done = done || well
 		end := v.at
-		if now.Sub(end) < h.options.Lag { // the controller may not know
+		if end.After(w.Since) { // the controller may not know
 			end = now
 		}
 		switch again := restartsOf(v.Pod); {
@@ -145,9 +144,9 @@ func (h *history) unproved(p *pod, of version, now time.Time, least time.Duratio
 }
 
 // unchanged reports whether a resize leaves the pod's spec as it was: it was asked for once more.
-func unchanged(w write, before *corev1.Pod) bool {
-	after := &corev1.Pod{}
-	return w.ResponseObject != nil && json.Unmarshal(w.ResponseObject.Raw, after) == nil && equality.Semantic.DeepEqual(before.Spec, after.Spec)
+func unchanged(w Write, before *corev1.Pod) bool {
+	after := w.pod()
+	return after != nil && equality.Semantic.DeepEqual(before.Spec, after.Spec)
 }
 
 // unwilling reports whether the kubelet has said since a moment that it does not resize the pod now,

@@ -23,7 +23,7 @@ const (
 const slack = time.Second
 
 // check looks at a write before it is taken into the history.
-func (h *history) check(w write) {
+func (h *history) check(w Write) {
 	if w.failed() {
 		return
 	}
@@ -63,7 +63,7 @@ func (h *history) check(w write) {
 			h.checkDaemonRestart(w, p)
 		case user == daemonSets:
 			h.checkDaemonGoes(w, p)
-		case user == statefulSets && !h.scaledDown(p, w.at), user == replicaSets && !h.excess(p, w.at):
+		case user == statefulSets && !h.scaledDown(p, w), user == replicaSets && !h.excess(p, w):
 			h.checkRestart(w, p)
 		case user == garbageCollector:
 			if _, set := h.workload(p.last()); set != nil && h.ours(set.deletedBy) {
@@ -75,18 +75,18 @@ func (h *history) check(w write) {
 
 // checkApart checks that the controller does not take a pod down that may not be replaced before it has
 // gone. A pod that was detached before has been replaced already.
-func (h *history) checkApart(w write, p *pod) {
+func (h *history) checkApart(w Write, p *pod) {
 	work, set := h.workload(p.last())
-	if work == nil || set == nil || work.any(w.at.Add(-h.options.Lag), func(v version) bool { return !v.recreate }) {
+	if work == nil || set == nil || work.any(w.Since, func(v version) bool { return !v.recreate }) {
 		return
 	}
 	h.violate(w, Apart, p.ref(), "%s had it go, and its ReplicaSet makes another one at once", w.User.Username)
 }
 
 // scaledDown reports whether a StatefulSet's pod is not among those that it is to have.
-func (h *history) scaledDown(p *pod, at time.Time) bool {
+func (h *history) scaledDown(p *pod, by Write) bool {
 	w, _ := h.workload(p.last())
-	return w == nil || w.any(at.Add(-h.options.Lag), func(v version) bool {
+	return w == nil || w.any(by.Since, func(v version) bool {
 		n := ordinal(p.last().Name)
 		return n < v.start || n >= v.start+v.replicas
 	})
@@ -95,13 +95,13 @@ func (h *history) scaledDown(p *pod, at time.Time) bool {
 // excess reports whether a ReplicaSet's pod goes for another reason than a rollout: there are
 // fewer replicas now, or there was one pod too many. A rollout that was in flight at an edit, or
 // when the workload was opted in, may have left more pods than replicas.
-func (h *history) excess(p *pod, at time.Time) bool {
+func (h *history) excess(p *pod, by Write) bool {
 	w, set := h.workload(p.last())
 	if w == nil || set == nil {
 		return true
 	}
 	now := w.last().replicas
-	if set.replicas >= now || w.any(at.Add(-h.options.Lag), func(v version) bool { return v.replicas > now }) {
+	if set.replicas >= now || w.any(by.Since, func(v version) bool { return v.replicas > now }) {
 		return true
 	}
 	began := w.stretch()
@@ -118,7 +118,7 @@ func (h *history) excess(p *pod, at time.Time) bool {
 }
 
 // checkRestart checks that a pod may go for a new one now.
-func (h *history) checkRestart(w write, p *pod) {
+func (h *history) checkRestart(w Write, p *pod) {
 	work, _ := h.workload(p.last())
 	if work == nil {
 		if h.ours(w.User.Username) {
@@ -126,7 +126,7 @@ func (h *history) checkRestart(w write, p *pod) {
 		}
 		return
 	}
-	why, bySize := h.mayRestart(work, p, w.at)
+	why, bySize := h.mayRestart(work, p, w)
 	if why == "" {
 		h.violate(w, Restart, p.ref(), "%s had it go, and nothing allows that: %s", w.User.Username, h.describe(work, p))
 		return
@@ -141,10 +141,9 @@ func (h *history) checkRestart(w write, p *pod) {
 
 // mayRestart returns what allows the built-in controllers, or ours, to make a new pod in the
 // place of this one; "" if nothing does. It reports, too, whether that is because of its size.
-func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, bySize bool) {
-	from := at.Add(-h.options.Lag)
+func (h *history) mayRestart(w *workload, p *pod, by Write) (why string, bySize bool) {
 	template, known := h.template(p.last())
-	for _, v := range w.since(from) {
+	for _, v := range w.since(by.Since) {
 		switch {
 		case !v.enabled():
 			return "not opted in", false
@@ -171,7 +170,7 @@ func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, byS
 	if p.last().Status.Phase == corev1.PodFailed || p.last().Status.Phase == corev1.PodSucceeded {
 		return "it has ended", false
 	}
-	settings := w.since(from)
+	settings := w.since(by.Since)
 	if of := w.ofTemplate(); len(of) > len(settings) {
 		settings = of
 	}
@@ -182,10 +181,10 @@ func (h *history) mayRestart(w *workload, p *pod, at time.Time) (why string, byS
 		return "its policy or action", true
 	}
 	if slices.ContainsFunc(settings, prefersLive) {
-		if h.lost(w, at) >= 3 {
+		if h.lost(w, by.at) >= 3 {
 			return "others have deleted pods soon after their resize", true
 		}
-		return h.obstacles(w, p, at), true
+		return h.obstacles(w, p, by), true
 	}
 	return "", true
 }
@@ -246,23 +245,23 @@ func prefersLive(v version) bool {
 
 // obstacles returns why the pod cannot be resized live, or why another one cannot that has to go
 // with it; "" if nothing says so.
-func (h *history) obstacles(w *workload, p *pod, at time.Time) string {
-	why := h.obstacle(w, p, at)
-	if !w.any(at.Add(-h.options.Lag), func(v version) bool { return v.recreate }) {
+func (h *history) obstacles(w *workload, p *pod, by Write) string {
+	why := h.obstacle(w, p, by)
+	if !w.any(by.Since, func(v version) bool { return v.recreate }) {
 		return why
 	}
 	for _, other := range h.pods {
 		if owner, _ := h.workload(other.last()); why == "" && owner == w {
-			why = h.obstacle(w, other, at)
+			why = h.obstacle(w, other, by)
 		}
 	}
 	return why
 }
 
 // obstacle returns why the pod cannot be resized live; "" if nothing says so.
-func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
+func (h *history) obstacle(w *workload, p *pod, by Write) string {
 	before, _ := h.template(p.last())
-	for _, v := range w.since(at.Add(-h.options.Lag)) {
+	for _, v := range w.since(by.Since) {
 		if inTheWay(p.last(), before, v.template) {
 			return "the API server, or its container, does not allow it in place"
 		}
@@ -284,9 +283,9 @@ func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
 			switch {
 			case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
 				return "infeasible"
-			case c.Type == corev1.PodResizePending && at.Sub(v.at)+slack >= deferred:
+			case c.Type == corev1.PodResizePending && by.at.Sub(v.at)+slack >= deferred:
 				return "deferred too long"
-			case c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError && at.Sub(v.at)+slack >= failing:
+			case c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError && by.at.Sub(v.at)+slack >= failing:
 				return "failing too long"
 			}
 		}
@@ -295,7 +294,7 @@ func (h *history) obstacle(w *workload, p *pod, at time.Time) string {
 		switch {
 		case a.code == 403 || a.code == 422 || a.code == 400:
 			return "refused"
-		case a.code < 300 && at.Sub(a.at)+slack >= min(deferred, failing) && !actuated(p.last()):
+		case a.code < 300 && by.at.Sub(a.at)+slack >= min(deferred, failing) && !actuated(p.last()):
 			return "not done in time"
 		}
 	}
@@ -366,14 +365,13 @@ func sizeOf(t corev1.PodTemplateSpec) map[string]corev1.ResourceRequirements {
 
 // checkAvailability checks that enough pods are left when one goes that is available itself. One that
 // the log does not show to be Ready counts if a later write shows that it was.
-func (h *history) checkAvailability(w write, work *workload, p *pod) {
+func (h *history) checkAvailability(w Write, work *workload, p *pod) {
 	if !ready(p.last()) {
 		return
 	}
 	v := work.last()
-	from := w.at.Add(-h.options.Lag)
 	most := v
-	for _, before := range work.since(from) {
+	for _, before := range work.since(w.Since) {
 		most.down = max(most.down, before.down)
 		most.replicas = min(most.replicas, before.replicas)
 	}
@@ -386,9 +384,9 @@ func (h *history) checkAvailability(w write, work *workload, p *pod) {
 		switch {
 		case member.there() && ready(member.last()):
 			available++
-		case member.there() && ready(member.at(from)):
+		case member.there() && ready(member.at(w.Since)):
 			excused++ // it has become unready a moment ago
-		case !member.there() && !member.restart && member.going.After(from):
+		case !member.there() && !member.restart && member.going.After(w.Since):
 			excused++ // somebody else had it go a moment ago
 		case member.there():
 			unready = append(unready, member)

@@ -2,7 +2,6 @@ package invariant
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,12 +43,12 @@ func asksMore(before, after corev1.PodTemplateSpec) bool {
 // controller has another rollout for itself, room is promised to its first pod only, in the place of one
 // that has gone since the edit. A pod that had no node either has lost none. Where pods of others came, or
 // became larger, a moment before, the log does not tell whether there was room.
-func (h *history) checkRoom(w write) {
-	if w.ObjectRef.Resource != "pods" || w.ObjectRef.Subresource != "status" || w.User.Username != "system:kube-scheduler" || w.ResponseObject == nil {
+func (h *history) checkRoom(w Write) {
+	if w.ObjectRef.Resource != "pods" || w.ObjectRef.Subresource != "status" || w.User.Username != "system:kube-scheduler" || w.pod() == nil {
 		return
 	}
 	p := h.named(w.ObjectRef.Name)
-	if p == nil || len(p.versions) > 1 || !strings.Contains(string(w.ResponseObject.Raw), corev1.PodReasonUnschedulable) {
+	if p == nil || len(p.versions) > 1 || !unschedulable(w.pod()) {
 		return
 	}
 	work, _ := h.workload(p.last())
@@ -69,6 +68,10 @@ func (h *history) checkRoom(w write) {
 		h.violate(w, Room, p.ref(), "it came for %s, which ran, and no node can hold it", before.last().Name)
 		return
 	}
+}
+
+func unschedulable(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
 }
 
 // crowded reports whether pods that are not of this workload came or became larger between two moments,

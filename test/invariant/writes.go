@@ -4,11 +4,9 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -16,12 +14,12 @@ import (
 
 // checkOptedIn checks that what the controller writes belongs to an opted-in workload. What a
 // rollout has left behind is put in order after the workload has been opted out, too.
-func (h *history) checkOptedIn(w write) {
+func (h *history) checkOptedIn(w Write) {
 	var work *workload
 	switch resource := w.ObjectRef.Resource; {
 	case isWorkload(resource):
 		for _, work := range h.workloads { // there may have been one of this name before
-			since := w.at.Add(-h.options.Lag)
+			since := w.Since
 			if w.withdraws() {
 				since = work.versions[0].at
 			}
@@ -55,12 +53,13 @@ func (h *history) checkOptedIn(w write) {
 }
 
 // withdraws reports whether the write leaves no condition of ours in the status of a workload.
-func (w write) withdraws() bool {
-	return w.ObjectRef.Subresource == "status" && w.ResponseObject != nil && !strings.Contains(string(w.ResponseObject.Raw), `"inplace-rollout.io/Complete"`)
+func (w Write) withdraws() bool {
+	v, ok := workloadOf(w)
+	return ok && w.ObjectRef.Subresource == "status" && !v.conditioned
 }
 
 // checkFence checks that the controller writes what a rollout needs, and nothing else.
-func (h *history) checkFence(w write) {
+func (h *history) checkFence(w Write) {
 	ref := w.ObjectRef
 	object := ref.Resource + "/" + ref.Name
 	switch {
@@ -74,14 +73,13 @@ func (h *history) checkFence(w write) {
 				h.violate(w, Fence, object, "%s deleted it past the PodDisruptionBudgets", w.User.Username)
 			}
 		}
-	case w.ResponseObject == nil:
+	case w.Object == nil:
 	case isWorkload(ref.Resource):
 		h.fenceWorkload(w, object)
 	case ref.Resource == "replicasets":
 		h.fenceReplicaSet(w, object)
 	case ref.Resource == "pods" && ref.Subresource == "":
-		var stored corev1.Pod
-		if json.Unmarshal(w.ResponseObject.Raw, &stored) == nil {
+		if stored := w.pod(); stored != nil {
 			if p := h.pods[stored.UID]; p != nil && !equality.Semantic.DeepEqual(p.last().Spec, stored.Spec) && p.last().Spec.NodeName != "" {
 				h.violate(w, Fence, object, "%s changed its spec", w.User.Username)
 			}
@@ -89,7 +87,7 @@ func (h *history) checkFence(w write) {
 	}
 }
 
-func (h *history) fenceWorkload(w write, object string) {
+func (h *history) fenceWorkload(w Write, object string) {
 	after, ok := workloadOf(w)
 	if !ok {
 		return
@@ -103,16 +101,22 @@ func (h *history) fenceWorkload(w write, object string) {
 		return // by a webhook: it is held as an edit
 	}
 	letGo := known.kind == "DaemonSet" && within(h.options.Gaps, w.at) // in two writes, where no policy makes one of them
-	if string(before.spec) != string(after.spec) && !letGo {
+	if !letGo && spelled(before.spec) != spelled(after.spec) {
 		h.violate(w, Fence, object, "%s changed its spec", w.User.Username)
 	} else if !maps.Equal(before.meta.Labels, after.meta.Labels) {
 		h.violate(w, Fence, object, "%s changed its labels", w.User.Username)
 	}
 }
 
-func (h *history) fenceReplicaSet(w write, object string) {
-	after := &appsv1.ReplicaSet{}
-	if json.Unmarshal(w.ResponseObject.Raw, after) != nil || w.Verb == "delete" {
+// spelled is an object as it is written.
+func spelled(object any) string {
+	raw, _ := json.Marshal(object) // what has been read can be written
+	return string(raw)
+}
+
+func (h *history) fenceReplicaSet(w Write, object string) {
+	after, is := w.Object.(*appsv1.ReplicaSet)
+	if !is || w.Verb == "delete" {
 		if set := h.namedSet(w.ObjectRef.Name); set != nil && set.replicas > 0 {
 			h.violate(w, Fence, object, "%s deleted it with %d replicas", w.User.Username, set.replicas)
 		}
@@ -120,7 +124,7 @@ func (h *history) fenceReplicaSet(w write, object string) {
 	}
 	if w.Verb == "create" {
 		owner := metav1.GetControllerOf(after)
-		if owner == nil || h.workloads[owner.UID] == nil || !h.workloads[owner.UID].any(w.at.Add(-h.options.Lag), version.enabled) {
+		if owner == nil || h.workloads[owner.UID] == nil || !h.workloads[owner.UID].any(w.Since, version.enabled) {
 			h.violate(w, Fence, object, "%s created it for no opted-in Deployment", w.User.Username)
 		} else if ptr.Deref(after.Spec.Replicas, 1) != 0 {
 			h.violate(w, Fence, object, "%s created it with replicas", w.User.Username)
@@ -138,7 +142,7 @@ func (h *history) fenceReplicaSet(w write, object string) {
 	case replicas > 0 && !differOnlyInSize(before.template, after.Spec.Template):
 		h.violate(w, Fence, object, "%s changed more than the size in its template", w.User.Username)
 	case work != nil && replicas > 0 && !equality.Semantic.DeepEqual(sizeOf(before.template), sizeOf(after.Spec.Template)) &&
-		!work.any(w.at.Add(-h.options.Lag), func(v version) bool {
+		!work.any(w.Since, func(v version) bool {
 			return v.recreate || equality.Semantic.DeepEqual(sizeOf(v.template), sizeOf(after.Spec.Template))
 		}):
 		h.violate(w, Fence, object, "%s gave it a size that its Deployment does not have", w.User.Username)
@@ -158,19 +162,19 @@ func (h *history) namedSet(name string) *replicaSet {
 // One that is not Ready has nothing to lose, and may be asked out of turn. One that has become Ready
 // within the lag may not be known to be. One that was asked before, and not said to be Complete since, counts as
 // under way for a controller that has just started.
-func (h *history) checkOrder(w write) {
+func (h *history) checkOrder(w Write) {
 	if !w.resized {
 		return
 	}
 	p := h.named(w.ObjectRef.Name)
-	if p == nil || !p.readySince(w.at.Add(-h.options.Lag)) {
+	if p == nil || !p.readySince(w.Since) {
 		return
 	}
 	work, _ := h.workload(p.last())
 	if work == nil || work.kind != "StatefulSet" {
 		return
 	}
-	versions := work.since(w.at.Add(-h.options.Lag))
+	versions := work.since(w.Since)
 	if of := work.ofTemplate(); len(of) > len(versions) {
 		versions = of
 	}
@@ -192,7 +196,7 @@ func (h *history) checkOrder(w write) {
 		before, known := h.template(other.last())
 		asked := len(other.asked) > 0 && !other.asked[len(other.asked)-1].at.Before(begun)
 		if !known || asked || !differOnlyInSize(before, template) || inTheWay(other.last(), before, template) || other.disturbed(begun) ||
-			h.limited(other.last(), template, w.at.Add(-h.options.Lag)) {
+			h.limited(other.last(), template, w.Since) {
 			continue
 		}
 		h.violate(w, Order, p.ref(), "it was asked before %s, which has not been asked for this edit", other.last().Name)
@@ -223,28 +227,25 @@ func (p *pod) disturbed(since time.Time) bool {
 
 // checkComplete checks a condition that is set True: each pod that may move must have had its size
 // and revision at some time within the lag.
-func (h *history) checkComplete(w write) {
+func (h *history) checkComplete(w Write) {
 	ref := w.ObjectRef
-	if ref.Subresource != "status" || w.ResponseObject == nil {
-		return
-	}
 	after, ok := workloadOf(w)
-	if !ok {
+	if !ok || ref.Subresource != "status" {
 		return
 	}
 	work := h.workloads[after.meta.UID]
 	if work == nil || !after.complete || work.last().complete {
 		return
 	}
-	from := w.at.Add(-h.options.Lag)
+	from := w.Since
 	versions := append([]version{after}, work.since(from)...)
 	for _, p := range h.members(work) {
 		if !p.there() || h.node(nodeOf(p.last())).gone || work.kind == "StatefulSet" && ordinal(p.last().Name) < after.start+after.partition {
 			continue
 		}
 		since, versions := from, versions
-		if h.classed(work, p) && p.labelled().Before(from) {
-			since = p.labelled()
+		if h.classed(work, p) && p.labelled().at.Before(from) {
+			since = p.labelled().at
 			versions = append([]version{after}, work.since(since)...)
 		}
 		if why := h.behind(work, p, versions, since); why != "" {

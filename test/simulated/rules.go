@@ -26,10 +26,6 @@ type Rules struct {
 	Edit string
 	// Labelled: the built-in controller takes the pod for updated. Available is as it means it.
 	Labelled, Available func(*corev1.Pod) bool
-	// Keeps: admission has given the pod its cpu, and the template's is the same as then.
-	Keeps func(*corev1.Pod) bool
-	// Admitted: the pod is of the wanted version, and what it has instead is admission's.
-	Admitted func(*corev1.Pod) bool
 	// Born: the controller has seen a pod that was born for the edit.
 	Born bool
 	// Most is how many may be under way at once. Down is how many of them we may take down: with 0 none that can be
@@ -41,17 +37,9 @@ type Rules struct {
 	PassDeferred bool
 }
 
-// of is the version that the pod is to have: the cpu that admission gave it at its birth stays.
-func (r Rules) of(pod *corev1.Pod) Version {
+// size is the cpu and memory that pods are to have; the image is 0.
+func (r Rules) size() Version {
 	want := r.Want
-	if r.Keeps(pod) {
-		want.CPU = SizeOf(pod).CPU
-	}
-	return want
-}
-
-func (r Rules) size(pod *corev1.Pod) Version {
-	want := r.of(pod)
 	want.Image = 0
 	return want
 }
@@ -59,8 +47,8 @@ func (r Rules) size(pod *corev1.Pod) Version {
 // NeedsRestart reports whether only a new pod can be one of the template.
 func (r Rules) NeedsRestart(pod *corev1.Pod) bool {
 	have, has := VersionOf(&pod.Spec), AppliedSize(pod)
-	o := r.Outcome(pod, r.size(pod))
-	differs := has != r.size(pod)
+	o := r.Outcome(pod, r.size())
+	differs := has != r.size()
 	if r.Hands != nil { // what a new one would have, too, is no reason
 		return r.Want.Image != have.Image || r.NeedsNew(pod, r.Template, r.Born) || r.forced(pod, differs)
 	}
@@ -71,12 +59,12 @@ func (r Rules) NeedsRestart(pod *corev1.Pod) bool {
 func (r Rules) forced(pod *corev1.Pod, differs bool) bool {
 	action, list, _ := strings.Cut(r.InForce, ";")
 	if action != string(policy.Restart) {
-		return Forbids(list, pod, r.of(pod))
+		return Forbids(list, pod, r.Want)
 	}
 	if r.Labelled(pod) {
-		return differs || SizeOf(pod) != r.size(pod) || pod.Status.ObservedGeneration != pod.Generation
+		return differs || SizeOf(pod) != r.size() || pod.Status.ObservedGeneration != pod.Generation
 	}
-	arrived := VersionOf(&pod.Spec) == r.of(pod) && !differs && pod.Status.ObservedGeneration == pod.Generation && len(pod.Status.Conditions) == 1 && podutils.IsPodReady(pod)
+	arrived := VersionOf(&pod.Spec) == r.Want && !differs && pod.Status.ObservedGeneration == pod.Generation && len(pod.Status.Conditions) == 1 && podutils.IsPodReady(pod)
 	return !arrived
 }
 
@@ -116,7 +104,7 @@ type Other struct {
 // a size is tried on one pod first, then on as many more as have proved it. One that has yet to prove
 // it counts as not available.
 func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other) string {
-	restarts := Restarts(pod, r.of(pod))
+	restarts := Restarts(pod, r.Want)
 	if restarts {
 		r.Most = min(r.Most, max(r.Down, 1))
 	}
@@ -135,7 +123,7 @@ func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other)
 	}
 	fresh := 0
 	for _, asked := range t.Batch {
-		fresh += asInt(podutils.IsPodReady(asked) || Restarts(asked, r.of(asked)))
+		fresh += asInt(podutils.IsPodReady(asked) || Restarts(asked, r.Want))
 	}
 	if c.proved < r.Most && (c.unproved > 0 || fresh > c.proved) {
 		return fmt.Sprintf("resizes %s with %d others, while %d pods have proved the size, and %d have yet to", pod.Name, fresh, c.proved, c.unproved)
@@ -145,7 +133,7 @@ func (t Turns) MayResize(r Rules, place string, pod *corev1.Pod, others []Other)
 
 // Asked notes that the pod of a place has been asked.
 func (t Turns) Asked(r Rules, place string, pod *corev1.Pod) {
-	if Restarts(pod, r.of(pod)) {
+	if Restarts(pod, r.Want) {
 		t.Restarting[place] = pod.UID
 	}
 	if podutils.IsPodReady(pod) {
@@ -158,13 +146,13 @@ type count struct{ down, underWay, proved, unproved int }
 
 func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts bool) {
 	other := beside.Pod
-	has := other != nil && SizeOf(other) == r.size(other) && VersionOf(&other.Spec).Image == r.Want.Image
+	has := other != nil && SizeOf(other) == r.size() && VersionOf(&other.Spec).Image == r.Want.Image
 	is := has && AppliedSize(other) == SizeOf(other) && other.Status.ObservedGeneration == other.Generation
 	switch {
 	case beside.Lost && (!restarts || SizeOf(pod).Memory == r.Want.Memory): // then its restart has been asked for before
 	case !r.Available(other) && !restarts && other != nil && other.DeletionTimestamp == nil && r.NeedsRestart(other):
 		// It may wait for this one in turn.
-	case other == nil && !restarts && GivesRoom(pod, r.of(pod)):
+	case other == nil && !restarts && GivesRoom(pod, r.Want):
 		// It may wait for the room that this one gives.
 	case !r.Available(other) || beside.Lost:
 		c.down++
@@ -174,7 +162,7 @@ func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts 
 	case is && !beside.KeptBack && r.Unproved(other, r.MinReady):
 		c.down++
 		c.unproved++
-	case is || r.Admitted(other):
+	case is:
 		c.proved++
 	case podutils.IsPodReady(other) && slices.Contains(t.Batch, other):
 		c.underWay++
@@ -191,8 +179,8 @@ func (t Turns) count(c *count, r Rules, pod *corev1.Pod, beside Other, restarts 
 // WaitsForRoom reports whether the pod waits for room for the wanted size, and nobody waits for it. It
 // loses nothing to that size.
 func (r Rules) WaitsForRoom(pod *corev1.Pod) bool {
-	return r.PassDeferred && SizeOf(pod) == r.size(pod) && Pending(pod) && r.Available(pod) &&
-		!Restarts(pod, r.of(pod)) && !Takes(AppliedSize(pod), r.of(pod))
+	return r.PassDeferred && SizeOf(pod) == r.size() && Pending(pod) && r.Available(pod) &&
+		!Restarts(pod, r.Want) && !Takes(AppliedSize(pod), r.Want)
 }
 
 // Takes reports whether v has less of something than have. A memory of 0 is no limit.

@@ -10,7 +10,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,8 +34,6 @@ type Simulation[S Set, K controller.KindState] struct {
 	Turns Turns
 	// Lag is whose view of the pods is a round behind.
 	Lag struct{ BuiltIn, Controller bool }
-	// Admits: admission sets the requests of new pods, as a vertical autoscaler does.
-	Admits bool
 	// SeenNodes are the nodes as the controller sees them.
 	SeenNodes map[string]*corev1.Node
 	// Taken are the places that the rollout of an edit has taken.
@@ -58,7 +55,6 @@ type Simulation[S Set, K controller.KindState] struct {
 	doomed map[types.UID]string // needed a restart when they were left to the built-in controller for this edit
 	sick   map[types.UID]bool   // crashed for good while the set was held
 	births map[types.UID]birth
-	given  map[types.UID]bool    // admission gave the pod its cpu
 	sizes  map[types.UID]Version // the size that a pod was asked for while it was Ready
 }
 
@@ -128,14 +124,14 @@ func NewSimulation[S Set, K controller.KindState](t T, w *Workload[S], setup Set
 	return &Simulation[S, K]{
 		Workload: w, t: t, setup: setup, first: w.Wanted(w.Set), view: NewNodes(), Turns: NewTurns(),
 		Taken: map[string]Taken{}, Excused: map[types.UID]bool{},
-		doomed: map[types.UID]string{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{}, given: map[types.UID]bool{},
+		doomed: map[types.UID]string{}, sick: map[types.UID]bool{}, births: map[types.UID]birth{},
 	}
 }
 
 // Start has the world come to rest.
 func (s *Simulation[S, K]) Start(of Rollouts[S]) {
 	s.of, s.Driver = of, NewDriver(s.t, s.Cluster, of)
-	s.Requested, s.Wrote, s.Changed, s.Admitted = s.mayRequest, s.hasWritten, s.trace, s.admitted
+	s.Requested, s.Wrote, s.Changed = s.mayRequest, s.hasWritten, s.trace
 	s.Lost = func(pod *corev1.Pod) { s.once.Lost(of.Place(s.Set, pod).Name, s.Edit(s.Set), pod.UID) }
 	s.Begin(30)
 }
@@ -213,8 +209,6 @@ func (s *Simulation[S, K]) Rules(set S) Rules {
 		Cluster: s.Cluster, Want: want, Template: s.Fields.Template(set), InForce: action + ";" + list, Edit: s.Edit(set), MinReady: s.minReady(set),
 		Labelled:  func(pod *corev1.Pod) bool { return s.builtIn.Of(pod) == want },
 		Available: func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, seconds, now) },
-		Keeps:     func(pod *corev1.Pod) bool { return s.keeps(pod, want) },
-		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
 	}
 	for _, pod := range s.Shown {
 		r.Born = r.Born || s.births[pod.UID] == birth{want, r.Edit}
@@ -227,7 +221,7 @@ func (s *Simulation[S, K]) Rules(set S) Rules {
 // Where none may be down that is so, too, where a resize would restart the container of an available pod.
 func (s *Simulation[S, K]) NeedsRestart(pod *corev1.Pod, set S) bool {
 	r := s.Rules(set)
-	return r.NeedsRestart(pod) || r.Down == 0 && Restarts(pod, r.of(pod)) && podutils.IsPodReady(pod)
+	return r.NeedsRestart(pod) || r.Down == 0 && Restarts(pod, r.Want) && podutils.IsPodReady(pod)
 }
 
 // mayRequest checks each of the controller's writes before it is carried out.
@@ -285,7 +279,7 @@ func (s *Simulation[S, K]) hasWritten(action clienttesting.Action, before Object
 			if lacks := s.Lacks(pod, s.Fields.Template(set)); lacks != "" {
 				s.never("settled what is not: %s", lacks)
 			}
-		} else if have, spec := AppliedSize(pod), SizeOf(pod); !s.admitted(pod, want) && VersionOf(&pod.Spec) != want || pod.Spec.NodeName != "" && have != spec {
+		} else if have, spec := AppliedSize(pod), SizeOf(pod); VersionOf(&pod.Spec) != want || pod.Spec.NodeName != "" && have != spec {
 			s.never("settled %s, which has %+v, as %+v", pod.Name, have, want)
 		}
 	case action.Matches("delete", "pods"):
@@ -320,7 +314,7 @@ func (s *Simulation[S, K]) isComplete() {
 		if lacks := s.Lacks(pod, s.Fields.Template(s.Set)); s.Hands != nil && pod.DeletionTimestamp == nil && lacks != "" {
 			s.never("the set says Complete, and %s", lacks)
 		}
-		if of := s.builtIn.Of(pod); s.Hands == nil && pod.DeletionTimestamp == nil && (of != want || !s.admitted(pod, want) && VersionOf(&pod.Spec) != want) {
+		if of := s.builtIn.Of(pod); s.Hands == nil && pod.DeletionTimestamp == nil && (of != want || VersionOf(&pod.Spec) != want) {
 			s.never("the set says Complete, and %s is of %v with %+v", pod.Name, of, VersionOf(&pod.Spec))
 		}
 	}
@@ -343,7 +337,7 @@ func (s *Simulation[S, K]) takes(set S, pod *corev1.Pod, gone bool) {
 		waiting[shown.UID] = shown.UID != pod.UID && (r.WaitsForRoom(shown) || !s.Fields.Rolling(set) && s.GivenUp(shown))
 		there[s.of.Place(set, shown).Name] = true
 	}
-	gives := !gone && !Restarts(pod, r.of(pod)) && GivesRoom(pod, r.of(pod)) // what is missing may wait for that room
+	gives := !gone && !Restarts(pod, r.Want) && GivesRoom(pod, r.Want) // what is missing may wait for that room
 	for name, other := range s.Taken {
 		skipped := s.of.Place(set, other.Pod).Lost || gives && !there[name]
 		taken += asInt(other.Edit == edit && !skipped && (other.Gone || !waiting[other.Pod.UID]))
@@ -398,24 +392,9 @@ func (s *Simulation[S, K]) Stays(set S, pod *corev1.Pod) {
 	}
 }
 
-// Born notes each new pod, and the edit of the set that it was born in. Admission may change it.
+// Born notes each new pod, and the edit of the set that it was born in.
 func (s *Simulation[S, K]) Born(set S, pod *corev1.Pod) {
 	s.births[pod.UID] = birth{VersionOf(&pod.Spec), s.Edit(set)}
-	if s.given[pod.UID] = s.Admits; s.Admits {
-		pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("2m")
-	}
-}
-
-// admitted reports whether the pod is of that version but for the cpu that admission gave it at its birth, which stays as
-// long as nobody edits that.
-func (s *Simulation[S, K]) admitted(pod *corev1.Pod, v Version) bool {
-	is := VersionOf(&pod.Spec)
-	is.CPU = v.CPU
-	return s.keeps(pod, v) && is == v
-}
-
-func (s *Simulation[S, K]) keeps(pod *corev1.Pod, v Version) bool {
-	return s.given[pod.UID] && s.births[pod.UID].of.CPU == v.CPU && SizeOf(pod).CPU == 2
 }
 
 // At is the pod of each place: one that is not deleted, if there is one.
@@ -594,7 +573,7 @@ func (s *Simulation[S, K]) cured() {
 	want := s.Wanted(s.Set)
 	for _, pod := range s.Pods {
 		place := s.of.Place(s.Set, pod)
-		if !s.sick[pod.UID] || podutils.IsPodReady(pod) || place.KeptBack || place.Surplus || VersionOf(&pod.Spec).Image != want.Image || s.admitted(pod, want) || s.of.Helpless(pod) {
+		if !s.sick[pod.UID] || podutils.IsPodReady(pod) || place.KeptBack || place.Surplus || VersionOf(&pod.Spec).Image != want.Image || s.of.Helpless(pod) {
 			continue
 		}
 		have, needs := AppliedSize(pod), s.NeedsRestart(pod, s.Set)
@@ -652,7 +631,7 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
 
 // HandsOn lets hands be there from the birth of the pods on, or only from now on.
 func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
-	s.Hands, s.Rejects, s.Admits, s.Ranges = &h, h.Rejects, false, h.Ranges()
+	s.Hands, s.Rejects, s.Ranges = &h, h.Rejects, h.Ranges()
 	s.Resizes = func(old, resized *corev1.Pod) {
 		if why := s.Unedited(old, resized, s.setup.Templates[s.builtIn.Of(old)], s.Fields.Template(s.Planned())); why != "" {
 			s.Must("%s", why)

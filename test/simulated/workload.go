@@ -78,7 +78,7 @@ type Workload[S Set] struct {
 	Unguarded, Unknown bool
 	// Webhook changes what the controller writes, after the policies have been asked.
 	Webhook func(S)
-	// Admitted reports whether the pod was born of that version, and is what admission has made of it.
+	// Admitted reports whether the pod is what hands have made of that version.
 	Admitted func(*corev1.Pod, Version) bool
 
 	// Saw is what the built-in controller has seen.
