@@ -83,7 +83,9 @@ func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err e
 		}
 		return p, nil
 	}
-	return o.Plan(f)
+	p, err = o.Plan(f)
+	p.Condition = p.Condition.Rejecting(f.Losses.Rejected())
+	return p, err
 }
 
 // Bounded is an observation of a workload that others wait for, and not for ever, though its annotations

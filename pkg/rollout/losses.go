@@ -41,7 +41,12 @@ type Losses struct {
 type Rejected struct {
 	Pod string
 	Why string
+
+	made time.Time
 }
+
+// andThen is what helps where a pod was rejected.
+const andThen = "; edit it back, or to a size that the node takes"
 
 // Rejection returns why the kubelet of the pod's node has not let it in; empty if it has. Kubelets begin the message so
 // for every reason, such as OutOfcpu or TopologyAffinityError (rejectPod in pkg/kubelet of Kubernetes).
@@ -143,23 +148,34 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 	return fresh
 }
 
-// SeeRejected looks at the pods that are there, of which there are to be so many, and returns the first new one of the
+// SeeRejected looks at the pods that are there, besides which so many are to come, of at least so many, and returns the first new one of the
 // newest template that its kubelet has rejected, if it was not known. It counts until all pods are Ready, and none has come
 // back in its place of the former size, which would be given up again: the controller that makes them may delete it, or leave
-// it there for long, and make others.
-func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*corev1.Pod) bool) (fresh *Rejected) {
-	ready, back, rejected := 0, false, []*corev1.Pod(nil)
+// it there for long, and make others. Where the built-in controller makes the rollout, some pod is missing nearly always: there
+// it counts until a later pod has been let in.
+func (l *Losses) SeeRejected(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
+	allReady, ready, back, rejected, letIn := toCome == 0, 0, false, []*corev1.Pod(nil), time.Time{}
 	for _, pod := range there {
 		_, detached := pod.Labels[api.DetachedLabel]
 		switch {
 		case Rejection(pod) != "":
 			rejected = append(rejected, pod)
-		case !detached && !Gone(pod) && podutils.IsPodReady(pod):
+		case detached || Gone(pod):
+		case !podutils.IsPodReady(pod):
+			allReady = false
+		default:
 			ready++
 			back = back || l.rejected != nil && l.rejected.Pod == pod.Name && !newest(pod)
+			if made := pod.CreationTimestamp.Time; builtIn && made.After(letIn) && newest(pod) {
+				letIn = made
+			}
 		}
 	}
-	if ready >= replicas && !back {
+	rejected = slices.DeleteFunc(rejected, func(pod *corev1.Pod) bool { return pod.CreationTimestamp.Time.Before(letIn) })
+	if l.rejected != nil && l.rejected.made.Before(letIn) {
+		l.rejected = nil
+	}
+	if allReady && ready >= replicas && !back {
 		l.rejected, l.past = nil, sets.Set[types.UID]{}
 		for _, pod := range rejected {
 			l.past.Insert(pod.UID)
@@ -170,7 +186,7 @@ func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*cor
 	if l.rejected != nil || i < 0 {
 		return nil
 	}
-	l.rejected = &Rejected{rejected[i].Name, Rejection(rejected[i])}
+	l.rejected = &Rejected{rejected[i].Name, Rejection(rejected[i]), rejected[i].CreationTimestamp.Time}
 	return l.rejected
 }
 

@@ -289,7 +289,7 @@ func (s *Step) reject(o Options) {
 	if o.Rejected == nil || s.Guarding && (len(s.Failures) > 0 || s.guard.Stopped()) {
 		return
 	}
-	message := o.Rejected.Why + ", so no other pod is restarted; edit the size back, or to one that the node takes"
+	message := o.Rejected.Why + ", so no other pod is restarted" + andThen
 	others := slices.DeleteFunc(s.Waits, func(w Wait) bool { return w.Member.Name == o.Rejected.Pod })
 	s.Waits = append([]Wait{{Member{Place: Place{Name: o.Rejected.Pod, Updated: true}}, ReasonPodRejected, message}}, others...)
 }

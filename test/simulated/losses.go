@@ -147,26 +147,28 @@ func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back bool) 
 		}
 		return len(before) - there
 	}
-	t.Run("no other is restarted, and an edit back helps", func(t *testing.T) {
-		g, before := start(t)
-		g.Edit(Newer)
-		for range 60 {
-			g.Try()
-		}
-		if c := g.Condition(); lost(g, before) != 1 || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
-			t.Fatalf("%d pods are gone, want 1: %+v", lost(g, before), c)
-		}
-		if n := Count(g.Recorded(), " "+rollout.EventPodRejected+" "); n != 1 {
-			t.Errorf("%d events, want 1: %q", n, g.Recorded())
-		}
-		g.Edit(larger)
-		for range 30 {
-			g.Try()
-		}
-		if c := g.Condition(); !c.Complete() || lost(g, before) != 1 {
-			t.Errorf("%d pods are gone, want 1, and after an edit back the condition says %+v", lost(g, before), c)
-		}
-	})
+	for name, edit := range map[string]Version{"no other is restarted": Newer, "the built-in controller is left to it": {Image: 2, CPU: Newer.CPU}} {
+		t.Run(name+", and an edit back helps", func(t *testing.T) {
+			g, before := start(t)
+			g.Edit(edit)
+			for range 60 {
+				g.Try()
+			}
+			if c := g.Condition(); lost(g, before) != 1 || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
+				t.Fatalf("%d pods are gone, want 1: %+v", lost(g, before), c)
+			}
+			if n := Count(g.Recorded(), " "+rollout.EventPodRejected+" "); n != 1 {
+				t.Errorf("%d events, want 1: %q", n, g.Recorded())
+			}
+			g.Edit(larger)
+			for range 30 {
+				g.Try()
+			}
+			if c := g.Condition(); !c.Complete() || lost(g, before) != 1 {
+				t.Errorf("%d pods are gone, want 1, and after an edit back the condition says %+v", lost(g, before), c)
+			}
+		})
+	}
 	t.Run("a kubelet that takes the next one has the rollout go on", func(t *testing.T) {
 		g, _ := start(t)
 		g.Edit(Newer)
