@@ -121,7 +121,9 @@ func (f Facts) Options() Options {
 	if f.Settings.Guard != nil { // which counts them itself
 		lost = ""
 	}
+	doubt, from := f.Losses.Doubt()
 	return Options{
+		Doubt: doubt, From: from,
 		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost, Rejected: f.Losses.Rejected(),
 		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
 		ErrorTimeout:    f.Defaults.ErrorTimeout, BoosterTimeout: f.Defaults.BoosterTimeout, Now: f.Now,

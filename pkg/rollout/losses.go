@@ -32,6 +32,7 @@ type Losses struct {
 	replicas int
 	asked    map[types.UID]*request
 	lost     []Lost
+	doubt    time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
 	said     bool // the condition said it when the controller began
 	rejected *Rejected
 	past     sets.Set[types.UID] // were rejected before all pods were Ready
@@ -144,8 +145,38 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 		}
 	}
 	slices.SortFunc(fresh, func(a, b Lost) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
-	l.lost = append(l.lost, fresh...)
+	if l.lost = append(l.lost, fresh...); len(fresh) > 0 {
+		l.doubt = now
+	}
+	for _, r := range l.asked {
+		if !l.doubt.IsZero() && !r.at.Before(l.doubt) && !now.Before(r.at.Add(l.probation())) {
+			l.doubt = time.Time{}
+		}
+	}
 	return fresh
+}
+
+// probation is for how long a pod has to live on after its resize to have outlived the lost ones: twice as long as any of them, as
+// who deletes them needs a different time for each.
+func (l *Losses) probation() (longest time.Duration) {
+	for _, lost := range l.all() {
+		longest = max(longest, 2*lost.After)
+	}
+	return longest
+}
+
+// Doubt reports whether only one pod at a time is asked for its size, and from when on: some were lost, and what comes in their
+// places, or is next, would be asked and lost before that is seen of those that were asked last.
+func (l *Losses) Doubt() (doubt bool, from time.Time) {
+	if l == nil || l.doubt.IsZero() {
+		return false, from
+	}
+	for _, r := range l.asked {
+		if at := r.at.Add(l.probation()); at.After(from) {
+			from = at
+		}
+	}
+	return true, from
 }
 
 // SeeRejected looks at the pods that are there, besides which so many are to come, of at least so many, and returns the first new one of the
