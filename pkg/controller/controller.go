@@ -236,7 +236,7 @@ func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 		return w, err
 	}
 	_, atRest := c.atRest(w)
-	w = c.access.Strip(w, atRest)
+	w = c.access.Strip(w, atRest && !c.kind.BuiltInStatus(w).Rolls(policy.Held(w)))
 	keepWritten(w)
 	if _, applied := w.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; applied {
 		annotations := maps.Clone(w.GetAnnotations())

@@ -119,12 +119,41 @@ func (c *Controller[W, K]) leave(ctx context.Context, name cache.ObjectName, goi
 
 // rest ends the session of a workload at rest, when nothing is to be asked again, and brings its condition up to date.
 func (c *Controller[W, K]) rest(ctx context.Context, w W, p rollout.Plan) (requeueAfter time.Duration, err error) {
+	s, err := c.follow(ctx, w)
+	switch {
+	case err != nil:
+		return 0, err
+	case s == nil:
+	case s.hasSynced():
+		p.Condition = p.Condition.Rejecting(s.losses.Rejected())
+	case c.access.Condition(w).Says().Reason == rollout.ReasonPodRejected: // until it is known whether that is still so
+		return 0, s.Pods.Err()
+	}
 	more, err := c.askAgain(ctx, w)
-	if more == 0 && err == nil {
+	if more == 0 && err == nil && s == nil {
 		c.endSession(cache.MetaObjectToName(w))
 	}
 	due, failed := c.writeCondition(ctx, w, p)
 	return soonest(more, due), errors.Join(err, failed)
+}
+
+// follow looks at the pods of a rollout that the built-in controller makes, as long as there is room for the session: the
+// workload's status does not tell when a kubelet rejects new ones. The session is nil if there is none.
+func (c *Controller[W, K]) follow(ctx context.Context, w W) (*Session[W, K], error) {
+	if !c.kind.BuiltInStatus(w).Rolls(policy.Held(w)) || !c.mayFollow(cache.MetaObjectToName(w)) {
+		return nil, nil
+	}
+	s, err := c.session(ctx, w)
+	if err != nil || !s.hasSynced() {
+		return s, err
+	}
+	s.standing = true
+	s.countWaits(nil)
+	o, err := c.kind.Gather(ctx, s, w, s.Pods.List, false)
+	if err == nil {
+		c.countLosses(s, w, o, s.room, c.clock.Now())
+	}
+	return s, err
 }
 
 // soonest returns the shorter of both times that is one: 0 is none.
@@ -183,30 +212,32 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 	if o, err = c.kind.Gather(ctx, s, w, list, live); err != nil {
 		return o, f, p, err
 	}
-	c.countLosses(s, w, o, f)
+	c.countLosses(s, w, o, f.Places, f.Now)
 	p, err = f.Plan(o, w.GetAnnotations())
 	s.verdicts.Keep(p.Found)
 	s.unseen = append(s.unseen, p.Found.Fresh()...)
 	return o, f, p, err
 }
 
-// countLosses counts, and records, the pods that others have deleted soon after their resize, or a kubelet has rejected. Where the built-in controller
-// makes the rollout, pods go for that.
-func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observation, f rollout.Facts) {
-	if !policy.Held(w) && c.kind.BuiltInStatus(w).BuiltIn {
-		s.losses = rollout.Losses{}
-		return
-	}
+// countLosses counts, and records, the pods that others have deleted soon after their resize, or a kubelet has rejected. Where the
+// built-in controller makes the rollout, pods are deleted for that.
+func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observation, places rollout.Places, now time.Time) {
 	edit, condition := o.Edit()+";"+w.GetAnnotations()[api.RetryAnnotation], c.access.Condition(w)
 	if rollout.Stopped(condition) { // the way back is another one
 		edit += ";stopped"
 	}
-	s.losses.Begin(edit, condition, askedAgain(w))
-	there, _ := o.Pods()
-	for _, lost := range s.losses.See(there, o.Replicas(), f.Places, f.Now) {
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventDeletedAfterResize, lost.String())
+	builtIn := !policy.Held(w) && c.kind.BuiltInStatus(w).BuiltIn
+	if builtIn {
+		edit, condition = edit+";built-in", nil
 	}
-	if rejected := s.losses.SeeRejected(there, o.Replicas(), o.MadeOfNewest); rejected != nil {
+	s.losses.Begin(edit, condition, askedAgain(w))
+	there, toCome := o.Pods()
+	if !builtIn {
+		for _, lost := range s.losses.See(there, o.Replicas(), places, now) {
+			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventDeletedAfterResize, lost.String())
+		}
+	}
+	if rejected := s.losses.SeeRejected(there, len(toCome), o.Replicas(), o.MadeOfNewest, builtIn); rejected != nil {
 		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventPodRejected, rejected.Pod+" was "+rejected.Why)
 	}
 }

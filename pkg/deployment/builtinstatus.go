@@ -26,7 +26,7 @@ func builtInStatus(d *Deployment) rollout.BuiltInStatus {
 // the rollout, it may be let go of all the same: see letGoLeaving.
 func leaves(c *rollout.StoredCondition) bool {
 	return c != nil && c.Status == corev1.ConditionFalse && !slices.Contains(
-		[]string{rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonPaused, rollout.ReasonInvalidPolicy, rollout.ReasonNamespaceLeftOut}, c.Reason)
+		[]string{rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonPaused, rollout.ReasonInvalidPolicy, rollout.ReasonNamespaceLeftOut, rollout.ReasonPodRejected}, c.Reason)
 }
 
 // over returns the condition of a Deployment whose rollout is over.

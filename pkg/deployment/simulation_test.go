@@ -776,14 +776,13 @@ func TestSimulationOfHands(t *testing.T) {
 		d.Annotations[api.ResizeActionAnnotation] = rapid.SampledFrom([]string{"", "", string(policy.LiveResize)}).Draw(r, "action")
 		outcomes, hands := simulated.OutcomesOfHands(r), simulated.DrawHands(r, "node", "twin")
 		fromBirth, happens := rapid.IntRange(0, 3).Draw(r, "from birth") > 0, simulated.Steps(often).Draw(r, "steps")
-		hands.Fits = 0 // pods that the built-in controller has made, and that are rejected, are its own to tell: see TestRejectedByKubelet
 
 		s := newSimulation(t, r, d, outcomes)
 		defer s.Stop()
 		s.handsOn(hands, fromBirth)
 		s.All(slices.Concat(happens...))
 		s.Converges(s.Unfinished, func() string {
-			return simulated.Acts(condition(&Deployment{Deployment: s.d}))
+			return condition(&Deployment{Deployment: s.d}).Says().Reason
 		}, func() {
 			s.Hands.Answers, s.Hands.Fits, s.Hands.Deletes = nil, 0, false
 			s.budget = 0

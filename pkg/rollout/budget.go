@@ -56,6 +56,10 @@ type budget struct {
 	// while they are as many as may be down.
 	unready int
 
+	// alone: one pod is asked at most, because others delete those that are, and closed: none is. sent are those that are.
+	alone, closed bool
+	sent          int
+
 	batch batch
 	guard *guarded // nil where the rollout is not guarded
 }
@@ -83,6 +87,7 @@ func (b batch) mayGrow(most int) bool {
 
 func newBudget(verdicts []*Verdict, o Options) *budget {
 	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.NonMembers), guard: o.guard(verdicts)}
+	b.alone, b.closed = o.Doubt, o.Now.Before(o.From)
 	for _, m := range o.NonMembers {
 		b.missing += asInt(m.Pod == nil)
 	}
@@ -110,6 +115,8 @@ func (b *budget) mayResize(c claim) bool {
 		most = b.goingDown
 	}
 	switch {
+	case b.closed, b.alone && b.sent > 0:
+		return false
 	case !c.goesDown && (!c.ready || c.comesBack):
 		return true
 	case c.ready && b.unready >= b.goingDown:
@@ -136,6 +143,7 @@ func (b *budget) before(c claim) int {
 // resizes counts a pod that may be resized now: sent is whether it is asked in this step.
 func (b *budget) resizes(c claim, sent bool) {
 	b.shares += asInt(!c.share)
+	b.sent += asInt(sent)
 	b.batch.asked += asInt(sent && (c.ready || c.goesDown))
 }
 

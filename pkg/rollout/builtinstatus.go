@@ -64,6 +64,9 @@ func (u BuiltInStatus) AtRest(held bool, have *StoredCondition) (p Plan, atRest 
 	return p, !u.Standing
 }
 
+// Rolls reports whether the built-in controller makes the rollout of a workload, and is not done. Held is whether that is held.
+func (u BuiltInStatus) Rolls(held bool) bool { return !held && u.BuiltIn && !u.Condition.Complete }
+
 // complete reports whether a condition says Complete of this revision, and no details.
 func (u BuiltInStatus) complete(have *StoredCondition) bool {
 	says := have.Says()

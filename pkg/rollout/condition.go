@@ -129,6 +129,19 @@ func (c Condition) And(other Condition) Condition {
 	return c
 }
 
+// Rejecting returns the condition with the new pod that a kubelet has rejected, where the built-in controller makes pods; nil if
+// there is none.
+func (c Condition) Rejecting(r *Rejected) Condition {
+	if r == nil || c.Complete || c.Phase != PhaseHandedOver && c.Phase != PhaseUnavailable {
+		return c
+	}
+	c.Details += "; " + r.Pod + ": " + r.Why + andThen
+	if c.Reason == ReasonProgressing {
+		c.Reason = ReasonPodRejected
+	}
+	return c
+}
+
 // Same reports whether both conditions are about the same phase of the same rollout. The counts do not
 // matter, nor do the details.
 func (c Condition) Same(other Condition) bool {

@@ -88,7 +88,9 @@ func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err e
 		}
 		return p, nil
 	}
-	return o.Plan(f)
+	p, err = o.Plan(f)
+	p.Condition = p.Condition.Rejecting(f.Losses.Rejected())
+	return p, err
 }
 
 // Bounded is an observation of a workload that others wait for, and not for ever, though its annotations
@@ -124,7 +126,9 @@ func (f Facts) Options() Options {
 	if f.Settings.Guard != nil { // which counts them itself
 		lost = ""
 	}
+	doubt, from := f.Losses.Doubt()
 	return Options{
+		Doubt: doubt, From: from,
 		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost, Rejected: f.Losses.Rejected(),
 		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
 		ErrorTimeout:    f.Defaults.ErrorTimeout, BoosterTimeout: f.Defaults.BoosterTimeout, Now: f.Now,

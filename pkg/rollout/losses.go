@@ -32,6 +32,7 @@ type Losses struct {
 	replicas int
 	asked    map[types.UID]*request
 	lost     []Lost
+	doubt    time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
 	said     bool // the condition said it when the controller began
 	rejected *Rejected
 	past     sets.Set[types.UID] // were rejected before all pods were Ready
@@ -41,7 +42,12 @@ type Losses struct {
 type Rejected struct {
 	Pod string
 	Why string
+
+	made time.Time
 }
+
+// andThen is what helps where a pod was rejected.
+const andThen = "; edit it back, or to a size that the node takes"
 
 // Rejection returns why the kubelet of the pod's node has not let it in; empty if it has. Kubelets begin the message so
 // for every reason, such as OutOfcpu or TopologyAffinityError (rejectPod in pkg/kubelet of Kubernetes).
@@ -139,27 +145,68 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 		}
 	}
 	slices.SortFunc(fresh, func(a, b Lost) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
-	l.lost = append(l.lost, fresh...)
+	if l.lost = append(l.lost, fresh...); len(fresh) > 0 {
+		l.doubt = now
+	}
+	for _, r := range l.asked {
+		if !l.doubt.IsZero() && !r.at.Before(l.doubt) && !now.Before(r.at.Add(l.probation())) {
+			l.doubt = time.Time{}
+		}
+	}
 	return fresh
 }
 
-// SeeRejected looks at the pods that are there, of which there are to be so many, and returns the first new one of the
+// probation is for how long a pod has to live on after its resize to have outlived the lost ones: twice as long as any of them, as
+// who deletes them needs a different time for each.
+func (l *Losses) probation() (longest time.Duration) {
+	for _, lost := range l.all() {
+		longest = max(longest, 2*lost.After)
+	}
+	return longest
+}
+
+// Doubt reports whether only one pod at a time is asked for its size, and from when on: some were lost, and what comes in their
+// places, or is next, would be asked and lost before that is seen of those that were asked last.
+func (l *Losses) Doubt() (doubt bool, from time.Time) {
+	if l == nil || l.doubt.IsZero() {
+		return false, from
+	}
+	for _, r := range l.asked {
+		if at := r.at.Add(l.probation()); at.After(from) {
+			from = at
+		}
+	}
+	return true, from
+}
+
+// SeeRejected looks at the pods that are there, besides which so many are to come, of at least so many, and returns the first new one of the
 // newest template that its kubelet has rejected, if it was not known. It counts until all pods are Ready, and none has come
 // back in its place of the former size, which would be given up again: the controller that makes them may delete it, or leave
-// it there for long, and make others.
-func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*corev1.Pod) bool) (fresh *Rejected) {
-	ready, back, rejected := 0, false, []*corev1.Pod(nil)
+// it there for long, and make others. Where the built-in controller makes the rollout, some pod is missing nearly always: there
+// it counts until a later pod has been let in.
+func (l *Losses) SeeRejected(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
+	allReady, ready, back, rejected, letIn := toCome == 0, 0, false, []*corev1.Pod(nil), time.Time{}
 	for _, pod := range there {
 		_, detached := pod.Labels[api.DetachedLabel]
 		switch {
 		case Rejection(pod) != "":
 			rejected = append(rejected, pod)
-		case !detached && !Gone(pod) && podutils.IsPodReady(pod):
+		case detached || Gone(pod):
+		case !podutils.IsPodReady(pod):
+			allReady = false
+		default:
 			ready++
 			back = back || l.rejected != nil && l.rejected.Pod == pod.Name && !newest(pod)
+			if made := pod.CreationTimestamp.Time; builtIn && made.After(letIn) && newest(pod) {
+				letIn = made
+			}
 		}
 	}
-	if ready >= replicas && !back {
+	rejected = slices.DeleteFunc(rejected, func(pod *corev1.Pod) bool { return pod.CreationTimestamp.Time.Before(letIn) })
+	if l.rejected != nil && l.rejected.made.Before(letIn) {
+		l.rejected = nil
+	}
+	if allReady && ready >= replicas && !back {
 		l.rejected, l.past = nil, sets.Set[types.UID]{}
 		for _, pod := range rejected {
 			l.past.Insert(pod.UID)
@@ -170,7 +217,7 @@ func (l *Losses) SeeRejected(there []*corev1.Pod, replicas int, newest func(*cor
 	if l.rejected != nil || i < 0 {
 		return nil
 	}
-	l.rejected = &Rejected{rejected[i].Name, Rejection(rejected[i])}
+	l.rejected = &Rejected{rejected[i].Name, Rejection(rejected[i]), rejected[i].CreationTimestamp.Time}
 	return l.rejected
 }
 

@@ -105,3 +105,25 @@ func TestLossesOfOneRollout(t *testing.T) {
 	l.Begin("2", stopped, true)
 	why("another controller, and a retry that it has not seen", "")
 }
+
+// TestDoubt: after a loss one pod at a time is asked, until one has lived on for twice as long as the lost one.
+func TestDoubt(t *testing.T) {
+	var l Losses
+	l.Begin("1", nil, false)
+	at := func(second int) time.Time { return build.Start.Add(time.Duration(second) * time.Second) }
+	pod := func(n int) *corev1.Pod { return build.Pod(fmt.Sprint("web-", n), build.Size(t, "")) }
+	doubts := func(second int, want bool, from time.Time) {
+		t.Helper()
+		l.See([]*corev1.Pod{pod(2), pod(3)}, 3, &anywhere{}, at(second))
+		if doubt, since := l.Doubt(); doubt != want || !since.Equal(from) {
+			t.Errorf("after %d s: doubt %t from %s, want %t from %s", second, doubt, since, want, from)
+		}
+	}
+	l.Asked(pod(1), at(0))
+	l.Asked(pod(2), at(1))
+	doubts(2, true, at(1+2*2)) // what was asked before is waited for, and proves nothing
+	doubts(5, true, at(1+2*2))
+	l.Asked(pod(3), at(5))
+	doubts(8, true, at(5+2*2))
+	doubts(9, false, time.Time{})
+}

@@ -49,6 +49,9 @@ type Options struct {
 	Action policy.Action
 	// Lost is why no further pod is asked for its size, because others delete the pods that are; empty if they do not.
 	Lost string
+	// Doubt: others have deleted a pod soon after its resize. One at a time is asked until one lives on, and none before From.
+	Doubt bool
+	From  time.Time
 	// Rejected is a new pod that its kubelet has not let in; nil if there is none. No other pod is given up for a new one then.
 	Rejected *Rejected
 	// MinReadySeconds is for how long a pod has to be Ready until it is available, and to be well
@@ -243,6 +246,7 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 	}
 	if !b.mayResize(v.claim) {
 		s.waiting = true
+		s.RequeueWithin(o.From.Sub(o.Now))
 		if v.claim.ready && v.claim.down {
 			w := Verdict{Member: v.Member}
 			w.comeUp(o)
@@ -295,7 +299,7 @@ func (s *Step) reject(o Options) {
 	if o.Rejected == nil || s.Guarding && (len(s.Failures) > 0 || s.guard.Stopped()) {
 		return
 	}
-	message := o.Rejected.Why + ", so no other pod is restarted; edit the size back, or to one that the node takes"
+	message := o.Rejected.Why + ", so no other pod is restarted" + andThen
 	others := slices.DeleteFunc(s.Waits, func(w Wait) bool { return w.Member.Name == o.Rejected.Pod })
 	s.Waits = append([]Wait{{Member{Place: Place{Name: o.Rejected.Pod, Updated: true}}, ReasonPodRejected, message}}, others...)
 }

@@ -250,19 +250,6 @@ func (d *Driver) Converges(unfinished func() string, reason func() string, help 
 // underWay are the reasons of a condition with which nobody is to act.
 var underWay = []string{"", rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonComplete}
 
-// Acts is the reason of a condition, or that what is left to the built-in controller is that one's, whose own status tells of
-// pods that kubelets reject.
-func Acts(c *rollout.StoredCondition) string {
-	switch {
-	case c == nil:
-		return ""
-	case strings.HasPrefix(c.Message, "left to the "):
-		return "HandedOver"
-	default:
-		return c.Reason
-	}
-}
-
 // Timeout is that of resizes which do not come to an end.
 const Timeout = 10 * time.Second
 

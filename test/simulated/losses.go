@@ -42,7 +42,7 @@ func (q *quota) rounds(n int) {
 }
 
 // DeletedAfterResize tries what becomes of a rollout whose resized pods are deleted by somebody else, again and again. New
-// makes a world of three pods, one of which may be down. At the third one, another may have been asked beside it. OnDelete
+// makes a world of three pods, one of which may be down. OnDelete
 // gives the workload that strategy; nil where there is none.
 func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete func(Guarded)) {
 	t.Helper()
@@ -57,7 +57,7 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 		q := start(t, nil)
 		q.Edit(Newer)
 		q.rounds(200)
-		if len(q.deleted) > most+1 || !q.Condition().Complete() {
+		if len(q.deleted) > most || !q.Condition().Complete() {
 			t.Errorf("%d pods were deleted, want %d at most: %+v", len(q.deleted), most, q.Condition())
 		}
 		if n := Count(q.Recorded(), rollout.EventDeletedAfterResize+" "); n != len(q.deleted) {
@@ -70,7 +70,7 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 		q.rounds(60)
 		stopped := func(deleted int) {
 			t.Helper()
-			if c := q.Condition(); len(q.deleted) < deleted || len(q.deleted) > deleted+deleted/most || c.Reason != rollout.ReasonDeletedAfterResize {
+			if c := q.Condition(); len(q.deleted) != deleted || c.Reason != rollout.ReasonDeletedAfterResize {
 				t.Fatalf("%d pods were deleted, want %d: %+v", len(q.deleted), deleted, c)
 			}
 		}
@@ -110,7 +110,7 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 		onDelete(q.Guarded)
 		q.Edit(Newer)
 		q.rounds(100)
-		if len(q.deleted) > most+1 || q.Held() {
+		if len(q.deleted) > most || q.Held() {
 			t.Errorf("%d pods were deleted, want %d at most; held: %t; %+v", len(q.deleted), most, q.Held(), q.Condition())
 		}
 	})
@@ -147,26 +147,28 @@ func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back bool) 
 		}
 		return len(before) - there
 	}
-	t.Run("no other is restarted, and an edit back helps", func(t *testing.T) {
-		g, before := start(t)
-		g.Edit(Newer)
-		for range 60 {
-			g.Try()
-		}
-		if c := g.Condition(); lost(g, before) != 1 || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
-			t.Fatalf("%d pods are gone, want 1: %+v", lost(g, before), c)
-		}
-		if n := Count(g.Recorded(), " "+rollout.EventPodRejected+" "); n != 1 {
-			t.Errorf("%d events, want 1: %q", n, g.Recorded())
-		}
-		g.Edit(larger)
-		for range 30 {
-			g.Try()
-		}
-		if c := g.Condition(); !c.Complete() || lost(g, before) != 1 {
-			t.Errorf("%d pods are gone, want 1, and after an edit back the condition says %+v", lost(g, before), c)
-		}
-	})
+	for name, edit := range map[string]Version{"no other is restarted": Newer, "the built-in controller is left to it": {Image: 2, CPU: Newer.CPU}} {
+		t.Run(name+", and an edit back helps", func(t *testing.T) {
+			g, before := start(t)
+			g.Edit(edit)
+			for range 60 {
+				g.Try()
+			}
+			if c := g.Condition(); lost(g, before) != 1 || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
+				t.Fatalf("%d pods are gone, want 1: %+v", lost(g, before), c)
+			}
+			if n := Count(g.Recorded(), " "+rollout.EventPodRejected+" "); n != 1 {
+				t.Errorf("%d events, want 1: %q", n, g.Recorded())
+			}
+			g.Edit(larger)
+			for range 30 {
+				g.Try()
+			}
+			if c := g.Condition(); !c.Complete() || lost(g, before) != 1 {
+				t.Errorf("%d pods are gone, want 1, and after an edit back the condition says %+v", lost(g, before), c)
+			}
+		})
+	}
 	t.Run("a kubelet that takes the next one has the rollout go on", func(t *testing.T) {
 		g, _ := start(t)
 		g.Edit(Newer)

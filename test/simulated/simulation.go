@@ -658,7 +658,7 @@ func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
 // do: kubelets answer as usual, nobody deletes pods, and the users edit, and want no more than the usual action.
 func (s *Simulation[S, K]) Converges(steps [][]Step) {
 	s.All(slices.Concat(steps...))
-	s.Driver.Converges(s.Unfinished, func() string { return Acts(s.Fields.Condition(s.Set)) }, func() {
+	s.Driver.Converges(s.Unfinished, func() string { return s.Fields.Condition(s.Set).Says().Reason }, func() {
 		s.Hands.Answers, s.Hands.Fits, s.Hands.Deletes = nil, 0, false
 		s.of.Mend()
 		s.User(func(set S) {
