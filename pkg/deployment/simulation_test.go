@@ -354,8 +354,8 @@ func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
 		!simulated.Restarts(seen, want) && !simulated.Takes(simulated.AppliedSize(seen), want)
 }
 
-// born reports whether the controller has seen a pod that was born for the edit.
-func (s *simulation) born() bool {
+// shown reports whether the controller has seen a pod that was born for the edit.
+func (s *simulation) shown() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(s.seen.pods)), func(pod *corev1.Pod) bool {
 		born := s.births[pod.UID]
 		return born.of == simulated.VersionOf(&s.d.Spec.Template.Spec) && born.edit == s.edits && !born.late
@@ -369,7 +369,7 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	action, list := policy.ActionInForce(d.Annotations)
 	differs := applied != size || simulated.SizeOf(pod) != size
 	if s.Hands != nil {
-		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template, s.born()) || s.replacedFirst(pod, d)
+		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template, s.shown()) || s.replacedFirst(pod, d)
 	}
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 ||
 		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size)) ||
