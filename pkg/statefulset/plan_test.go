@@ -65,6 +65,7 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		"live, resized by others":                       {older, changes{build.Resized(third)}},
 		"left with a limit":                             {newer, changes{build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(build.MemoryLimit)}},
 		"updated, given a limit":                        {newer, changes{build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}])}},
+		"limited alone":                                 {version{Image: 1, CPU: 2, Memory: 1}, nil},
 		"live":                                          {older, nil},
 		"orphan":                                        {older, nil},
 		"orphan, updated":                               {newer, nil},
