@@ -179,7 +179,7 @@ func (p *plan) letGo(o observation) {
 		p.Defer() // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Hold || p.Unready || p.Canary || p.Unproved() || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.turn) < len(p.Restart):
+	case p.Hold || p.Unready || p.Tries() || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.turn) < len(p.Restart):
 		p.lowerPartition(o)
 	case len(p.Restart) == 0 && o.settles() > 0:
 		p.Started = "" // nothing is rolled out
