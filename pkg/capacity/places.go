@@ -130,6 +130,15 @@ func replacement(p rollout.Place, limits Limits) (pod *corev1.Pod, refusal strin
 	}, refusal
 }
 
+// Filled returns what the LimitRanges make of a new pod of the template; nil if that is nothing, or not known.
+func (p *Places) Filled(template *corev1.PodTemplateSpec) *corev1.PodSpec {
+	if len(p.limits.Ranges) == 0 {
+		return nil
+	}
+	filled, _ := p.limits.admit(resize.Defaulted(template))
+	return filled
+}
+
 // Barred returns why the API server would refuse a resize to a size that it may take for a
 // new pod; empty if it would not, or nothing changes.
 func (p *Places) Barred(place rollout.Place) string {

@@ -44,6 +44,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 }
 
 func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.WorkloadForecast, error) {
+	o.Facts = o.known()
 	o.sortByNode()
 	var places []rollout.Place
 	for i, pod := range o.podsInOrder() {

@@ -122,6 +122,11 @@ func (o observation) Replicas() int { return int(o.set.Status.DesiredNumberSched
 // MadeOfNewest is that of rollout.Observation.
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
 
+// known returns the facts with what is known of new pods of the newest revision.
+func (o observation) known() rollout.Facts {
+	return o.Knowing(o.revision().Template, o.pods, func(pod *corev1.Pod) bool { return revisions.HashOf(pod) == o.newest.hash })
+}
+
 // podsInOrder returns the pods in the order in which they are rolled: those that are not available
 // first, then one of each zone in turn. Of a node that has a pod, those that are gone or about to
 // go do not count.
@@ -212,7 +217,7 @@ func asInt(b bool) int {
 
 // look returns what judges the pods of the set.
 func (o observation) look(options rollout.Options) *rollout.Look {
-	basis := rollout.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), CacheKey: cacheKey{o.newest.hash, o.over()}}
+	basis := rollout.Basis{Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set), CacheKey: cacheKey{o.newest.hash, o.over(), o.Admission.Shows(o.revision().Template)}}
 	return o.Look(basis, options, o.revision(), o.place)
 }
 
@@ -220,6 +225,7 @@ func (o observation) look(options rollout.Options) *rollout.Look {
 type cacheKey struct {
 	newest string
 	over   bool
+	shows  string
 }
 
 // verdicts returns those on the pods, in their order.

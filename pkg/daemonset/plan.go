@@ -72,6 +72,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 			return o.revert(options, former)
 		}
 	}
+	o.Facts = o.known()
 	look := o.look(options)
 	verdicts, err := o.verdicts(look)
 	if err != nil {
@@ -116,8 +117,8 @@ func (p *plan) letGo(o observation) {
 	// The DaemonSet controller would never restart a pod that it takes for updated.
 	ours := func(r rollout.Restart) bool { return r.Member.Labelled }
 	surge, _ := bounds(o.set)
-	// With maxSurge the DaemonSet controller makes the new pods, so that none can be a canary.
-	if p.Hold || p.Unready || p.Canary && surge == 0 || slices.ContainsFunc(p.Restart, ours) {
+	// With maxSurge the DaemonSet controller makes the new pods, so that none can be a canary, or show what it has before others go.
+	if p.Hold || p.Unready || p.Tries() && surge == 0 || slices.ContainsFunc(p.Restart, ours) {
 		for _, r := range p.Restart {
 			if r.Now && (surge == 0 || ours(r)) {
 				p.remove = append(p.remove, r)

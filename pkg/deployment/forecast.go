@@ -31,6 +31,7 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster capacity.C
 	}
 	o := newObservation(d, sets, cluster.Pods)
 	o.Facts = cluster.Facts(d.Namespace, settings, defaults)
+	o.Facts = o.known()
 	return o.forecast(ctx, cluster)
 }
 

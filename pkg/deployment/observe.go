@@ -80,6 +80,15 @@ func (o observation) rejects(base *replicaSet) bool {
 	})
 }
 
+// known returns the facts with what is known of new pods of the Deployment's template.
+func (o observation) known() rollout.Facts {
+	return o.Knowing(o.deployment.template.PodTemplateSpec, o.pods, func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
+			return metav1.IsControlledBy(pod, rs) && rs.template.Same(o.deployment.template) && !rs.madeBefore(pod)
+		})
+	})
+}
+
 func (d *Deployment) replicas() int { return int(ptr.Deref(d.Spec.Replicas, 1)) }
 
 // wishedPaused reports whether the user wants the Deployment paused, held or not.
@@ -331,7 +340,7 @@ func (o observation) revision() rollout.Revision {
 func (o observation) look(base *replicaSet, options rollout.Options) *rollout.Look {
 	return o.Look(rollout.Basis{
 		Generation: o.deployment.Generation, Annotations: o.deployment.Annotations,
-		CacheKey: cacheKey{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation], o.back},
+		CacheKey: cacheKey{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation], o.back, o.Admission.Shows(o.deployment.template.PodTemplateSpec)},
 	}, options, o.revision(), func(_ int, pod *corev1.Pod) (rollout.Place, error) { return o.place(base, pod) })
 }
 
@@ -341,6 +350,7 @@ type cacheKey struct {
 	generation int64
 	adopted    string
 	back       bool
+	shows      string
 }
 
 // verdicts returns those on the pods of base: first on those that need not be asked for a size

@@ -36,6 +36,7 @@ type plan struct {
 // Plan returns the next step.
 func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	o.Facts = f
+	o.Facts = o.known()
 	p, err := o.nextStep()
 	if err != nil {
 		return rollout.Plan{}, err
@@ -213,10 +214,10 @@ func (o observation) changes(base *replicaSet, verdicts []*rollout.Verdict) stri
 }
 
 // restartsAll reports whether the rollout is to be handed over to the Deployment controller:
-// every pod is to be restarted for the edit itself, and none for what came of a resize. A canary goes first, and where the
-// strategy has been changed, they are restarted within the limits of the edit.
+// every pod is to be restarted for the edit itself, and none for what came of a resize. A canary goes first, and so do those
+// that may show that the others need not go. Where the strategy has been changed, they are restarted within the limits of the edit.
 func (o observation) restartsAll(p plan) bool {
-	if p.Canary || o.deployment.switched() {
+	if p.Canary || o.deployment.switched() || p.Unproved() && !o.deployment.recreates() {
 		return false
 	}
 	inevitable := 0

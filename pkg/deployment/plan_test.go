@@ -76,6 +76,7 @@ func pod(t *testing.T, name, situation string) *corev1.Pod {
 		"deferred":             {sent, pending(corev1.PodReasonDeferred)},
 		"of other":             {build.Resized(templates[other]), build.Ours(ourCPU)},
 		"resized by others":    {build.Resized(templates[other])},
+		"given a limit":        {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}])},
 		"of admission":         {build.Resized(templates[version{Image: 1, CPU: 3, Memory: 1}])},
 		"left with a limit":    {build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory)},
 		"boosted":              {applied, boosted},
@@ -413,6 +414,7 @@ func TestNextStep(t *testing.T) {
 			changes: changes{bounds(1, 1)}, want: "mark web-a a-0"},
 		{name: "closed: those that have to be restarted are", sets: "a newer was-older closed restart-a-0 restart-a-9: infeasible|older|newer; b older: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
 		{name: "closed: so is one whose limit is no more", sets: "a newer was-limited closed restart-a-0: limited|newer; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "closed: not if a new one has it, too", sets: "a newer was-limited closed restart-a-0: limited|given a limit; b limited: ", changes: changes{bounds(1, 1)}, want: "resize a-0"},
 		{name: "closed: another one is not, even if it looks like one of the former template", sets: "a newer was-older closed restart-a-9: resized|older; b older: ", want: "unmark web-a"},
 		{name: "closed: a restarted pod that is not back keeps it held", sets: "a newer closed restart-a-9 3: resized|resized", changes: changes{failing},
 			waits: "web-a: waiting for 1 more pod: exceeded quota: compute"},
@@ -470,7 +472,8 @@ func TestNextStep(t *testing.T) {
 		{name: "hand-over: the action is Restart", sets: "a older: older|older", changes: changes{inForce("Restart;")}, want: "release, hand over: the action is Restart"},
 		{name: "hand-over: the policy is RestartOnly", sets: "a older: older", changes: changes{inForce(";cpu=RestartOnly")}, want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
 		{name: "hand-over: not what was resized already by then", sets: "a older: resized|older; b older: ", changes: changes{inForce("Restart;")}, want: "adopt web-a"},
-		{name: "hand-over: the edit removes a limit", sets: "a limited: limited|limited",
+		{name: "hand-over: the edit removes a limit, before a new pod shows whether it has that, too", sets: "a limited: limited|limited", want: "adopt web-a"},
+		{name: "hand-over: of one pod, there is nothing to be learned for others", sets: "a limited: limited",
 			want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
 		{name: "hand-over: not if some pods have no such limit", sets: "a limited: resized|limited", want: "adopt web-a"},
 		{name: "hand-over: detached pods are given back first", sets: "a older: older; detached: older", changes: changes{inForce("Restart;")},
@@ -654,7 +657,9 @@ func TestRestartsAll(t *testing.T) {
 		changes    []change
 		want       bool
 	}{
-		{"a limit is removed from all pods", "a limited: limited|limited", nil, true},
+		{"a limit is removed from the only pod", "a limited: limited", nil, true},
+		{"a limit is removed from all pods, of which the first shows whether that helps", "a limited: limited|limited", nil, false},
+		{"a limit is removed from all pods, which go together", "a limited: limited|limited", []change{recreate}, true},
 		{"a limit is removed from some pods", "a limited: newer|limited", nil, false},
 		{"a limit is removed that we have set", "a other: newer|left with a limit", nil, false},
 		{"the policy has the edit restart every pod", "a older: older|older", []change{inForce(";cpu=RestartOnly")}, true},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -53,7 +54,7 @@ func (o observation) revert(base *replicaSet, options rollout.Options) (plan, er
 	}
 	deployment := *o.deployment
 	deployment.template = base.template
-	o.deployment, o.back = &deployment, true
+	o.deployment, o.back, o.Admission = &deployment, true, resize.Admission{}
 	options = options.Back()
 	look := o.look(base, options)
 	options.NonMembers = o.nonMembers(look, base)

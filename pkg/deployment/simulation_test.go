@@ -404,6 +404,14 @@ func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
 		!simulated.Restarts(seen, want) && !simulated.Takes(simulated.AppliedSize(seen), want)
 }
 
+// born reports whether the controller has seen a pod that was born for the edit.
+func (s *simulation) born() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(s.seen.pods)), func(pod *corev1.Pod) bool {
+		born := s.births[pod.UID]
+		return born.of == simulated.VersionOf(&s.d.Spec.Template.Spec) && born.edit == s.edits && !born.late
+	})
+}
+
 // needsRestart reports, by the rules of the world, whether only a new pod can be one of d's template.
 func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	want, have, applied := s.as(pod, &d.Spec.Template), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
@@ -411,7 +419,7 @@ func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
 	action, list := policy.ActionInForce(d.Annotations)
 	differs := applied != size || simulated.SizeOf(pod) != size
 	if s.Hands != nil {
-		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template) || s.replacedFirst(pod, d)
+		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template, s.born()) || s.replacedFirst(pod, d)
 	}
 	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 ||
 		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size)) ||
@@ -843,7 +851,11 @@ func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
 	s.Schedule = func(pod *corev1.Pod) string { return s.nodes[s.place(pod)%2].Name }
 	s.Lost = func(pod *corev1.Pod) { s.once.Lost("", strconv.Itoa(s.edits), pod.UID) }
 	s.Resizes = func(old, resized *corev1.Pod) {
-		from := &s.sets[metav1.GetControllerOf(old).Name].Spec.Template
+		rs := s.sets[metav1.GetControllerOf(old).Name]
+		from := &rs.Spec.Template
+		if _, adopted := rs.Annotations[api.AdoptedAnnotation]; adopted { // it may have had to be restarted until another one has been
+			from = templates[s.births[old.UID].of]
+		}
 		if why := s.Unedited(old, resized, from, &s.kind.Planned.Spec.Template); why != "" {
 			s.t.Fatalf("%s", why)
 		}

@@ -754,6 +754,13 @@ func (w *world) serve(client *fake.Clientset) {
 		}
 		return true, list, nil
 	})
+	client.AddReactor("list", "limitranges", func(clienttesting.Action) (bool, runtime.Object, error) {
+		list := &corev1.LimitRangeList{}
+		if w.Hands != nil {
+			list.Items = w.Hands.Ranges()
+		}
+		return true, list, nil
+	})
 	client.AddReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		pod, err := w.patchPod(action.(clienttesting.PatchAction))
 		return true, pod, err

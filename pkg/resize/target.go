@@ -25,6 +25,9 @@ type Target struct {
 	// or the kubelet would not bring this pod to the wanted size in place. With any
 	// of them only a new pod can have it.
 	Obstacles []string
+	// Unproved: nothing is in the way but values that the template says no more, and it is not known whether new pods
+	// have them all the same. See [Target.Knowing].
+	Unproved bool
 	// Absent are the containers that the template sizes and the pod does not have: an injector has dropped or renamed
 	// them, and would do so in a new pod. Their size is not the rollout's.
 	Absent []string
@@ -45,6 +48,7 @@ type Target struct {
 	named   []part      // of the pod, that the template names
 	born    []Change    // lead, with Changes, from the pod's spec to that of a new pod
 	filled  []Change    // take out what LimitRanges have filled in, and the template does not say
+	removed []Change    // take out what the template says no more, each with an obstacle
 	class   bool        // an obstacle is the QoS class
 	lowered bool        // admission gave the pod a lower request at its birth than the older template says, with its limit
 	asked   bool        // somebody has resized the pod
@@ -265,9 +269,8 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 			case by.ours && !sets(v):
 				t.born = append(t.born, c)
 			case by.ours, v.was != nil:
-				t.Effects = append(t.Effects, c)
-				t.obstruct("%s: the %s %s is removed", have.label(), name, side)
-				t.born = append(t.born, c)
+				t.Effects, t.born, t.removed = append(t.Effects, c), append(t.born, c), append(t.removed, c)
+				t.obstruct("%s", isRemoved(c))
 			}
 		}
 	}

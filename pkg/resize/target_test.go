@@ -363,6 +363,44 @@ func TestFor(t *testing.T) {
 	}
 }
 
+// TestKnowing: a value that the template says no more is no obstacle where a new pod has it, too.
+func TestKnowing(t *testing.T) {
+	const ours = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
+	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}, limits: {memory: 200Mi}"), build.Size(t, "requests: {cpu: 200m, memory: 100Mi}")
+	same, another := build.Size(t, "requests: {cpu: 200m, memory: 100Mi}, limits: {memory: 200Mi}"), build.Size(t, "requests: {cpu: 200m, memory: 100Mi}, limits: {memory: 300Mi}")
+	made := func(of *corev1.PodTemplateSpec, change ...func(*corev1.Pod)) *corev1.Pod {
+		return build.Pod("web-1", of, change...)
+	}
+	filled := func(as *corev1.PodTemplateSpec) func() *corev1.PodSpec {
+		return func() *corev1.PodSpec { return &as.Spec }
+	}
+	for _, tt := range []struct {
+		name               string
+		admission          resize.Admission
+		obstacle, unproved bool
+	}{
+		{"nothing is known", resize.Admission{}, true, true},
+		{"a new pod has it", resize.Admission{Made: made(same)}, false, false},
+		{"a new pod lacks it", resize.Admission{Made: made(newer), Filled: filled(same)}, true, false},
+		{"a new pod has another one", resize.Admission{Made: made(another)}, true, false},
+		{"a resize has set that of the new pod", resize.Admission{Made: made(same, build.Ours(ours))}, true, true},
+		{"a LimitRange fills it in", resize.Admission{Filled: filled(same)}, false, false},
+		{"a LimitRange fills in another one", resize.Admission{Filled: filled(another)}, true, false},
+		{"no LimitRange does", resize.Admission{Filled: filled(newer)}, true, true},
+		{"none is known", resize.Admission{Filled: func() *corev1.PodSpec { return nil }}, true, true},
+	} {
+		target, err := resize.For(build.Pod("web-0", older), older, newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target = target.Knowing(tt.admission)
+		_, limited := target.Newborn(false).Containers[0].Resources.Limits[corev1.ResourceMemory]
+		if got := len(target.Obstacles) > 0; got != tt.obstacle || target.Unproved != tt.unproved || len(target.Changes) != 1 || (len(target.Effects) > 1) != got || limited == got {
+			t.Errorf("%s: obstacles %q, unproved %t, effects %s, a new pod has it %t", tt.name, target.Obstacles, target.Unproved, resize.Describe(target.Effects), limited)
+		}
+	}
+}
+
 // TestEffects: the effects begin with what the kubelet says is in force, not with what the
 // spec asks for and the kubelet has not carried out.
 func TestEffects(t *testing.T) {

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,8 @@ type Facts struct {
 	Now time.Time
 	// VersionSince is since when this version of the workload has been seen, by our own clock; zero if that is not known.
 	VersionSince time.Time
+	// Admission is what is known of it for the template that pods are to be of: see [Facts.Knowing].
+	Admission resize.Admission
 	// Cache of what the plans before have found of the pods; nil caches nothing.
 	Cache *VerdictCache
 }
@@ -56,6 +59,8 @@ type Places interface {
 	Unplaceable(place Place, now time.Time) Refusal
 	// TooLarge returns why no node could hold a pod that is made from the template; empty if one could.
 	TooLarge(template *corev1.PodTemplateSpec) string
+	// Filled returns what LimitRanges make of a new pod of the template; nil if that is nothing, or not known.
+	Filled(template *corev1.PodTemplateSpec) *corev1.PodSpec
 }
 
 // Observation is one workload, as a plan is made from it.
@@ -143,12 +148,24 @@ func (f Facts) Whole(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (res
 	return f.By(resize.Whole(pod, older, newer))
 }
 
-// By returns the target with what is known of its pod's kubelet.
+// Knowing returns the facts with what admission gives to new pods of the template. It shows in the youngest of the pods that
+// were made of it, or counts as updated: such a pod has kept nothing that new ones lack. Without any, LimitRanges tell.
+func (f Facts) Knowing(template *corev1.PodTemplateSpec, pods []*corev1.Pod, made func(*corev1.Pod) bool) Facts {
+	f.Admission = resize.Admission{Filled: sync.OnceValue(func() *corev1.PodSpec { return f.Places.Filled(template) })}
+	for _, pod := range pods {
+		if last := f.Admission.Made; (last == nil || last.CreationTimestamp.Before(&pod.CreationTimestamp)) && made(pod) {
+			f.Admission.Made = pod
+		}
+	}
+	return f
+}
+
+// By returns the target with what is known of its pod's kubelet, and of admission.
 func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 	if err != nil {
 		return t, err
 	}
-	t = t.By(f.kubelet(t.Pod()))
+	t = t.By(f.kubelet(t.Pod())).Knowing(f.Admission)
 	if answer, _ := t.Answer(); answer == resize.Unconfirmed {
 		if seen := f.Notes.Sighted(t.Pod().UID); seen.Answer == answer && seen.Generation == t.Pod().Generation && !f.Now.Before(f.givenUp(t.Pod(), seen)) {
 			t = t.Trusting()

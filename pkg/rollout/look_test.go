@@ -14,14 +14,15 @@ import (
 // anywhere has room for everything, and its kubelets do everything.
 type anywhere struct{ _ byte } // of a size, so that no two are the same
 
-func (*anywhere) Node(string) *corev1.Node                      { return nil }
-func (*anywhere) Kubelet(*corev1.Pod, time.Time) resize.Kubelet { return resize.Kubelet{} }
-func (*anywhere) Lost(*corev1.Pod) string                       { return "" }
-func (*anywhere) Drained(*corev1.Pod) bool                      { return false }
-func (*anywhere) Unsupported(Place) Refusal                     { return Refusal{} }
-func (*anywhere) Barred(Place) string                           { return "" }
-func (*anywhere) Unplaceable(Place, time.Time) Refusal          { return Refusal{} }
-func (*anywhere) TooLarge(*corev1.PodTemplateSpec) string       { return "" }
+func (*anywhere) Node(string) *corev1.Node                       { return nil }
+func (*anywhere) Kubelet(*corev1.Pod, time.Time) resize.Kubelet  { return resize.Kubelet{} }
+func (*anywhere) Lost(*corev1.Pod) string                        { return "" }
+func (*anywhere) Drained(*corev1.Pod) bool                       { return false }
+func (*anywhere) Unsupported(Place) Refusal                      { return Refusal{} }
+func (*anywhere) Barred(Place) string                            { return "" }
+func (*anywhere) Unplaceable(Place, time.Time) Refusal           { return Refusal{} }
+func (*anywhere) TooLarge(*corev1.PodTemplateSpec) string        { return "" }
+func (*anywhere) Filled(*corev1.PodTemplateSpec) *corev1.PodSpec { return nil }
 
 // A version of a pod is looked at again when anything changes that the look depends on, and only
 // then.

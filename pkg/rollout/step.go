@@ -157,6 +157,15 @@ func (r Restart) ByEdit() bool {
 	return slices.Contains([]Cause{CauseTemplate, CausePolicy, CauseAction, CauseUnresizable, CauseUnavailable}, r.Cause)
 }
 
+// Unproved reports whether restarts are only for values of which it is not known whether the new pods have them, too. The
+// first of several shows that.
+func (s Step) Unproved() bool {
+	return len(s.Restart) > 1 && slices.ContainsFunc(s.Restart, func(r Restart) bool { return r.Cause == CauseUnresizable && r.Member.Target.Unproved })
+}
+
+// Tries reports whether the first pods that go show something for the others: a canary, or see [Step.Unproved].
+func (s Step) Tries() bool { return s.Canary || s.Unproved() }
+
 // Wait says what one place of a workload is waiting for.
 type Wait struct {
 	Member          Member

@@ -64,6 +64,7 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 	if !rolling(o.set) {
 		from = 0
 	}
+	o.Facts = o.known()
 	var places []rollout.Place
 	for i, pod := range slices.Backward(o.podsByOrdinal()) {
 		place, err := o.place(i, pod)

@@ -222,6 +222,11 @@ func (o observation) Replicas() int { return replicas(o.set) }
 // MadeOfNewest is that of rollout.Observation.
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
 
+// known returns the facts with what is known of new pods of the newest revision.
+func (o observation) known() rollout.Facts {
+	return o.Knowing(o.newest().PodTemplateSpec, o.pods, o.labelled)
+}
+
 func (o observation) toCome() []*corev1.PodTemplateSpec {
 	var templates []*corev1.PodTemplateSpec
 	for i, pod := range o.podsByOrdinal() {
@@ -243,7 +248,7 @@ func (o observation) toCome() []*corev1.PodTemplateSpec {
 func (o observation) look(options rollout.Options) *rollout.Look {
 	basis := rollout.Basis{
 		Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set),
-		CacheKey: cacheKey{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision, options.ReadyTimeout},
+		CacheKey: cacheKey{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision, options.ReadyTimeout, o.Admission.Shows(o.newest().PodTemplateSpec)},
 	}
 	return o.Look(basis, options, o.revision(), o.place)
 }
@@ -252,6 +257,7 @@ func (o observation) look(options rollout.Options) *rollout.Look {
 type cacheKey struct {
 	updateRevision, currentRevision string
 	readyTimeout                    time.Duration
+	shows                           string
 }
 
 // verdicts returns those on the places at index from and above, the highest first.

@@ -90,6 +90,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 			return o.revert(options, from, former)
 		}
 	}
+	o.Facts = o.known()
 	look := o.look(options)
 	options.NonMembers = o.below(look, pods, from)
 	verdicts, err := o.verdicts(look, pods, from)
@@ -178,7 +179,7 @@ func (p *plan) letGo(o observation) {
 		p.Defer() // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Hold || p.Unready || p.Canary || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.turn) < len(p.Restart):
+	case p.Hold || p.Unready || p.Tries() || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.turn) < len(p.Restart):
 		p.lowerPartition(o)
 	case len(p.Restart) == 0 && o.settles() > 0:
 		p.Started = "" // nothing is rolled out
@@ -230,14 +231,15 @@ func (o observation) renew() *makeOfNewest {
 
 // takeTurns finds the restarts that have their turn: all, unless one asks for more than the pod has. There
 // may be room for some of these only, and who takes it meanwhile is not known: so they go one after the
-// other, as many as may be down, and room is looked at before each.
+// other, as many as may be down, and room is looked at before each. So they do where the first new pod may show that the
+// others need not go.
 //
 // One that is down takes no share, so it may be ahead of others. With the partition at its index, these would
 // follow it as soon as its new pod is available, and there may be no room for them. So it is deleted with the
 // partition above them, where the new pod is made of the newest revision all the same.
 func (p *plan) takeTurns(o observation) {
 	p.turn = p.Restart
-	if !slices.ContainsFunc(p.Restart, needsRoom) {
+	if !slices.ContainsFunc(p.Restart, needsRoom) && !p.Unproved() {
 		return
 	}
 	p.turn = slices.DeleteFunc(slices.Clone(p.Restart), func(r rollout.Restart) bool { return !r.Now })

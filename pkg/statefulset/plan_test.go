@@ -82,6 +82,8 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(older, build.Resized(templates[version{Image: 1, CPU: 3}]))
 	case "left with a limit":
 		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]), build.Ours(ourMemory))
+	case "updated, given a limit":
+		return made(newer, build.Resized(templates[version{Image: 1, CPU: 2, Memory: 1}]))
 	case "live", "orphan":
 		return made(older)
 	case "orphan, updated":
@@ -104,6 +106,8 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 		return made(older, build.WithSize(wanted), build.NotReady, build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 	case "limited":
 		return made(limited)
+	case "limited alone":
+		return made(version{Image: 1, CPU: 2, Memory: 1})
 	case "other image":
 		return made(otherImage)
 	case "other image, not ready":
@@ -367,6 +371,9 @@ func TestNextStep(t *testing.T) {
 		{name: "hand-over: a template change", places: "other image|other image", changes: changes{all},
 			want: "release, hand over: the template changed in spec.containers[app].image"},
 		{name: "hand-over: a limit is removed", places: "limited", changes: changes{all}, want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
+		{name: "hand-over: not from more than one before a new pod shows whether it has the limit, too", places: "limited alone|limited alone", changes: changes{all}, want: "partition 1 for web-1"},
+		{name: "hand-over: nor if it has", places: "updated, given a limit|limited alone", changes: changes{all}, want: "mark web-0"},
+		{name: "hand-over: if it has not", places: "updated|limited alone|limited alone", changes: changes{all}, want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
 		{name: "hand-over: not before the StatefulSet controller counts what we do", places: "updated|other image", changes: changes{all, lagging}},
 
 		{name: "stuck: the partition is lowered first", places: "infeasible, not ready|updated", changes: changes{all}, want: "partition 1"},

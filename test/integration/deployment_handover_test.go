@@ -43,11 +43,6 @@ func handovers(ref string) []handover {
 			"QoS class", "", []string{"set", "resources", ref, "--requests=cpu=200m,memory=200Mi"},
 			"200m", "the QoS class would change from Burstable to Guaranteed",
 		},
-		{
-			"removed limit", "",
-			[]string{"patch", ref, "--type=json", "--patch", `[{"op":"remove","path":"/spec/template/spec/containers/0/resources/limits/memory"}]`},
-			"100m", "app: the memory limit is removed",
-		},
 	}
 }
 

@@ -178,6 +178,67 @@ func TestAdmittedValues(t *testing.T) {
 	}
 }
 
+// TestGivenBack: admission gives new pods the limit that an edit removes. Where a LimitRange does, no pod is restarted, and
+// where a webhook does, one is, which shows that.
+func TestGivenBack(t *testing.T) {
+	parallel(t)
+	for name, given := range map[string]struct {
+		by       func(*testing.T) func(namespace, manifest string)
+		restarts int
+	}{
+		"LimitRange": {func(t *testing.T) func(string, string) {
+			return limited(t, "{type: Container, default: {memory: 200Mi}, defaultRequest: {memory: 100Mi}}")
+		}, 0},
+		"webhook": {func(t *testing.T) func(string, string) {
+			return injecting(t, func(_ *unstructured.Unstructured, containers []any) []any {
+				_ = unstructured.SetNestedField(containers[0].(map[string]any), "200Mi", "resources", "limits", "memory")
+				return containers
+			})
+		}, 1},
+	} {
+		t.Run(name+" StatefulSet", func(t *testing.T) {
+			parallel(t)
+			w := createWorkload(t, options{By: given.by(t)})
+			w.waitAvailable()
+			loses(w.sandbox, given.restarts)
+		})
+		t.Run(name+" Deployment", func(t *testing.T) {
+			parallel(t)
+			d := createDeployment(t, options{By: given.by(t)})
+			d.waitRolledOut()
+			loses(d.sandbox, given.restarts)
+		})
+		t.Run(name+" DaemonSet", func(t *testing.T) {
+			parallel(t)
+			o := options{By: given.by(t)}
+			d := createDaemonSet(t, o)
+			d.waitAvailable(o.replicas())
+			loses(d.sandbox, given.restarts)
+		})
+	}
+}
+
+// loses removes the memory limit from a workload, which restarts so many pods.
+func loses[W metav1.Object](s *sandbox[W], restarts int) {
+	s.t.Helper()
+	s.waitComplete()
+	before := s.uids()
+	s.patch(`{"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "150m"}, "limits": {"memory": null}}}]}}}}`)
+	s.waitComplete()
+	kept := 0
+	for name, pod := range s.pods() {
+		if pod.UID == before[name] {
+			kept++
+		}
+		if r := pod.Spec.Containers[0].Resources; cpuOf(r) != "150m" || r.Limits.Memory().String() != "200Mi" {
+			s.t.Errorf("%s has %+v", name, r)
+		}
+	}
+	if kept != len(before)-restarts {
+		s.t.Errorf("%d of %d pods were restarted, want %d", len(before)-kept, len(before), restarts)
+	}
+}
+
 // TestUnanswered: the kubelet of the pod that is asked first never does anything. It holds up the others for the error
 // timeout, and no further pod of its node for longer. Then it gets what the table says of a resize that fails.
 func TestUnanswered(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/qos"
 	"k8s.io/utils/ptr"
@@ -35,6 +36,7 @@ const (
 	moved, dropped, renamed               = "moved to the init containers", "dropped", "renamed"
 	plain, sizedToo                       = "without a size", "with a size"
 	share, noLimit, filledIn, requestsToo = "request: half of the limit", "cpu limit dropped", "memory limit filled in", "memory request of its own"
+	byWebhook, byLimitRange               = "a webhook has a default limit of memory", "a LimitRange has one"
 	noQuota, another, mirrored, deaf      = "reports no new cpu limit", "reports another cpu limit", "observes the generation of another pod", "does nothing"
 )
 
@@ -43,7 +45,7 @@ func DrawHands(t *rapid.T, nodes ...string) Hands {
 	h := Hands{
 		Proxy:   rapid.SampledFrom([]string{"", moved, moved, dropped, renamed}).Draw(t, "proxy"),
 		Adds:    rapid.SampledFrom([]string{"", "", plain, sizedToo}).Draw(t, "adds"),
-		Values:  rapid.SampledFrom([]string{"", "", share, noLimit, filledIn, requestsToo}).Draw(t, "values"),
+		Values:  rapid.SampledFrom([]string{"", "", share, noLimit, filledIn, requestsToo, byWebhook, byLimitRange}).Draw(t, "values"),
 		Answers: map[string]string{},
 	}
 	for _, node := range nodes {
@@ -57,6 +59,11 @@ func DrawHands(t *rapid.T, nodes ...string) Hands {
 // admit is what mutating admission makes of a new pod.
 func (h Hands) admit(pod *corev1.Pod) {
 	spec := &pod.Spec
+	for i := range spec.Containers {
+		if r := &spec.Containers[i].Resources; (h.Values == byWebhook || h.Values == byLimitRange) && r.Limits.Memory().IsZero() {
+			r.Limits[corev1.ResourceMemory], r.Requests[corev1.ResourceMemory] = defaultLimit, defaultLimit
+		}
+	}
 	if i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == proxy }); i >= 0 && h.Proxy != "" {
 		c := spec.Containers[i]
 		spec.Containers = slices.Delete(spec.Containers, i, i+1)
@@ -89,6 +96,20 @@ func (h Hands) admit(pod *corev1.Pod) {
 		r.Requests[corev1.ResourceMemory] = resource.MustParse("512Ki")
 	}
 	pod.Status.QOSClass = qos.ComputePodQOS(pod)
+}
+
+// defaultLimit is what some hands give to containers without a limit of memory; a version has it, too.
+var defaultLimit = resource.MustParse("1Mi")
+
+// Ranges are the LimitRanges that have a hand in it.
+func (h Hands) Ranges() []corev1.LimitRange {
+	if h.Values != byLimitRange {
+		return nil
+	}
+	list := corev1.ResourceList{corev1.ResourceMemory: defaultLimit}
+	return []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+		{Type: corev1.LimitTypeContainer, Default: list, DefaultRequest: list},
+	}}}}
 }
 
 // proxy is the second container of some templates.
@@ -163,6 +184,11 @@ func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bo
 	says, would := values(resize.Defaulted(template)), values(&next.Spec)
 	for _, of := range []map[value]int64{b.said, b.is, says, would} {
 		for v := range of {
+			_, said := says[v]
+			has, is := values(&pod.Spec)[v]
+			if gets, will := would[v]; !said && is && will && has == gets { // it is given back
+				continue
+			}
 			if change(b.said, b.is, v) != change(says, would, v) {
 				return true
 			}
@@ -190,11 +216,24 @@ func change(a, b map[value]int64, v value) string {
 }
 
 // NeedsNew reports whether only a new pod can have the size of the template: the resize fails, its kubelet does nothing, others
-// delete what is resized, or it [Cluster.Outlasts].
-func (c *Cluster) NeedsNew(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
+// delete what is resized, or it [Cluster.Outlasts], for all that is known: born is whether a pod has been seen that was born for the edit.
+func (c *Cluster) NeedsNew(pod *corev1.Pod, template *corev1.PodTemplateSpec, born bool) bool {
 	size := VersionOf(&template.Spec)
 	size.Image = 0
-	return c.Outcome(pod, size).Fails() || c.Outcome(pod, SizeOf(pod)).Fails() || c.answers(pod) == deaf || c.Hands.Deletes || c.Outlasts(pod, template)
+	return c.Outcome(pod, size).Fails() || c.Outcome(pod, SizeOf(pod)).Fails() || c.answers(pod) == deaf || c.Hands.Deletes || c.Outlasts(pod, template) ||
+		c.Hands.Values == byWebhook && !born && c.drops(pod, template)
+}
+
+// drops reports whether the pod has a value from the template that it was made from, or by a resize, that this one does not say.
+func (c *Cluster) drops(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
+	b, says := c.births[pod.UID], values(resize.Defaulted(template))
+	for v := range values(&pod.Spec) {
+		_, was := b.said[v]
+		if _, said := says[v]; !said && (was || b.asked[v]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Lacks says what a pod lacks of what the template says, but for what nobody has edited since its birth, or admission has

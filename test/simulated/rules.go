@@ -30,6 +30,8 @@ type Rules struct {
 	Keeps func(*corev1.Pod) bool
 	// Admitted: the pod is of the wanted version, and what it has instead is admission's.
 	Admitted func(*corev1.Pod) bool
+	// Born: the controller has seen a pod that was born for the edit.
+	Born bool
 	// Most is how many may be under way at once. Down is how many of them we may take down: with 0 none that can be
 	// replaced first, and one of the others.
 	Most, Down int
@@ -60,7 +62,7 @@ func (r Rules) NeedsRestart(pod *corev1.Pod) bool {
 	o := r.Outcome(pod, r.size(pod))
 	differs := has != r.size(pod)
 	if r.Hands != nil { // what a new one would have, too, is no reason
-		return r.Want.Image != have.Image || r.NeedsNew(pod, r.Template) || r.forced(pod, differs)
+		return r.Want.Image != have.Image || r.NeedsNew(pod, r.Template, r.Born) || r.forced(pod, differs)
 	}
 	return r.Want.Image != have.Image || have.Memory > 0 && r.Want.Memory == 0 || (o.Refused || o.Infeasible) && differs || r.forced(pod, differs)
 }

@@ -216,6 +216,9 @@ func (s *Simulation[S, K]) Rules(set S) Rules {
 		Keeps:     func(pod *corev1.Pod) bool { return s.keeps(pod, want) },
 		Admitted:  func(pod *corev1.Pod) bool { return s.admitted(pod, want) },
 	}
+	for _, pod := range s.Shown {
+		r.Born = r.Born || s.births[pod.UID] == birth{want, r.Edit}
+	}
 	s.of.Bounds(set, &r)
 	return r
 }
@@ -649,7 +652,7 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
 
 // HandsOn lets hands be there from the birth of the pods on, or only from now on.
 func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
-	s.Hands, s.Rejects, s.Admits = &h, h.Rejects, false
+	s.Hands, s.Rejects, s.Admits, s.Ranges = &h, h.Rejects, false, h.Ranges()
 	s.Resizes = func(old, resized *corev1.Pod) {
 		if why := s.Unedited(old, resized, s.setup.Templates[s.builtIn.Of(old)], s.Fields.Template(s.Planned())); why != "" {
 			s.Must("%s", why)
