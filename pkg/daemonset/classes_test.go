@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -52,6 +53,22 @@ func said(status corev1.ConditionStatus, more string) change {
 	})
 }
 
+// admissionLowers has a template whose pods would be Guaranteed, if admission had not lowered their requests at their birth, as
+// OpenShift's ClusterResourceOverride does.
+func admissionLowers(o *observation) {
+	size := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	guaranteed := *o.newest.template
+	guaranteed.PodTemplateSpec = guaranteed.PodTemplateSpec.DeepCopy()
+	guaranteed.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: size("2m", "2Mi"), Limits: size("2m", "2Mi")}
+	o.newest.template = &guaranteed
+	for _, pod := range o.pods {
+		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: size("1m", "1Mi"), Limits: size("2m", "2Mi")}
+		build.Actuate(pod)
+	}
+}
+
 func TestClasses(t *testing.T) {
 	cpu3, memory3, large := classes(`"requests": {"cpu": "3m"}`), classes(`"requests": {"memory": "3Mi"}`), largeNode(1)
 	const (
@@ -72,6 +89,7 @@ func TestClasses(t *testing.T) {
 	}{
 		{"it is said before it is done", "updated|updated", []change{notHeld, cpu3, large, said(corev1.ConditionTrue, "")}, "", all + none, true},
 		{"a pod gets the size of its node's class", "updated|updated", []change{notHeld, cpu3, large, isSaid}, "resize web-1", all + none, true},
+		{"where admission lowers requests, it gets the limits", "updated|updated", []change{notHeld, admissionLowers, classes(`"requests": {"cpu": "4m", "memory": "4Mi"}, "limits": {"cpu": "4m", "memory": "4Mi"}`), large, isSaid}, "resize web-1", all + none, true},
 		{"before it is Ready", "updated, not ready|updated, not ready", []change{notHeld, cpu3, large, largeNode(0), isSaid}, "resize web-0 web-1", all + "; 0 of 2 have the size of their node's class", true},
 		{"Ready ones wait for those that are not available", "updated, not ready|updated", []change{notHeld, cpu3, large, isSaid}, "", all + none, true},
 		{"it has the size", "updated|left with another cpu", []change{notHeld, cpu3, large, isSaid}, "", all + one, true},

@@ -115,32 +115,15 @@ func Leftover(pod *corev1.Pod, template *corev1.PodTemplateSpec) (Target, error)
 }
 
 // Sized is like [Leftover], for a pod that is to have the size of sized: a copy of its template in
-// which some values are others. These are set, unless somebody else has set them.
+// which some values are others. These are set as those of an edit, unless somebody else has set them.
 func Sized(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec) (Target, error) {
-	own := ownOf(sized, template)
-	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool { return v.by.ours || v.by.other == "" && own(v) })
+	return ForBut(pod, template, sized)
 }
 
 // SizedSince is like [Sized], for a rollout that has begun at that time. It takes back what others
 // have set through the resize subresource since then, too: on an edit the template wins.
 func SizedSince(pod *corev1.Pod, template, sized *corev1.PodTemplateSpec, began time.Time) (Target, error) {
-	own := ownOf(sized, template)
-	return target(pod, &corev1.PodTemplateSpec{}, sized, func(v value) bool {
-		if v.by.other != "" {
-			return !v.by.at.Before(began)
-		}
-		return v.by.ours || own(v)
-	})
-}
-
-// ownOf returns whether a value of sized is its own, and not the template's. What the pod as a whole
-// has follows from its containers.
-func ownOf(sized, template *corev1.PodTemplateSpec) func(value) bool {
-	if sized == template {
-		return func(value) bool { return false }
-	}
-	says := parts(&template.Spec)
-	return func(v value) bool { return v.kind == podLevel || v.otherwiseIn(says) }
+	return edit(pod, template, sized, func(v value) bool { return v.by.other == "" || !v.by.at.Before(began) })
 }
 
 // value is one that the pod has, or the newer template wants.

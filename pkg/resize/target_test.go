@@ -634,6 +634,19 @@ func TestSized(t *testing.T) {
 			t.Errorf("%s, since the edit: got %s, error %v, want %s", tt.name, got, err, want)
 		}
 	}
+	guaranteed := build.Size(t, "requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}")
+	burstable := func(pod *corev1.Pod) { pod.Status.QOSClass = corev1.PodQOSBurstable }
+	for _, tt := range []struct{ name, born, class, want string }{
+		{"admission decides about the QoS class: its requests stay", "{cpu: 250m, memory: 256Mi}", "{cpu: 2, memory: 2Gi}", "app: cpu limit 1→2, app: memory limit 1Gi→2Gi"},
+		{"one of them would change it", "{cpu: 250m, memory: 1Gi}", "{cpu: 2, memory: 1Gi}", "app: cpu limit 1→2"},
+		{"one would be above the limit", "{cpu: 250m, memory: 256Mi}", "{cpu: 200m, memory: 1Gi}", "app: cpu request 250m→200m, app: cpu limit 1→200m"},
+	} {
+		born := build.WithSize(build.Size(t, "requests: "+tt.born+", limits: {cpu: 1, memory: 1Gi}"))
+		target, err := resize.Sized(build.Pod("web-0", guaranteed, born, burstable), guaranteed, build.Size(t, "requests: "+tt.class+", limits: "+tt.class))
+		if got := resize.Describe(target.Changes); got != tt.want || len(target.Obstacles) > 0 || err != nil {
+			t.Errorf("%s: got %s, %q, error %v, want %s", tt.name, got, target.Obstacles, err, tt.want)
+		}
+	}
 	pods := build.Template(t, "{resources: {requests: {cpu: 100m}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 1Gi}}}, {name: log}]}")
 	sized := pods.DeepCopy()
 	sized.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("2Gi")
