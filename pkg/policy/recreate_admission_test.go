@@ -50,3 +50,38 @@ func TestStrategyOfAHold(t *testing.T) {
 		}
 	}
 }
+
+// TestWebhookKeepsAll: a webhook that is asked last may keep all pods of a held StatefulSet back, if that is recorded as wished.
+func TestWebhookKeepsAll(t *testing.T) {
+	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard-statefulsets.yaml")
+	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	const all = 2147483647
+	set := func(hold string, partition int32, template string) *appsv1.StatefulSet {
+		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 2, ResourceVersion: "7"}}
+		if hold != "" {
+			s.Annotations = map[string]string{api.HoldAnnotation: hold}
+		}
+		s.Spec.Replicas, s.Spec.Template.Spec.SchedulerName = ptr.To[int32](3), template
+		s.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition}}
+		return s
+	}
+	for name, tt := range map[string]struct {
+		is, was *appsv1.StatefulSet
+		allowed bool
+	}{
+		"as the policy holds":                {set("3", all, "new"), set("", 0, ""), true},
+		"all are kept back":                  {set("3", 3, "new"), set("", 0, ""), true},
+		"more than there are":                {set("7", 7, "new"), set("", 0, ""), true},
+		"in the middle of a hold":            {set("3", 3, ""), set("0", all, ""), true},
+		"one is not":                         {set("2", 2, "new"), set("", 0, ""), false},
+		"it is not what is wished":           {set("0", 3, "new"), set("", 0, ""), false},
+		"nor in the middle of a hold":        {set("0", 3, ""), set("0", all, ""), false},
+		"nothing is recorded":                {set("", 3, "new"), set("", 0, ""), false},
+		"one is not, without another edit":   {set("2", 2, ""), set("0", all, ""), false},
+		"a wish that does not keep all back": {set("2", 3, "new"), set("", 0, ""), false},
+	} {
+		if allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.is, old: tt.was}); allowed != tt.allowed {
+			t.Errorf("%s: allowed: %t: %s", name, allowed, said)
+		}
+	}
+}

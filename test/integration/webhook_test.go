@@ -269,7 +269,7 @@ func TestWebhookSetsWhatIsWished(t *testing.T) {
 			}
 		}
 	}
-	w.serve(false, beside(func(object *unstructured.Unstructured) {
+	w.serve(true, beside(func(object *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(object.Object, int64(3), "spec", "updateStrategy", "rollingUpdate", "partition")
 	}))
 	d.serve(false, beside(func(object *unstructured.Unstructured) {
