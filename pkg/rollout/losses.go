@@ -33,7 +33,7 @@ type Losses struct {
 	asked    map[types.UID]*request
 	lost     []Lost
 	doubt    time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
-	said     bool // the condition said it when the controller began
+	said     bool      // the condition said it when the controller began
 	rejected *Rejected
 	past     sets.Set[types.UID] // were rejected before all pods were Ready
 }

@@ -331,6 +331,9 @@ func (s *suite) testModes(t *testing.T) {
 		observed            int64
 	}{
 		{mode: "accepted", allocated: "200m", resource: "200m", observed: 2},
+		{mode: "unshown", allocated: "200m", resource: "200m", observed: 2},
+		{mode: "another", allocated: "200m", resource: "200m", observed: 2},
+		{mode: "mirrored", allocated: "200m", resource: "200m", observed: 1},
 		{mode: "delayed", condition: corev1.PodResizeInProgress, allocated: "200m", resource: "100m", observed: 2},
 		{mode: "lasting", condition: corev1.PodResizeInProgress, allocated: "200m", resource: "100m", observed: 2},
 		{mode: "deferred", condition: corev1.PodResizePending, reason: corev1.PodReasonDeferred, allocated: "100m", resource: "100m", observed: 2},
