@@ -145,7 +145,8 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 		}
 	}
 	slices.SortFunc(fresh, func(a, b Lost) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
-	if l.lost = append(l.lost, fresh...); len(fresh) > 0 {
+	l.lost = append(l.lost, fresh...)
+	if len(fresh) > 0 {
 		l.doubt = now
 	}
 	for _, r := range l.asked {
