@@ -149,6 +149,14 @@ func (s *Session[W, K]) MergeStatus(ctx context.Context, w W, fields map[string]
 	return err
 }
 
+func (s *Session[W, K]) showGeneration(ctx context.Context, w W, write rollout.ShowGeneration) error {
+	if err := s.MergeStatus(ctx, w, map[string]any{"observedGeneration": write.Generation}); err != nil {
+		return fmt.Errorf("showing the generation: %w", err)
+	}
+	klog.FromContext(ctx).V(2).Info("The generation counts as observed while pods are not Ready", "generation", write.Generation)
+	return nil
+}
+
 // merge merges fields into w, or a subresource of it, and returns what is stored then.
 func (c *Controller[W, K]) merge(ctx context.Context, w W, fields map[string]any, subresources ...string) (written W, err error) {
 	patch, err := json.Marshal(fields)

@@ -430,6 +430,8 @@ func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, 
 		return s.mark(ctx, write)
 	case rollout.Release:
 		return s.release(ctx, w, write)
+	case rollout.ShowGeneration:
+		return s.showGeneration(ctx, w, write)
 	case rollout.DeletePod:
 		return s.remove(ctx, w, write.Restart)
 	default:

@@ -3,11 +3,14 @@ package deployment
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
@@ -66,6 +69,7 @@ func (p plan) complete(o observation) rollout.Plan {
 	if p.write != nil {
 		p.Writes = append(p.Writes, p.write)
 	}
+	p.Show(o.deployment.Generation, o.deployment.Status.ObservedGeneration, o.deployment.replicas()-int(o.deployment.Status.ReadyReplicas))
 	if _, is := p.write.(rollout.Release); is {
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	}
@@ -140,7 +144,11 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 		return plan{}, err
 	}
 	options := o.options(surge, unavailable)
-	if options.Guard = o.guard(base); options.Guard.Reverts() && !base.template.Same(o.deployment.template) {
+	options.Guard = o.guard(base)
+	if policy.Held(o.deployment) { // before it counts as one that does not move
+		options.ReadyTimeout = min(o.ReadyTimeout(options), time.Duration(ptr.Deref(o.deployment.Spec.ProgressDeadlineSeconds, math.MaxInt32))*time.Second/2)
+	}
+	if options.Guard.Reverts() && !base.template.Same(o.deployment.template) {
 		return o.revert(base, options)
 	}
 	look := o.look(base, options)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -315,6 +316,8 @@ func does(p rollout.Plan) string {
 			}
 		case removeSet:
 			say("remove", w.set.Name)
+		case rollout.ShowGeneration:
+			say("show the generation")
 		}
 	})
 }
@@ -1055,4 +1058,31 @@ func applied(t *testing.T, stored *unstructured.Unstructured, patch []byte) *uns
 		t.Fatal(err)
 	}
 	return written
+}
+
+// TestShowsTheGeneration: as for StatefulSets, but before the Deployment counts as one that does not move.
+func TestShowsTheGeneration(t *testing.T) {
+	for _, tt := range []struct {
+		deadline, after time.Duration
+		want            string
+	}{
+		{600 * time.Second, 299 * time.Second, ""},
+		{600 * time.Second, 300 * time.Second, "show the generation"},
+		{time.Duration(math.MaxInt32) * time.Second, 9 * time.Minute, ""},
+		{time.Duration(math.MaxInt32) * time.Second, 10 * time.Minute, "show the generation"},
+	} {
+		o := observed(t, "a older: resized, not ready|older")
+		o.deployment.Spec.ProgressDeadlineSeconds = ptr.To(int32(tt.deadline.Seconds()))
+		o.deployment.Generation, o.deployment.Status.ObservedGeneration, o.deployment.Status.ReadyReplicas = 3, 2, 1
+		o.Notes = &rollout.PodNotes{}
+		p, err := planned(o)
+		if err != nil || does(p) != "" {
+			t.Fatalf("at first it does %q, %v", does(p), err)
+		}
+		o.Notes.See(p.Verdicts)
+		o.Now = o.Now.Add(tt.after)
+		if p, err = planned(o); err != nil || does(p) != tt.want || strings.Contains(p.Condition.Details, "the generation counts as observed") != (tt.want != "") {
+			t.Errorf("deadline %s, after %s: does %q, %v, want %q, and says %+v", tt.deadline, tt.after, does(p), err, tt.want, p.Condition)
+		}
+	}
 }

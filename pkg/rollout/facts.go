@@ -135,6 +135,22 @@ func (f Facts) Options() Options {
 	}
 }
 
+// helpedTimeout is how long a pod may take to be Ready as a matter of course, such as for the restart of a container.
+const helpedTimeout = 10 * time.Second
+
+// ReadyTimeout is for how long the pods of a held workload are waited for to be Ready before its generation is shown: see
+// [ShowGeneration]. Where that has helped one pod, the next ones need not wait as long. A canary must not fail before it.
+func (f Facts) ReadyTimeout(options Options) time.Duration {
+	timeout := options.ErrorTimeout
+	if f.Notes != nil && f.Notes.Helped {
+		timeout = min(timeout, helpedTimeout)
+	}
+	if options.Guard != nil && options.Guard.NotReadyTimeout > 0 {
+		timeout = min(timeout, options.Guard.NotReadyTimeout/2)
+	}
+	return timeout
+}
+
 // Target returns the size that a pod, made from the older template, must have to be one of the
 // newer. What somebody else sets again and again stays as it is.
 func (f Facts) Target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (resize.Target, error) {

@@ -33,7 +33,7 @@ type Losses struct {
 	asked    map[types.UID]*request
 	lost     []Lost
 	doubt    time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
-	said     bool // the condition said it when the controller began
+	said     bool      // the condition said it when the controller began
 	rejected *Rejected
 	past     sets.Set[types.UID] // were rejected before all pods were Ready
 }
@@ -145,7 +145,8 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 		}
 	}
 	slices.SortFunc(fresh, func(a, b Lost) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
-	if l.lost = append(l.lost, fresh...); len(fresh) > 0 {
+	l.lost = append(l.lost, fresh...)
+	if len(fresh) > 0 {
 		l.doubt = now
 	}
 	for _, r := range l.asked {

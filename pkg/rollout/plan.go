@@ -132,6 +132,29 @@ func (w DeletePod) String() string {
 	return "delete pod " + w.Restart.Member.Name + ": " + w.Restart.Reason
 }
 
+// ShowGeneration has this generation of a held workload count as observed while its pods are overdue to be Ready. Admission
+// says that it is not observed, so that everybody waits, and there are operators that make pods Ready only when it is. The hold
+// itself stays. Whoever waits for the workload waits for its pods to be Ready, too.
+type ShowGeneration struct{ Generation int64 }
+
+// NeedsLiveRead is that of Write.
+func (ShowGeneration) NeedsLiveRead() bool { return false }
+
+func (w ShowGeneration) String() string {
+	return fmt.Sprintf("show generation %d as observed", w.Generation)
+}
+
+// Show has the generation shown where pods are overdue, and the condition say so. So many are not Ready.
+func (p *Plan) Show(generation, observed int64, unready int) {
+	if !p.Overdue {
+		return
+	}
+	p.Condition.Details += "; the generation counts as observed until they are, in case an operator waits for it"
+	if observed < generation && unready > 0 {
+		p.Writes = append(p.Writes, ShowGeneration{generation})
+	}
+}
+
 // Release lets go of the hold, so that what the user wants comes back.
 type Release struct {
 	// HandOver is why the rest is left to the built-in controller; empty if there is no rest.

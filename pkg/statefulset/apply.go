@@ -22,8 +22,6 @@ func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, wr
 		return k.lowerPartition(ctx, s, set, w)
 	case makeOfNewest:
 		return k.makeOfNewest(ctx, s, set, w)
-	case showGeneration:
-		return k.showGeneration(ctx, s, set, w)
 	default:
 		return fmt.Errorf("applying a %T, which is no write of a StatefulSet", write)
 	}
@@ -53,14 +51,6 @@ func (k Kind) makeOfNewest(ctx context.Context, s *session, set *appsv1.Stateful
 		return fmt.Errorf("having missing pods created from revision %s: %w", w.revision, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Missing pods will be created from the newest revision", "revision", w.revision, "reason", w.why)
-	return nil
-}
-
-func (k Kind) showGeneration(ctx context.Context, s *session, set *appsv1.StatefulSet, w showGeneration) error {
-	if err := s.MergeStatus(ctx, set, map[string]any{"observedGeneration": w.generation}); err != nil {
-		return fmt.Errorf("showing the generation: %w", err)
-	}
-	klog.FromContext(ctx).V(2).Info("The generation counts as observed while pods are not Ready", "generation", w.generation)
 	return nil
 }
 

@@ -104,26 +104,10 @@ func (o observation) options() rollout.Options {
 		}
 	}
 	if policy.Held(o.set) && rolling(o.set) {
-		options.ReadyTimeout = o.readyTimeout(options)
+		options.ReadyTimeout = o.ReadyTimeout(options)
 	}
 	return options
 }
-
-// readyTimeout is for how long a held set's pods are waited for to be Ready before its generation is shown: see
-// showGeneration. Where that has helped one pod, the next ones need not wait as long. A canary must not fail before it.
-func (o observation) readyTimeout(options rollout.Options) time.Duration {
-	timeout := options.ErrorTimeout
-	if o.Notes != nil && o.Notes.Helped {
-		timeout = min(timeout, helpedTimeout)
-	}
-	if options.Guard != nil && options.Guard.NotReadyTimeout > 0 {
-		timeout = min(timeout, options.Guard.NotReadyTimeout/2)
-	}
-	return timeout
-}
-
-// helpedTimeout is how long a pod may take to be Ready as a matter of course, such as for the restart of a container.
-const helpedTimeout = 10 * time.Second
 
 // newest returns the set's template, as its newest revision has it. The caller has made sure
 // that the StatefulSet controller has observed the set's generation.

@@ -100,7 +100,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: look.Found()}}
 	p.Beside = o.surplus()
 	p.Condition = p.Step.Condition()
-	o.showGeneration(&p.Plan)
+	o.show(&p.Plan)
 	if p.Updated < p.Total {
 		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldEnvironment(verdicts))
 	}
@@ -119,17 +119,9 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	return p.complete(), nil
 }
 
-// showGeneration has the generation of a held set seen while its pods are overdue to be Ready. Admission says that it is
-// not observed, so that everybody waits, and there are operators that make pods Ready only when it is. The hold itself
-// stays. Whoever waits for the set waits for its pods to be Ready, too.
-func (o observation) showGeneration(p *rollout.Plan) {
-	if !p.Overdue {
-		return
-	}
-	p.Condition.Details += "; the generation counts as observed until they are, in case an operator waits for it"
-	if o.set.Status.ObservedGeneration < o.set.Generation && int(o.set.Status.ReadyReplicas) < replicas(o.set) {
-		p.Writes = append(p.Writes, showGeneration{o.set.Generation})
-	}
+// show has the generation of the set seen: see rollout.ShowGeneration.
+func (o observation) show(p *rollout.Plan) {
+	p.Show(o.set.Generation, o.set.Status.ObservedGeneration, replicas(o.set)-int(o.set.Status.ReadyReplicas))
 }
 
 // letGoOnDelete decides whether the hold of a set under OnDelete goes, so that whoever deletes pods goes on:

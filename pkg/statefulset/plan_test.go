@@ -217,7 +217,7 @@ func does(p rollout.Plan) string {
 			say("made of the newest")
 			return
 		}
-		if _, is := write.(showGeneration); is {
+		if _, is := write.(rollout.ShowGeneration); is {
 			say("show the generation")
 			return
 		}

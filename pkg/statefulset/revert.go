@@ -47,7 +47,7 @@ func (o observation) revert(options rollout.Options, from int, former string) (r
 		// is looked at next.
 		p.Writes = []rollout.Write{lowerPartition{to: math.MaxInt32}}
 	}
-	o.showGeneration(&p)
+	o.show(&p)
 	p.RequeueWithin(patience.RequeueAfter)
 	if patience.release {
 		p.Writes = append(p.Writes, rollout.Release{HandOver: patience.givenUp})

@@ -28,13 +28,3 @@ func (makeOfNewest) NeedsLiveRead() bool { return true }
 func (w makeOfNewest) String() string {
 	return "have missing pods created from revision " + w.revision + ": " + w.why
 }
-
-// showGeneration has this generation of a held set count as observed while its pods are not Ready.
-type showGeneration struct{ generation int64 }
-
-// NeedsLiveRead is that of rollout.Write.
-func (showGeneration) NeedsLiveRead() bool { return false }
-
-func (w showGeneration) String() string {
-	return fmt.Sprintf("show generation %d as observed", w.generation)
-}

@@ -187,7 +187,7 @@ status:
 	}
 }
 
-// While pods of a held StatefulSet are not Ready, our controller may have its generation seen: then it is, until the write that
+// While pods of a held StatefulSet or Deployment are not Ready, our controller may have its generation seen: then it is, until the write that
 // brings the last Ready pod, or the next edit.
 func TestShownGeneration(t *testing.T) {
 	p := load(t)
@@ -211,33 +211,40 @@ func TestShownGeneration(t *testing.T) {
 		{what: "a hold without a new generation", user: builtIn, hold: "0", stored: 9, condition: 0, ask: 9, ready: 2, want: 8},
 		{what: "an operator under OnDelete would delete pods", user: deploy.User, hold: "OnDelete", stored: 8, condition: 9, ask: 9, ready: 2, want: 8},
 	} {
+		kind := "StatefulSet"
 		as := func(generation int64, condition bool) string {
 			text := fmt.Sprintf(`
 apiVersion: apps/v1
-kind: StatefulSet
+kind: %s
 metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s: %q}}
-spec: {replicas: 3, updateStrategy: {type: RollingUpdate}}
+spec: {replicas: 3}
 status:
   observedGeneration: %d
   readyReplicas: %d
   conditions:
-  - {type: %s, status: "False", reason: NotReadyAfterResize, message: web-1}`, api.EnabledLabel, api.HoldAnnotation, tt.hold, generation, tt.ready, api.ConditionComplete)
+  - {type: %s, status: "False", reason: NotReadyAfterResize, message: web-1}`, kind, api.EnabledLabel, api.HoldAnnotation, tt.hold, generation, tt.ready, api.ConditionComplete)
 			if condition && tt.condition > 0 {
 				text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(tt.condition))
 			}
 			return text
 		}
-		request := update(t, "status", tt.user, as(tt.ask, true))
-		request.OldObject = raw(t, as(tt.stored, true))
-		now := admitted(t, p, "inplace-rollout-pending-statefulsets", request)
-		var got struct {
-			Status struct{ ObservedGeneration int64 }
-		}
-		if err := json.Unmarshal(now, &got); err != nil {
-			t.Fatal(err)
-		}
-		if _, observed := conditionsOf(t, now); got.Status.ObservedGeneration != tt.want || observed != 9 {
-			t.Errorf("%s: it says %d, and that %d is observed, want %d\n%s", tt.what, got.Status.ObservedGeneration, observed, tt.want, now)
+		for _, kind = range []string{"StatefulSet", "Deployment"} {
+			if tt.hold == "OnDelete" && kind == "Deployment" {
+				continue
+			}
+			request := update(t, "status", tt.user, as(tt.ask, true))
+			request.OldObject = raw(t, as(tt.stored, true))
+			request.Kind.Kind, request.Resource.Resource = kind, strings.ToLower(kind)+"s"
+			now := admitted(t, p, "inplace-rollout-pending-"+strings.ToLower(kind)+"s", request)
+			var got struct {
+				Status struct{ ObservedGeneration int64 }
+			}
+			if err := json.Unmarshal(now, &got); err != nil {
+				t.Fatal(err)
+			}
+			if _, observed := conditionsOf(t, now); got.Status.ObservedGeneration != tt.want || observed != 9 {
+				t.Errorf("%s, %s: it says %d, and that %d is observed, want %d\n%s", kind, tt.what, got.Status.ObservedGeneration, observed, tt.want, now)
+			}
 		}
 	}
 }

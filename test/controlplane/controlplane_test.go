@@ -204,6 +204,9 @@ func (s *suite) testModes(t *testing.T) {
 		{mode: "deferred", condition: "PodResizePending", reason: "Deferred", allocated: "100m", resource: "100m", observed: 2},
 		{mode: "infeasible", condition: "PodResizePending", reason: "Infeasible", allocated: "100m", resource: "100m", observed: 2},
 		{mode: "error", condition: "PodResizeInProgress", reason: "Error", allocated: "200m", resource: "100m", observed: 2},
+		{mode: "unshown", allocated: "200m", resource: "200m", observed: 2},
+		{mode: "another", allocated: "200m", resource: "200m", observed: 2},
+		{mode: "mirrored", allocated: "200m", resource: "200m", observed: 1},
 		{mode: "never", allocated: "100m", resource: "100m", observed: 1},
 	} {
 		t.Run(test.mode, func(t *testing.T) {

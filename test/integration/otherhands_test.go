@@ -218,3 +218,35 @@ func loses[W metav1.Object](s *sandbox[W], restarts int) {
 		s.t.Errorf("%d of %d pods were restarted, want %d", len(before)-kept, len(before), restarts)
 	}
 }
+
+// TestUnconfirmed: what kubelets never show counts as done after the error timeout, with an event that says what is missing: a cpu
+// limit without CFS quota, a limit that the runtime makes another one from the pod's birth on, and the generation where the pod's
+// status is that of another pod. A later edit goes on.
+func TestUnconfirmed(t *testing.T) {
+	parallel(t)
+	for mode, lacks := range map[string]string{
+		"unshown": "app: cpu limit 400m is not applied", "another": "app: cpu limit 400m is not applied", "mirrored": "generation 3 is not observed",
+	} {
+		o := options{Replicas: 2, PodMeta: "annotations: {sim.inplace-rollout.io/resize: " + mode + "}"}
+		t.Run(mode+", StatefulSet", func(t *testing.T) { parallel(t); testUnconfirmed(t, newWorkload(t, o).sandbox, lacks) })
+		t.Run(mode+", Deployment", func(t *testing.T) { parallel(t); testUnconfirmed(t, newDeployment(t, o).sandbox, lacks) })
+		t.Run(mode+", DaemonSet", func(t *testing.T) { parallel(t); testUnconfirmed(t, newDaemonSet(t, o).sandbox, lacks) })
+	}
+}
+
+func testUnconfirmed[W metav1.Object](t *testing.T, s *sandbox[W], lacks string) {
+	t.Helper()
+	s.waitComplete()
+	before := s.uids()
+	for _, limit := range []string{"300m", "400m"} {
+		s.setResources("", "cpu="+limit)
+		s.waitComplete()
+	}
+	s.assertReplaced(before)
+	s.waitEvent("ResizeUnconfirmed", lacks)
+	for name, pod := range s.pods() {
+		if got := pod.Spec.Containers[0].Resources.Limits.Cpu().String(); got != "400m" {
+			t.Errorf("%s has a cpu limit of %s, want 400m", name, got)
+		}
+	}
+}

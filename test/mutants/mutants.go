@@ -156,7 +156,7 @@ var mutants = []mutant{
 	{
 		name: "room-each", safety: "room before each restart of a StatefulSet for more",
 		without: without{"all that is to be restarted is handed over at once", []edit{
-			{"pkg/statefulset/plan.go", `if !slices.ContainsFunc(p.Restart, needsRoom) {`, `if !slices.ContainsFunc(p.Restart, needsRoom) || true {`},
+			{"pkg/statefulset/plan.go", `if !slices.ContainsFunc(p.Restart, needsRoom) && !p.Unproved() {`, `if !p.Unproved() {`},
 		}},
 		scenario: scenario{tests: "TestRoomForOneRestartOfThree"},
 	},
