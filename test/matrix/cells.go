@@ -58,18 +58,18 @@ func (c cell) name() string {
 // simulated are the tests of rollouts on simulated nodes: the hold in every shape, and for each kind live
 // resizes, restarts, what people do meanwhile, and what they are told.
 var simulated = []string{
-	"TestHold", "TestInForce", "TestUnreadableHold", "TestForged", "TestCreate", ".*RestoredFromABackup", "TestCondition",
-	"TestTable", "TestResize", "TestUndo", "TestPartition", "TestCanary", "TestSwitch", "TestOnDelete", "TestOptIn", "TestOptOut",
-	"TestImage", "TestBack", "TestPod", "TestHandover", "TestRestart", "TestMinReady", "TestParallel",
-	"TestLimit", "TestInvalid", "TestInjected", "TestUnsupported", "TestUntold", "TestSizeChanged",
-	"TestTooSmallNode", "TestNoNodeFits", "TestCrashingPod", "TestFlow$", "TestAbandoned",
-	"TestDeployment", "TestDaemonSet", "TestSurge", "TestClasses", "TestNodeResources",
-	"TestAnnotations", "TestWarn", "TestFence", "TestResizeRight", "TestWebhook", "TestCommand[^s]", "TestRetry", "TestReapplies",
+	"TestHold", "TestForged", "TestCreate", ".*RestoredFromABackup",
+	"TestTable", "TestResize", "TestUndo", "TestPartition", "TestOptIn", "TestOptOut",
+	"TestImage", "TestBack", "TestPod", "TestHandover", "TestRestart",
+	"TestInvalid", "TestInjected", "TestUnsupported",
+	"TestTooSmallNode", "TestNoNodeFits", "TestFlow$", "TestAbandoned",
+	"TestDeployment", "TestDaemonSet", "TestSurge", "TestClasses",
+	"TestAnnotations", "TestWarn", "TestFence", "TestWebhook", "TestCommand[^s]", "TestRetry", "TestReapplies",
 }
 
 // shortly are those of them in which versions differ most.
 var shortly = []string{
-	"TestHold", "TestInForce", "TestTable$", "TestResize", "TestOnDeleteIs", "TestTooSmallNode", "TestUnsupported", "TestDeployment$", "TestDaemonSet$",
+	"TestHold", "TestTable$", "TestResize", "TestTooSmallNode", "TestUnsupported", "TestDeployment$", "TestDaemonSet$",
 	"TestWarn", "TestAnnotations", "TestFence$", "TestDeploymentTooSmallNode",
 }
 
