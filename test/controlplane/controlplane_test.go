@@ -213,7 +213,8 @@ func (s *suite) testModes(t *testing.T) {
 			t.Parallel()
 			pod := s.create(t, test.mode, map[string]string{resizeKey: test.mode})
 			s.resize(t, pod, "200m")
-			want := fmt.Sprint(test.allocated, test.resource, test.observed, test.condition, test.reason)
+			const form = "allocated %v, actual %v, observed generation %d, %s %s"
+			want := fmt.Sprintf(form, test.allocated, test.resource, test.observed, test.condition, test.reason)
 			is := func() string {
 				pod, err := s.client.CoreV1().Pods("default").Get(t.Context(), pod.Name, metav1.GetOptions{})
 				if err != nil {
@@ -226,7 +227,7 @@ func (s *suite) testModes(t *testing.T) {
 					}
 				}
 				cs := pod.Status.ContainerStatuses[0]
-				return fmt.Sprint(cs.AllocatedResources.Cpu(), cs.Resources.Requests.Cpu(), pod.Status.ObservedGeneration, condition, reason)
+				return fmt.Sprintf(form, cs.AllocatedResources.Cpu(), cs.Resources.Requests.Cpu(), pod.Status.ObservedGeneration, condition, reason)
 			}
 			s.eventually(t, func() error {
 				if got := is(); got != want {

@@ -36,7 +36,7 @@ func TestTrouble(t *testing.T) {
 // TestWorldOfASeed: a seed always makes the same world.
 func TestWorldOfASeed(t *testing.T) {
 	for seed := range uint64(100) {
-		if newWorld(seed).String() != newWorld(seed).String() {
+		if first, again := newWorld(seed), newWorld(seed); first.String() != again.String() {
 			t.Errorf("world %d is not the same again", seed)
 		}
 	}
