@@ -117,6 +117,19 @@ func TestRefusedResize(t *testing.T) {
 	}
 }
 
+// A label that is refused is waited for, and asked for again; another error is one of the sync.
+func TestRefusedLabel(t *testing.T) {
+	for fails, err := range []error{simulated.Forbidden("web-1", "no"), apierrors.NewConflict(podsResource, "web-1", errors.New("modified"))} {
+		c := newCluster(t, 2, controller.Options{})
+		c.Refuse("patch pods web-1", err, 1)
+		c.edit(newer)
+		failed, asked := c.Rest(), simulated.Count(c.Writes, "patch pods web-1")
+		if len(failed) != fails || asked != 2 || label(c.Pods["web-1"]) != revisionOf(newer) {
+			t.Errorf("%v: %v after %d writes, and web-1 is of %s", err, errors.Join(failed...), asked, label(c.Pods["web-1"]))
+		}
+	}
+}
+
 // With the action LiveResize, a pod whose size is refused for good is left, asked less and less often, and told of once.
 func TestRefusedLiveResize(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
