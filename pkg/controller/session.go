@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -43,6 +44,7 @@ type Session[W Workload, K KindState] struct {
 	// What tells which session may be put away for room.
 
 	idleSince time.Time // the last sync has ended then; none while one is under way
+	follows   bool      // the built-in controller makes the rollout: the next hold begins with a list of its own
 	standing  bool      // nothing is rolled out: see rollout.BuiltInStatus.Standing
 
 	// Wiring: it stays the same for as long as there is the session.
@@ -71,12 +73,13 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
 	if s := c.sessions[name]; s != nil {
-		if s.workload == w.GetUID() {
+		if s.workload == w.GetUID() && (!s.follows || !policy.Held(w)) {
 			s.idleSince = time.Time{}
 			return s, nil
 		}
-		s.stop() // of a workload that had this name before
+		s.stop() // of a workload that had this name before, or of a rollout that nobody held
 		delete(c.sessions, name)
+		delete(c.memories, name)
 	}
 	c.evictIdleSession()
 	selector, err := metav1.LabelSelectorAsSelector(c.access.Selector(w))

@@ -147,7 +147,7 @@ func (c *Controller[W, K]) follow(ctx context.Context, w W) (*Session[W, K], err
 	if err != nil || !s.hasSynced() {
 		return s, err
 	}
-	s.standing = true
+	s.standing, s.follows = true, true
 	s.countWaits(nil)
 	o, err := c.kind.Gather(ctx, s, w, s.Pods.List, false)
 	if err == nil {

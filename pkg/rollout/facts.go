@@ -123,10 +123,10 @@ func (f Facts) Settles(allAvailable bool) time.Duration {
 // non-members, and a strategy other than RollingUpdate are left for the kind to set.
 func (f Facts) Options() Options {
 	lost := f.Losses.Why()
-	if f.Settings.Guard != nil { // which counts them itself
-		lost = ""
-	}
 	doubt, from := f.Losses.Doubt()
+	if f.Settings.Guard != nil { // which counts them itself, and knows which pods may be asked beside a canary
+		lost, doubt, from = "", false, time.Time{}
+	}
 	return Options{
 		Doubt: doubt, From: from,
 		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost, Rejected: f.Losses.Rejected(),
