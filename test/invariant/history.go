@@ -95,6 +95,8 @@ func objectOf(resource string) (kind string, empty metav1.Object) {
 		return "DaemonSet", &appsv1.DaemonSet{}
 	case "replicasets":
 		return "ReplicaSet", &appsv1.ReplicaSet{}
+	case "nodes":
+		return "Node", &corev1.Node{}
 	case "controllerrevisions":
 		return "ControllerRevision", &appsv1.ControllerRevision{}
 	case "serviceaccounts":
