@@ -532,7 +532,9 @@ func (h *history) storeWorkload(w Write) {
 	if v.updated != "" {
 		known.revisions[v.updated] = v.template
 	}
-	known.edit(v)
+	if len(known.versions) == 0 || v.edit != known.last().edit {
+		known.edit(v)
+	}
 	known.versions = append(known.versions, v)
 }
 
