@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -20,7 +20,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -28,97 +27,34 @@ import (
 type simulation struct {
 	*simulated.Simulation[*appsv1.DaemonSet, *history]
 
-	world   *world
-	handed  map[string]bool // edits that came while a rollout with maxSurge was in flight
-	deleted int             // available pods, by this sync
+	world *world
 }
 
-// Sync has the controller take one step.
-func (s *simulation) Sync() (time.Duration, error) {
-	s.deleted = 0
-	return s.Simulation.Sync()
+// Place is that of a pod: its node.
+func (*simulation) Place(_ *appsv1.DaemonSet, pod *corev1.Pod) simulated.Place {
+	return simulated.Place{Name: capacity.TargetNode(pod)}
 }
 
-// lost reports whether the controller takes the node for lost.
-func (s *simulation) lost(name string) bool {
-	node := s.SeenNodes[name]
-	return node == nil || node.Status.Conditions[0].Status != corev1.ConditionTrue
+// Down is maxUnavailable.
+func (*simulation) Down(set *appsv1.DaemonSet) int {
+	_, unavailable := bounds(set)
+	return unavailable
 }
 
-// Place is that of a pod: its node. The DaemonSet controller takes those for updated, too, that are
-// labelled with the generation of the template.
-func (s *simulation) Place(set *appsv1.DaemonSet, pod *corev1.Pod) simulated.Place {
-	node := capacity.TargetNode(pod)
-	return simulated.Place{
-		Name: node, Lost: s.lost(node), Gone: s.Nodes[node] == nil,
-		Exposed: !onDelete(set) && pod.Labels[templateGenerationLabel] != templateGeneration(set),
-	}
-}
-
-// Bounds are those of maxSurge and maxUnavailable.
-func (*simulation) Bounds(set *appsv1.DaemonSet, r *simulated.Rules) {
-	surge, unavailable := bounds(set)
-	r.Most, r.Down, r.PassDeferred = max(surge, unavailable), unavailable, true
-}
-
-// Beside are the places beside that of a pod, by what the plan was made from.
-func (s *simulation) Beside(set *appsv1.DaemonSet, pod *corev1.Pod) (others []simulated.Other) {
-	for range set.Status.DesiredNumberScheduled - set.Status.CurrentNumberScheduled {
-		others = append(others, simulated.Other{})
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.Shown)) {
-		other := s.Shown[name]
-		node := capacity.TargetNode(other)
-		sibling := func(p *corev1.Pod) bool { return capacity.TargetNode(p) == node && !rollout.Gone(p) }
-		if name == pod.Name || rollout.Gone(other) && slices.ContainsFunc(slices.Collect(maps.Values(s.Shown)), sibling) {
-			continue
-		}
-		others = append(others, simulated.Other{Pod: other, Lost: s.lost(node)})
-	}
-	return others
-}
-
-// MayDelete checks that the node could hold a new pod, and that not more are down than may be.
-func (s *simulation) MayDelete(set *appsv1.DaemonSet, pod *corev1.Pod) {
-	want, node := s.Wanted(set), s.SeenNodes[capacity.TargetNode(pod)]
-	resized := simulated.VersionOf(&pod.Spec).Image == want.Image // otherwise nobody asks whether there is room
-	switch _, unavailable := bounds(set); {
-	case resized && (node == nil || !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < int64(want.CPU)):
-		s.Must("deletes %s, whose node %s cannot have another of %v", pod.Name, capacity.TargetNode(pod), want)
-	case s.Rules(set).Available(pod):
-		down := s.deleted
-		for _, other := range s.Beside(set, pod) {
-			down += asInt(other.Lost || !s.Rules(set).Available(other.Pod))
-		}
-		if down >= max(unavailable, 1) {
-			s.Must("deletes %s, and %d others are not available: maxUnavailable is %d", pod.Name, down, unavailable)
-		}
-		s.deleted++
-	}
-}
-
-// replaced checks each pod that the DaemonSet controller is about to delete for its revision, or
-// to make another one beside.
-func (s *simulation) replaced(pod *corev1.Pod) {
-	if set := s.Saw.Set; s.handed[s.Edit(set)] {
-		s.Stays(set, pod)
+// requested checks that the node of a pod which the controller deletes could hold a new one: no audit log has the sizes of nodes.
+func (s *simulation) requested(action clienttesting.Action) {
+	if !action.Matches("delete", "pods") {
 		return
 	}
-	s.Restarts(pod)
-}
-
-// Check gives back, besides, each node whose pod has been refused its size: nobody waits for its restart.
-func (s *simulation) Check() {
-	for node, pod := range s.At() {
-		if !s.GivenUp(pod) {
-			continue
-		}
-		delete(s.Turns.Restarting, node)
-		if taken, is := s.Taken[node]; is && !taken.Gone {
-			delete(s.Taken, node)
-		}
+	pod := s.Pods[action.(clienttesting.DeleteActionImpl).Name]
+	if pod == nil {
+		return
 	}
-	s.Simulation.Check()
+	want, node := s.Wanted(s.Eyes.Kind.Planned), s.SeenNodes[capacity.TargetNode(pod)]
+	resized := simulated.VersionOf(&pod.Spec).Image == want.Image // otherwise nobody asks whether there is room
+	if resized && (node == nil || !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < int64(want.CPU)) {
+		s.Never("deletes %s, whose node %s cannot have another of %v", pod.Name, capacity.TargetNode(pod), want)
+	}
 }
 
 // happenings, with how often each occurs.
@@ -169,13 +105,6 @@ func (s *simulation) Uses(set *appsv1.DaemonSet, happens simulated.Step, v versi
 	return v
 }
 
-// Edited notes an edit that is not held.
-func (s *simulation) Edited() {
-	if !policy.Held(s.Set) && !onDelete(s.Set) {
-		s.handed[s.Edit(s.Set)] = true
-	}
-}
-
 // strategies that the users choose from.
 var strategies = []appsv1.DaemonSetUpdateStrategy{
 	rollingUpdate(intstr.FromInt32(1), intstr.FromInt32(0)), rollingUpdate(intstr.FromInt32(2), intstr.FromInt32(0)),
@@ -188,12 +117,14 @@ func (s *simulation) join(i int) {
 		s.Nodes = maps.Clone(s.Nodes)
 		s.Nodes[nodeName(i)] = newNode(i)
 		s.NextRV()
+		s.Changes("create", s.Nodes[nodeName(i)])
 	}
 }
 
 // leave removes a node, unless it is the last one.
 func (s *simulation) leave(name string) {
 	if len(s.Nodes) > 1 && s.Nodes[name] != nil {
+		s.Changes("delete", s.Nodes[name])
 		s.Nodes = maps.Clone(s.Nodes)
 		delete(s.Nodes, name)
 		s.Away = maps.Clone(s.Away)
@@ -245,13 +176,12 @@ func (*simulation) Describe(set *appsv1.DaemonSet) string {
 // newSimulation has a set that begins with that version, and is at rest.
 func newSimulation(t testing.TB, r simulated.T, set *appsv1.DaemonSet, nodes int, outcomes []simulated.Outcome) *simulation {
 	w := newWorld(t, set, nodes, outcomes)
-	s := &simulation{world: w, handed: map[string]bool{}}
+	s := &simulation{world: w}
 	s.Simulation = simulated.NewSimulation(r, w.Workload, simulated.Setup[*appsv1.DaemonSet, *history]{
 		BuiltIn: "dsc", Templates: templates, Defaults: defaults,
 		Kind: func(client *fake.Clientset) controller.Kind[*appsv1.DaemonSet, *history] { return New(client) },
 	})
-	w.replaces, w.surges = s.replaced, s.replaced
-	w.birth = func(pod *corev1.Pod) { s.Born(s.Saw.Set, pod) }
+	s.Requested = s.requested
 	s.Start(s)
 	return s
 }
@@ -372,7 +302,7 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 		for range 2 {
 			s.Others(1)
 			s.Sees(true, true, true)
-			if len(s.Turns.Batch) == 0 {
+			if !slices.ContainsFunc(slices.Collect(maps.Values(s.Pods)), func(pod *corev1.Pod) bool { return pod.Generation > 1 }) {
 				s.Look() // asks the pod
 			}
 		}

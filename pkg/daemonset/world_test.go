@@ -73,15 +73,11 @@ type world struct {
 	revisions []*appsv1.ControllerRevision
 	taken     map[string]bool // names of revisions that others have
 
-	replaces func(pod *corev1.Pod)    // called before it deletes a pod for its revision
-	surges   func(beside *corev1.Pod) // and before it makes one beside an old one
-	birth    func(pod *corev1.Pod)    // and before it makes any
 }
 
 func newWorld(t testing.TB, set *appsv1.DaemonSet, nodes int, outcomes []simulated.Outcome) *world {
 	w := &world{
 		t: t, taken: map[string]bool{},
-		replaces: func(*corev1.Pod) {}, surges: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {},
 	}
 	var list []*corev1.Node
 	for i := range nodes {
@@ -235,6 +231,7 @@ func (w *world) changeNode(name string, change func(*corev1.Node)) {
 	node.ResourceVersion = w.NextRV()
 	w.Nodes = maps.Clone(w.Nodes)
 	w.Nodes[name] = node
+	w.Changes("patch", node)
 }
 
 // readiness has the node be Ready, or not: then no kubelet looks after its pods, which count as
@@ -365,6 +362,7 @@ func (w *world) constructHistory(set *appsv1.DaemonSet) (newest *appsv1.Controll
 	}
 	made := newRevision(w.t, set, hash, highest+1)
 	made.CreationTimestamp = w.Stamp()
+	w.Made(made)
 	w.revisions = append(slices.Clone(w.revisions), made)
 	return w.revisions[len(w.revisions)-1]
 }
@@ -422,7 +420,6 @@ func (s *dscSync) sync(births []string, deaths []*corev1.Pod) {
 	s.dying, s.deaths = nil, 0
 	for _, node := range births {
 		pod := s.newPod(s.set, node, s.hash)
-		s.birth(pod)
 		s.Create(pod)
 	}
 	for _, pod := range deaths {
@@ -551,11 +548,6 @@ func (s *dscSync) rollingUpdate() {
 		}
 	}
 	deaths := slices.Concat(allowed, candidates[:min(max(unavailable-down, 0), len(candidates))])
-	for _, pod := range deaths {
-		if current := s.Pods[pod.Name]; current != nil && current.DeletionTimestamp == nil {
-			s.replaces(current)
-		}
-	}
 	s.sync(nil, deaths)
 }
 
@@ -593,10 +585,6 @@ func (s *dscSync) surge(most, desired int) {
 	}
 	deaths = append(deaths, leaving[:min(max(available-desired, 0), len(leaving))]...)
 	births := slices.Concat(allowed, candidates[:min(max(most-surging, 0), len(candidates))])
-	for _, name := range births {
-		_, old, _ := s.pair(s.byNode[name])
-		s.surges(old)
-	}
 	s.sync(births, deaths)
 }
 

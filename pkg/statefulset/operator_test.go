@@ -14,49 +14,21 @@ import (
 // operator deletes pods of a set under OnDelete that are not of the newest revision, as soon as the status
 // speaks of the set's generation. It knows nothing of us. Its watch of the pods may be as far behind as that
 // of the StatefulSet controller, and it cares for no limit.
-type operator struct {
-	there bool
-	// When a pod last got its size, and of what.
-	moved   time.Time
-	edit    string
-	updated int
-}
+type operator struct{ there bool }
 
 // operate is one turn of the operator.
 func (s *simulation) operate() {
 	if !s.operator.there || rolling(s.Set) || s.Set.Status.ObservedGeneration < s.Set.Generation {
 		return
 	}
+	defer s.As(simulated.Operator)()
 	for name, saw := range s.Saw.Pods {
 		pod := s.Pods[name]
 		if pod == nil || pod.UID != saw.UID || pod.DeletionTimestamp != nil || label(saw) == s.Set.Status.UpdateRevision {
 			continue
 		}
-		if !s.NeedsRestart(pod, s.Set) && !s.Excused[pod.UID] && !s.stands() {
-			s.Must("the operator deletes %s, which needs no restart", name)
-		}
 		s.DeletePod(name)
 	}
-}
-
-// Check notes whether pods have got their size.
-func (s *simulation) Check() {
-	o, updated := &s.operator, 0
-	for _, pod := range s.Pods {
-		if label(pod) == s.Set.Status.UpdateRevision {
-			updated++
-		}
-	}
-	if edit := s.Edit(s.Set); o.edit != edit || updated > o.updated {
-		o.edit, o.updated, o.moved = edit, updated, s.Clock.Now()
-	}
-	s.Simulation.Check()
-}
-
-// stands reports whether no pod has got its size for so long that whoever waits has waited enough.
-func (s *simulation) stands() bool {
-	patience := max(defaults.DeferredTimeout, defaults.ErrorTimeout) + time.Duration(s.Set.Spec.MinReadySeconds)*time.Second
-	return s.Clock.Since(s.operator.moved) >= patience
 }
 
 // Round is followed by a turn of the operator.

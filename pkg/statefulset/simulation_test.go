@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,91 +26,18 @@ import (
 type simulation struct {
 	*simulated.Simulation[*appsv1.StatefulSet, *memory]
 
-	world       *world
-	partitioned bool        // a partition of the user's has kept pods back at some time
-	wanted      map[int]int // when each image was last wanted: the number of that edit
-	planned     int64       // the generation that a sync has planned for
-	had         map[int]int // the image that was wanted last of those that each index has had
-	operator    operator
-}
-
-// Sync has the controller take one step.
-func (s *simulation) Sync() (time.Duration, error) {
-	saw := s.Eyes.Seen.Workload
-	after, err := s.Simulation.Sync()
-	if err == nil && statusObserved(saw) && saw.Generation == s.Set.Generation {
-		s.planned = s.Set.Generation
-	}
-	return after, err
+	world    *world
+	operator operator
 }
 
 // Place is that of a pod, by its index.
 func (s *simulation) Place(set *appsv1.StatefulSet, pod *corev1.Pod) simulated.Place {
 	index, _ := observation{set: set}.index(pod)
-	surplus := index >= replicas(set)
-	return simulated.Place{Name: pod.Name, KeptBack: index < wishedPartition(set), Surplus: surplus, Gone: surplus, Exposed: index >= partition(set) && (rolling(set) || s.operator.there && !s.stands())}
+	return simulated.Place{Name: pod.Name, KeptBack: index < wishedPartition(set), Surplus: index >= replicas(set)}
 }
 
-// Bounds are those of maxUnavailable.
-func (*simulation) Bounds(set *appsv1.StatefulSet, r *simulated.Rules) {
-	r.Most, r.Down = maxUnavailable(set), maxUnavailable(set)
-	r.PassDeferred = set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
-}
-
-// Beside are the other indexes.
-func (s *simulation) Beside(set *appsv1.StatefulSet, pod *corev1.Pod) (others []simulated.Other) {
-	o := observation{set: set, pods: slices.Collect(maps.Values(s.Shown))}
-	index, _ := o.index(pod)
-	for i, other := range o.podsByOrdinal() {
-		if i != index {
-			wish := wishedPartition(set)
-			others = append(others, simulated.Other{Pod: other, KeptBack: i < wish, Lost: other == nil && wish > 0 && i >= wish && s.neverComes(set)})
-		}
-	}
-	return others
-}
-
-// MayDelete checks nothing more: the StatefulSet controller is stuck at such a pod, or takes it for updated.
-func (*simulation) MayDelete(*appsv1.StatefulSet, *corev1.Pod) {}
-
-// neverComes reports whether admission refuses pods of the older size. They are made of the newest in their
-// turn: so those above them do not wait for them.
-func (s *simulation) neverComes(set *appsv1.StatefulSet) bool {
-	current := versions[set.Status.CurrentRevision]
-	return current != (version{}) && s.world.refuses(&corev1.Pod{Spec: templates[current].Spec})
-}
-
-// born checks each new pod. The StatefulSet controller may make one from what
-// it saw of the set before we let go, and restart it when it sees that we did.
-func (s *simulation) born(pod *corev1.Pod) {
-	s.Born(s.Set, pod)
-	if partition(s.Saw.Set) != partition(s.Set) {
-		s.Excused[pod.UID] = true
-	}
-	index, _ := observation{set: s.Set}.index(pod)
-	wish := wishedPartition(s.Set)
-	s.notDowngraded(index, pod)
-	if taken := s.Taken[pod.Name]; taken.Gone && index >= wish && taken.Edit == s.Edit(s.Set) && s.world.Of(pod) != s.Wanted(s.Set) {
-		s.Must("restarted %s for nothing: it is born again from the old revision", pod.Name)
-	}
-}
-
-// notDowngraded checks that no pod is made of an older image than the newest that its place has had,
-// unless the user went back to it. The StatefulSet controller may do so before it has seen an edit, or
-// written of it, and where the user keeps pods back: those come back as they were. And where the user
-// goes back to an image, it may make a pod of the one that is left, until it has seen our write.
-func (s *simulation) notDowngraded(index int, pod *corev1.Pod) {
-	s.partitioned = s.partitioned || wishedPartition(s.Set) > 0
-	image, want := simulated.VersionOf(&pod.Spec).Image, simulated.VersionOf(&s.Set.Spec.Template.Spec)
-	seen := s.Saw.Set.Generation == s.Set.Generation && s.Saw.Set.Status.UpdateRevision == revisionOf(want) && s.Saw.Set.Status.CurrentRevision == s.Set.Status.CurrentRevision
-	before, any := s.had[index]
-	if any && s.wanted[image] < s.wanted[before] && seen && !s.partitioned && (before != want.Image || s.planned == s.Set.Generation) {
-		s.Must("%s has had image %d, and is made of image %d, which is older", pod.Name, before, image)
-	}
-	if !any || s.wanted[image] > s.wanted[before] {
-		s.had[index] = image
-	}
-}
+// Down is maxUnavailable.
+func (*simulation) Down(set *appsv1.StatefulSet) int { return maxUnavailable(set) }
 
 // happenings, with how often each occurs.
 var happenings = simulated.Often("kcm", map[string]int{"scale": 1, "partition": 1})
@@ -137,7 +62,6 @@ func (s *simulation) Uses(set *appsv1.StatefulSet, happens simulated.Step, v ver
 	case "partition":
 		if rolling(set) {
 			strategy.RollingUpdate.Partition = ptr.To(int32(happens.Arg % 6))
-			s.partitioned = s.partitioned || happens.Arg%6 > 0
 		}
 	case "strategy":
 		*strategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
@@ -147,11 +71,6 @@ func (s *simulation) Uses(set *appsv1.StatefulSet, happens simulated.Step, v ver
 		}
 	}
 	return v
-}
-
-// Edited notes which image is wanted.
-func (s *simulation) Edited() {
-	s.wanted[s.Wanted(s.Set).Image], _ = strconv.Atoi(s.Edit(s.Set))
 }
 
 // Helpless: an OrderedReady set would wait for that pod before it restarts any, so that we do. One
@@ -184,12 +103,11 @@ func (*simulation) Describe(set *appsv1.StatefulSet) string {
 // newSimulation has a set that begins with that version, and is at rest.
 func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.Outcome) *simulation {
 	w := newWorld(set, outcomes)
-	s := &simulation{world: w, wanted: map[int]int{}, had: map[int]int{}}
+	s := &simulation{world: w}
 	s.Simulation = simulated.NewSimulation(t, w.Workload, simulated.Setup[*appsv1.StatefulSet, *memory]{
 		BuiltIn: "kcm", Templates: templates, Defaults: defaults,
 		Kind: func(client *fake.Clientset) controller.Kind[*appsv1.StatefulSet, *memory] { return New(client) },
 	})
-	w.restarts, w.birth = s.Restarts, s.born
 	s.Start(s)
 	return s
 }
@@ -311,7 +229,6 @@ func TestSimulationOfRefusedBirths(t *testing.T) {
 		}
 		s.All(slices.Concat(happens...))
 		s.User(func(set *appsv1.StatefulSet) { s.EditTo(set, version{Image: 1, CPU: 3}) })
-		s.Edited()
 		for index := range wishedPartition(s.Set) { // those come back as they were: so they must be there
 			if pod := s.Pods[s.world.name(index)]; index < replicas(s.Set) && (pod == nil || pod.DeletionTimestamp != nil || !podutils.IsPodReady(pod)) {
 				t.Skip("a pod is missing that the user keeps back")

@@ -74,17 +74,15 @@ func load(t testing.TB) {
 type world struct {
 	*simulated.Workload[*appsv1.StatefulSet]
 
-	restarts func(*corev1.Pod) // called before it deletes a pod for its revision
-	birth    func(*corev1.Pod)
-	refuses  func(*corev1.Pod) bool // admission lets no such pod in
-	history  map[string]metav1.Time // when it has made the revisions of these names
-	renewed  map[string]metav1.Time // when the set has come back to them last
+	refuses func(*corev1.Pod) bool // admission lets no such pod in
+	history map[string]metav1.Time // when it has made the revisions of these names
+	renewed map[string]metav1.Time // when the set has come back to them last
 	// before137: of a set under OnDelete the current revision stays for ever (completeRollingUpdate until Kubernetes 1.36).
 	before137 bool
 }
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
-	w := &world{history: map[string]metav1.Time{}, renewed: map[string]metav1.Time{}, restarts: func(*corev1.Pod) {}, birth: func(*corev1.Pod) {}, refuses: func(*corev1.Pod) bool { return false }}
+	w := &world{history: map[string]metav1.Time{}, renewed: map[string]metav1.Time{}, refuses: func(*corev1.Pod) bool { return false }}
 	w.Workload = simulated.NewWorkload(simulated.New(w.place, outcomes), set, fields, w, revisions.WatchLag, largeNode())
 	return w
 }
@@ -138,6 +136,7 @@ func (w *world) Reconcile() {
 	status.UpdateRevision = revisionOf(simulated.VersionOf(&set.Spec.Template.Spec))
 	if _, made := w.history[status.UpdateRevision]; !made {
 		w.history[status.UpdateRevision] = w.Stamp()
+		w.Made(stored[status.UpdateRevision])
 	} else if status.UpdateRevision != set.Status.UpdateRevision {
 		w.renewed[status.UpdateRevision] = w.Stamp()
 	}
@@ -211,7 +210,6 @@ func (w *world) reconcilePods(set *appsv1.StatefulSet, status *appsv1.StatefulSe
 					}
 					return
 				}
-				w.birth(born)
 				w.Create(born)
 			}
 			if !parallel {
@@ -254,7 +252,6 @@ func (w *world) reconcilePods(set *appsv1.StatefulSet, status *appsv1.StatefulSe
 				budget--
 			}
 			if current := w.Pods[pod.Name]; current != nil && current.DeletionTimestamp == nil { // by name only
-				w.restarts(current)
 				w.DeletePod(pod.Name)
 			}
 		}

@@ -88,8 +88,8 @@ func (h *history) storeRevision(w Write) {
 
 // node is what the log tells of one.
 type node struct {
-	written []time.Time
-	gone    bool
+	written    []time.Time
+	gone, lost bool // lost: its kubelet says nothing
 }
 
 // storeNode notes that somebody has changed a node. The pods of DaemonSets tolerate what Kubernetes
@@ -97,6 +97,11 @@ type node struct {
 func (h *history) storeNode(w Write) {
 	n := h.node(w.ObjectRef.Name)
 	n.gone = w.Verb == "delete"
+	if is, known := w.Object.(*corev1.Node); known {
+		n.lost = slices.ContainsFunc(is.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+		})
+	}
 	if w.Verb != "create" && !strings.HasPrefix(w.User.Username, "system:") {
 		n.written = append(n.written, w.at)
 	}
@@ -151,7 +156,9 @@ func (h *history) checkDaemonGoes(w Write, p *pod) {
 	case why != "":
 		if bySize {
 			p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
-			h.checkAvailability(w, work, p)
+			if !h.twin(work, p) {
+				h.checkAvailability(w, work, p)
+			}
 			h.checkOnce(w, work, p)
 		}
 		p.restart = bySize
@@ -208,15 +215,15 @@ func (h *history) checkDaemonComes(w Write) {
 	})
 }
 
-// checkDaemonRestart checks what else is promised of a restart by the controller itself: only it
-// restarts while the set is held, and one by one only where pods may be down.
+// checkDaemonRestart checks what else is promised of a restart by the controller itself: only what
+// the DaemonSet controller leaves alone, and one by one only where pods may be down.
 func (h *history) checkDaemonRestart(w Write, p *pod) {
 	work, _ := h.workload(p.last())
 	if work == nil || work.kind != "DaemonSet" {
 		return
 	}
-	if !work.any(w.Since, func(v version) bool { return v.held }) {
-		h.violate(w, Fence, p.ref(), "%s deleted it, and the DaemonSet is not held", w.User.Username)
+	if !h.leavesAlone(work, p, w) {
+		h.violate(w, Fence, p.ref(), "%s deleted it, which is up to the DaemonSet controller", w.User.Username)
 	}
 	if !work.any(w.Since, func(v version) bool { return v.down > 0 }) {
 		h.violate(w, Availability, p.ref(), "%s deleted it, and only a surge may restart it", w.User.Username)

@@ -327,6 +327,7 @@ func TestCheckDaemonSets(t *testing.T) {
 			l.daemonSets()
 			for name, node := range map[string]string{"agent-a": "node-a", "agent-b": "node-b"} {
 				l.write(ours, "patch", "pods/resize", name, daemon(name, node, "2", "1"))
+				l.write("system:node:node", "patch", "pods/status", name, daemon(name, node, "2", "1"))
 			}
 			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
 		}, "complete daemonsets/agent"},

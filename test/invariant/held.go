@@ -115,6 +115,15 @@ func (v version) counts(p *corev1.Pod) bool {
 	return v.kind == "DaemonSet" && generation != "" && p.Labels["pod-template-generation"] == generation
 }
 
+// leavesAlone reports whether the built-in controller does nothing about a pod: the workload is held, only its user restarts pods,
+// or the pod counts as updated.
+func (h *history) leavesAlone(work *workload, p *pod, w Write) bool {
+	made, known := h.template(p.last())
+	return !known || work.any(w.Since, func(v version) bool {
+		return v.held || v.onDelete || equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) || v.counts(p.last())
+	})
+}
+
 // checkHalf checks that no pod is brought to a template by us while the built-in controller is at it: only pods of a workload that
 // is held are, or that nobody but its user rolls out.
 func (h *history) checkHalf(w Write) {
@@ -123,10 +132,7 @@ func (h *history) checkHalf(w Write) {
 		return
 	}
 	work, _ := h.workload(p.last())
-	made, known := h.template(p.last())
-	if work == nil || !known || work.any(w.Since, func(v version) bool {
-		return v.held || v.onDelete || equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) || v.counts(p.last())
-	}) {
+	if work == nil || h.leavesAlone(work, p, w) {
 		return
 	}
 	h.violate(w, Held, p.ref(), "%s resized it, and %s is not held", w.User.Username, work.ref())

@@ -95,6 +95,8 @@ func objectOf(resource string) (kind string, empty metav1.Object) {
 		return "DaemonSet", &appsv1.DaemonSet{}
 	case "replicasets":
 		return "ReplicaSet", &appsv1.ReplicaSet{}
+	case "nodes":
+		return "Node", &corev1.Node{}
 	case "controllerrevisions":
 		return "ControllerRevision", &appsv1.ControllerRevision{}
 	case "serviceaccounts":
@@ -530,7 +532,9 @@ func (h *history) storeWorkload(w Write) {
 	if v.updated != "" {
 		known.revisions[v.updated] = v.template
 	}
-	known.edit(v)
+	if len(known.versions) == 0 || v.edit != known.last().edit {
+		known.edit(v)
+	}
 	known.versions = append(known.versions, v)
 }
 

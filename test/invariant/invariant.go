@@ -27,6 +27,10 @@ const (
 	Once = "once"
 	// Availability: a restart never leaves fewer pods available than the workload allows.
 	Availability = "availability"
+	// Action: no pod is resized where the action or the policy in force says that it restarts.
+	Action = "action"
+	// Partition: no pod of a StatefulSet is touched that its user's partition keeps back.
+	Partition = "partition"
 	// Order: the pods of a StatefulSet are asked in reverse ordinal order.
 	Order = "order"
 	// Apart: with the strategy Recreate, the controller takes down no pod, for another one would
@@ -41,8 +45,8 @@ const (
 	// Template: a StatefulSet's pod is never made of an older template, sizes aside, than the newest
 	// that its ordinal has had.
 	Template = "template"
-	// Proof: no more pods are asked than the limit allows while those asked before have not been
-	// Ready at their size for minReadySeconds.
+	// Proof: no more pods are asked than the limit allows while others are down, or those asked before have not been
+	// Ready at their size for minReadySeconds; and first one is asked, then as many more as have been.
 	Proof = "proof"
 	// Canary: no more Ready pods are asked than the canary is, until so many have been Ready at their size for its time.
 	Canary = "canary"
@@ -55,7 +59,8 @@ const (
 	// HandOver: an operator that deletes pods of a set under OnDelete by their revision, once the status speaks of
 	// the set's generation, deletes none that may still be resized, if a controller is there.
 	HandOver = "hand-over"
-	// Complete: the condition is True only if each pod that may move has its size and revision.
+	// Complete: the condition is True only if each pod that may move has its size and revision, and a pod is labelled with a
+	// revision only if it has its size.
 	Complete = "complete"
 )
 
@@ -69,6 +74,8 @@ type Options struct {
 	DeferredTimeout, ErrorTimeout time.Duration
 	// OldKubelets are the nodes whose kubelets lower no memory limit in place.
 	OldKubelets []string
+	// Misreporting are the nodes whose kubelets say other sizes of pods than are in force.
+	Misreporting []string
 	// Gaps are when not all admission policies were there: what is edited then may be held, or not.
 	Gaps []Span
 	// Doubts are when the log may lack what was stored.

@@ -335,6 +335,7 @@ func TestCheck(t *testing.T) {
 		{"the higher ordinal is asked first", func(l *trail) {
 			l.statefulSets()
 			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
+			l.write("system:node:node", "patch", "pods/status", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
 			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
 		}, ""},
 		{"Complete, and a pod is of the old size", func(l *trail) {
@@ -353,6 +354,7 @@ func TestCheck(t *testing.T) {
 			l.statefulSets()
 			for _, name := range []string{"web-1", "web-0"} {
 				l.write(ours, "patch", "pods/resize", name, pod(name, "2", "web-1", "set", "StatefulSet"))
+				l.write("system:node:node", "patch", "pods/status", name, pod(name, "2", "web-1", "set", "StatefulSet"))
 			}
 			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
 		}, "complete statefulsets/web"},
@@ -373,6 +375,7 @@ func TestCheck(t *testing.T) {
 			l.statefulSets()
 			for _, name := range []string{"web-1", "web-0"} {
 				l.write(ours, "patch", "pods/resize", name, pod(name, "2", "web-1", "set", "StatefulSet"))
+				l.write("system:node:node", "patch", "pods/status", name, pod(name, "2", "web-1", "set", "StatefulSet"))
 			}
 			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
 			l.answered(ours, "patch", "pods", "web-0", 504, nil)

@@ -33,7 +33,7 @@ func (h *history) checkOperator(w Write, p *pod) {
 	last, edited := of[len(of)-1], of[0].at
 	made, known := h.template(p.last())
 	switch {
-	case len(of) == len(work.versions), asked.Sub(edited) < glance, !h.thereSince(edited, w.at):
+	case h.scaledDown(p, w), len(of) == len(work.versions), asked.Sub(edited) < glance, !h.thereSince(edited, w.at):
 	case work.any(edited.Add(-slack), func(v version) bool {
 		return !v.enabled() || !v.onDelete || v.released || v.replicas == 0 || v.meta.DeletionTimestamp != nil
 	}):

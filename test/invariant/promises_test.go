@@ -272,9 +272,9 @@ func TestProof(t *testing.T) {
 		}, "proof pods/web-0"},
 		{"the next is asked, and has become Ready a moment before", func(l *trail) {
 			l.statefulSets(baking)
-			l.write(kubelet, "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", unready))
 			asked(l)
 			done(l)
+			l.write(kubelet, "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", unready))
 			l.write(kubelet, "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet"))
 			l.after(300 * time.Millisecond)
 			next(l, 300*time.Millisecond)
@@ -321,7 +321,7 @@ func TestProof(t *testing.T) {
 			l.after(time.Second)
 			next(l, 300*time.Millisecond)
 		}, ""},
-		{"two may be under way", func(l *trail) {
+		{"two may be under way, and the first has not proved the size", func(l *trail) {
 			two := func(s *appsv1.StatefulSet) {
 				partitioned(s)
 				s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))
@@ -330,7 +330,7 @@ func TestProof(t *testing.T) {
 			asked(l)
 			done(l)
 			next(l, 300*time.Millisecond)
-		}, ""},
+		}, "proof pods/web-0"},
 		{"it was a cure", func(l *trail) {
 			l.statefulSets(baking)
 			l.write(kubelet, "patch", "pods/status", "web-1", pod("web-1", "1", "web-1", "set", "StatefulSet", unready))
@@ -340,9 +340,9 @@ func TestProof(t *testing.T) {
 		}, ""},
 		{"the next is a cure", func(l *trail) {
 			l.statefulSets(baking)
-			l.write(kubelet, "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", unready))
 			asked(l)
 			done(l)
+			l.write(kubelet, "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", unready))
 			next(l, 300*time.Millisecond)
 		}, ""},
 		{"the next comes back to its size", func(l *trail) {

@@ -9,8 +9,8 @@ import (
 )
 
 // checkProof checks that a Ready pod is asked for a size that it has not had only while fewer than the
-// limit of those asked before it for this template are without proof. One that has become Ready within
-// the lag may not be known to be.
+// limit are down, or were asked before it for this template and are without proof; and that first one is, then as many
+// more as have proved it. One that has become Ready within the lag may not be known to be.
 func (h *history) checkProof(w Write) {
 	p := h.named(w.ObjectRef.Name)
 	if !w.resized || p == nil || !p.readySince(w.Since) {
@@ -26,22 +26,30 @@ func (h *history) checkProof(w Write) {
 		most, least = max(most, v.most), min(least, v.minReady)
 	}
 	of := work.ofTemplate()
-	if least == 0 || p.hasHad(of[0].template) {
+	if p.hasHad(of[0].template) {
 		return
 	}
 	var unproved []*pod
+	down, proved := 0, 0
 	for _, other := range h.members(work) {
-		if other != p && other.there() && !h.node(nodeOf(other.last())).gone && h.unproved(other, of[0], w, least-slack) {
+		on := nodeOf(other.last())
+		switch {
+		case other == p || !other.there() || work.last().surplus(other.last()) || h.node(on).gone || h.node(on).lost:
+		case !slices.Contains(h.options.Misreporting, on) && h.unproved(other, of[0], w, least-slack):
 			unproved = append(unproved, other)
+		case other.down(w.Since) && h.obstacle(work, other, w) == "":
+			down++
+		case lacks(other.last(), of[0].template) == "" || h.isNewest(work, other):
+			proved++
 		}
 	}
-	if len(unproved) < int(max(most, 1)) {
+	if len(unproved)+down < int(max(most, 1)) && (len(unproved) <= proved || proved >= int(most)) {
 		return
 	}
 	h.judgments = append(h.judgments, func() { // when the log has shown whether it lacks a write
 		if !slices.ContainsFunc(unproved, func(other *pod) bool { return other.lacked(w.at) }) {
-			h.violate(w, Proof, p.ref(), "it was asked while %d pods that were asked before had not been Ready at their size for %s, and %d may be under way",
-				len(unproved), least, max(most, 1))
+			h.violate(w, Proof, p.ref(), "it was asked while %d pods that were asked before had not been Ready at their size for %s, %d had been, %d were down, and %d may be under way",
+				len(unproved), least, proved, down, max(most, 1))
 		}
 	})
 }
@@ -56,6 +64,18 @@ func (p *pod) readySince(then time.Time) bool {
 		return false
 	}
 	return !slices.ContainsFunc(p.versions[later-1:], func(v podVersion) bool { return !ready(v.Pod) })
+}
+
+// isNewest reports whether a pod is of the newest template, or has been brought to it.
+func (h *history) isNewest(work *workload, p *pod) bool {
+	made, known := h.template(p.last())
+	return known && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template))
+}
+
+// down reports whether the pod has not been Ready since.
+func (p *pod) down(since time.Time) bool {
+	was := p.at(since)
+	return was != nil && !ready(was) && !slices.ContainsFunc(p.versions, func(v podVersion) bool { return v.at.After(since) && ready(v.Pod) })
 }
 
 // lacked reports whether a write of the pod's status may have been made about that time which is not in

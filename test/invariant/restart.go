@@ -37,6 +37,11 @@ func (h *history) check(w Write) {
 		h.checkCanary(w)
 		h.checkRevert(w)
 		h.checkHalf(w)
+		h.checkAction(w)
+		h.checkLabel(w)
+		if p := h.named(w.ObjectRef.Name); w.resized && p != nil {
+			h.checkPartition(w, p)
+		}
 	}
 	h.checkHeld(w)
 	h.checkRoom(w)
@@ -46,6 +51,7 @@ func (h *history) check(w Write) {
 			h.checkDaemonComes(w)
 		case statefulSets:
 			h.checkTemplate(w)
+			h.checkReturn(w)
 		case replicaSets:
 			h.checkRecreate(w)
 		}
@@ -86,10 +92,7 @@ func (h *history) checkApart(w Write, p *pod) {
 // scaledDown reports whether a StatefulSet's pod is not among those that it is to have.
 func (h *history) scaledDown(p *pod, by Write) bool {
 	w, _ := h.workload(p.last())
-	return w == nil || w.any(by.Since, func(v version) bool {
-		n := ordinal(p.last().Name)
-		return n < v.start || n >= v.start+v.replicas
-	})
+	return w == nil || w.any(by.Since, func(v version) bool { return v.surplus(p.last()) })
 }
 
 // excess reports whether a ReplicaSet's pod goes for another reason than a rollout: there are
@@ -135,6 +138,7 @@ func (h *history) checkRestart(w Write, p *pod) {
 		p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
 		h.checkAvailability(w, work, p)
 		h.checkOnce(w, work, p)
+		h.checkPartition(w, p)
 	}
 	p.restart = bySize
 }
@@ -290,15 +294,24 @@ func (h *history) obstacle(w *workload, p *pod, by Write) string {
 			}
 		}
 	}
-	for _, a := range p.asked {
-		switch {
-		case a.code == 403 || a.code == 422 || a.code == 400:
-			return "refused"
-		case a.code < 300 && by.at.Sub(a.at)+slack >= min(deferred, failing) && !actuated(p.last()):
+	if slices.ContainsFunc(p.asked, func(a ask) bool { return a.code == 403 || a.code == 422 || a.code == 400 }) {
+		return "refused"
+	}
+	for _, other := range h.pods { // its kubelet may not answer of another one, either
+		if owner, _ := h.workload(other.last()); owner == w && nodeOf(other.last()) == nodeOf(p.last()) && other.unanswered(by.at, min(deferred, failing)) {
 			return "not done in time"
 		}
 	}
 	return ""
+}
+
+// unanswered reports whether the pod was asked, and did not get the size while it was there for so long.
+func (p *pod) unanswered(now time.Time, patience time.Duration) bool {
+	if !p.going.IsZero() {
+		now = p.going
+	}
+	last := p.last()
+	return (!actuated(last) || last.Status.ObservedGeneration != last.Generation) && slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && now.Sub(a.at)+slack >= patience })
 }
 
 // leftBehind reports whether the controller has added a request or a limit that the template does
@@ -366,10 +379,10 @@ func sizeOf(t corev1.PodTemplateSpec) map[string]corev1.ResourceRequirements {
 // checkAvailability checks that enough pods are left when one goes that is available itself. One that
 // the log does not show to be Ready counts if a later write shows that it was.
 func (h *history) checkAvailability(w Write, work *workload, p *pod) {
-	if !ready(p.last()) {
+	v := work.last()
+	if !p.readySince(w.Since.Add(-v.minReady - slack)) {
 		return
 	}
-	v := work.last()
 	most := v
 	for _, before := range work.since(w.Since) {
 		most.down = max(most.down, before.down)

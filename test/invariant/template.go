@@ -156,7 +156,9 @@ func inTheWay(p *corev1.Pod, before, after corev1.PodTemplateSpec) bool {
 		if removed(was[name].Resources.Requests, c.Resources.Requests) || removed(was[name].Resources.Limits, c.Resources.Limits) {
 			return true
 		}
-		set(&has[name].Resources.Requests, c.Resources.Requests)
+		for _, list := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} { // what it does not request is its limit
+			set(&has[name].Resources.Requests, list)
+		}
 		set(&has[name].Resources.Limits, c.Resources.Limits)
 	}
 	for _, c := range has {

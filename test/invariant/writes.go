@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -159,7 +160,7 @@ func (h *history) namedSet(name string) *replicaSet {
 }
 
 // checkOrder checks that no pod is asked before one of a higher ordinal that is to be asked, too.
-// One that is not Ready has nothing to lose, and may be asked out of turn. One that has become Ready
+// One that is not available has nothing to lose, and may be asked out of turn. One that has become so
 // within the lag may not be known to be. One that was asked before, and not said to be Complete since, counts as
 // under way for a controller that has just started.
 func (h *history) checkOrder(w Write) {
@@ -167,7 +168,7 @@ func (h *history) checkOrder(w Write) {
 		return
 	}
 	p := h.named(w.ObjectRef.Name)
-	if p == nil || !p.readySince(w.Since) {
+	if p == nil {
 		return
 	}
 	work, _ := h.workload(p.last())
@@ -175,6 +176,9 @@ func (h *history) checkOrder(w Write) {
 		return
 	}
 	versions := work.since(w.Since)
+	if !p.readySince(w.Since.Add(-versions[0].minReady - slack)) {
+		return
+	}
 	if of := work.ofTemplate(); len(of) > len(versions) {
 		versions = of
 	}
@@ -190,12 +194,12 @@ func (h *history) checkOrder(w Write) {
 		return
 	}
 	for _, other := range h.members(work) {
-		if ordinal(other.last().Name) <= ordinal(p.last().Name) || !other.there() || other.versions[0].at.After(begun) || lacks(other.last(), template) == "" {
+		if ordinal(other.last().Name) <= ordinal(p.last().Name) || versions[0].surplus(other.last()) || !other.there() || other.versions[0].at.After(begun) || lacks(other.last(), template) == "" {
 			continue
 		}
 		before, known := h.template(other.last())
 		asked := len(other.asked) > 0 && !other.asked[len(other.asked)-1].at.Before(begun)
-		if !known || asked || !differOnlyInSize(before, template) || inTheWay(other.last(), before, template) || other.disturbed(begun) ||
+		if !known || asked || !differOnlyInSize(before, template) || h.obstacle(work, other, w) != "" || other.disturbed(begun) ||
 			h.limited(other.last(), template, w.Since) {
 			continue
 		}
@@ -240,7 +244,7 @@ func (h *history) checkComplete(w Write) {
 	from := w.Since
 	versions := append([]version{after}, work.since(from)...)
 	for _, p := range h.members(work) {
-		if !p.there() || h.node(nodeOf(p.last())).gone || work.kind == "StatefulSet" && ordinal(p.last().Name) < after.start+after.partition {
+		if !p.there() || h.node(nodeOf(p.last())).gone || after.keepsBack(p.last()) || after.surplus(p.last()) {
 			continue
 		}
 		since, versions := from, versions
@@ -252,6 +256,16 @@ func (h *history) checkComplete(w Write) {
 			h.violate(w, Complete, work.ref(), "%s wrote Complete=True, and %s %s", w.User.Username, p.last().Name, why)
 		}
 	}
+}
+
+// keepsBack reports whether the user's partition keeps a StatefulSet's pod as it is.
+func (v version) keepsBack(p *corev1.Pod) bool {
+	return v.kind == "StatefulSet" && ordinal(p.Name) < v.start+v.partition
+}
+
+// surplus reports whether a StatefulSet's pod is to go.
+func (v version) surplus(p *corev1.Pod) bool {
+	return v.kind == "StatefulSet" && (ordinal(p.Name) < v.start || ordinal(p.Name) >= v.start+v.replicas)
 }
 
 // behind returns what the pod has lacked at every moment since; "" if there was one at which it

@@ -54,6 +54,8 @@ func (o Outcome) Fails() bool { return o.Refused || o.Infeasible || o.Failing ||
 type Cluster struct {
 	// Requests of the controller.
 	Requests
+	// Audit has every write; nil where nobody wants to know.
+	Audit *Audit
 
 	Clock *testingclock.FakePassiveClock
 	Pods  map[string]*corev1.Pod
@@ -86,23 +88,20 @@ type Cluster struct {
 	Resizes func(old, resized *corev1.Pod)
 	// Changed is called after each write of an object; gone says that it was removed.
 	Changed func(object runtime.Object, gone bool)
-	// Requested is called for each write of the controller that arrives, and Wrote for each that is
-	// carried out, with what was there before.
+	// Requested is called for each write of the controller that arrives.
 	Requested func(clienttesting.Action)
-	Wrote     func(clienttesting.Action, Object)
-	// Shown are the pods when they were last listed for the controller.
-	Shown map[string]*corev1.Pod
 
-	place func(*corev1.Pod) int // the number of the node that the pod comes to
-	uid   int                   // the last one, of whatever object
-	looks map[string]int        // of the kubelet at a resize
-	lived map[types.UID]int     // looks since a container was killed
+	place        func(*corev1.Pod) int // the number of the node that the pod comes to
+	uid          int                   // the last one, of whatever object
+	looks        map[string]int        // of the kubelet at a resize
+	resizes      bool                  // what is written is a resize
+	misreporting []string              // nodes whose kubelets have answered otherwise
+	lived        map[types.UID]int     // looks since a container was killed
 
 	births map[types.UID]*born
 	truths map[types.UID]truth
 
-	versions map[string]*corev1.Pod // that there have been, by the resource version
-	well     map[string]time.Time   // since when pods have been well with their size, by UID and generation
+	well map[string]time.Time // since when pods have been well with their size, by UID and generation
 }
 
 // New makes a cluster without pods. Pods of the same place share the outcomes of their resizes. The
@@ -114,7 +113,7 @@ func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{}, lived: map[types.UID]int{},
 		Schedule: func(*corev1.Pod) string { return "node" }, Away: map[string]bool{},
 		births: map[types.UID]*born{}, truths: map[types.UID]truth{}, Lost: func(*corev1.Pod) {}, Resizes: func(_, _ *corev1.Pod) {},
-		versions: map[string]*corev1.Pod{}, well: map[string]time.Time{}, Requested: func(clienttesting.Action) {}, Wrote: func(clienttesting.Action, Object) {},
+		well: map[string]time.Time{}, Requested: func(clienttesting.Action) {},
 	}
 }
 
@@ -165,9 +164,9 @@ func (c *Cluster) WritePod(pod *corev1.Pod) {
 func (c *Cluster) Written(object Object) {
 	object.SetResourceVersion(c.NextRV())
 	if pod, is := object.(*corev1.Pod); is {
-		c.versions[pod.ResourceVersion] = pod
 		c.noteWell(pod)
 	}
+	c.logs(object, false)
 	c.Changed(object, false)
 }
 
@@ -186,9 +185,6 @@ func (c *Cluster) Unproved(pod *corev1.Pod, minReady time.Duration) bool {
 	return well && slices.ContainsFunc(pod.ManagedFields, resize.Ours) && c.Clock.Now().Before(since.Add(minReady))
 }
 
-// Whole returns that version of the pod as it was stored: watched ones are stripped.
-func (c *Cluster) Whole(pod *corev1.Pod) *corev1.Pod { return c.versions[pod.ResourceVersion] }
-
 // Object of the API server.
 type Object interface {
 	runtime.Object
@@ -206,6 +202,7 @@ func (*Cluster) Generation(object Object, before, after any) {
 func (c *Cluster) RemovePod(pod *corev1.Pod) {
 	c.NextRV()
 	delete(c.Pods, pod.Name)
+	c.logs(pod, true)
 	c.Changed(pod, true)
 }
 
@@ -215,7 +212,7 @@ func (c *Cluster) DeletePod(name string) {
 	if pod.Spec.NodeName == "" {
 		c.RemovePod(pod)
 	} else if pod.DeletionTimestamp == nil {
-		pod.DeletionTimestamp = ptr.To(c.Stamp())
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = ptr.To(c.Stamp()), ptr.To(int64(30))
 		c.WritePod(pod)
 	}
 }
@@ -223,7 +220,7 @@ func (c *Cluster) DeletePod(name string) {
 // Resize is admission of a write to a pod's resize subresource.
 func (c *Cluster) Resize(old, pod *corev1.Pod) error {
 	if size := SizeOf(pod); !sameContainers(old, pod) || qos.ComputePodQOS(pod) != old.Status.QOSClass || size != AppliedSize(pod) && c.Outcome(pod, size).Refused {
-		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "Pod QOS Class may not change as a result of resizing")})
+		return c.refuses(pod, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, field.ErrorList{field.Forbidden(field.NewPath("spec"), "Pod QOS Class may not change as a result of resizing")}))
 	}
 	c.Resizes(old, pod)
 	c.manage(old, pod)
@@ -283,6 +280,7 @@ func (c *Cluster) Kubelet(name string) {
 	if before == nil || c.Away[before.Spec.NodeName] {
 		return
 	}
+	defer c.As("system:node:" + before.Spec.NodeName)()
 	pod := before.DeepCopy()
 	c.recall(pod)
 	switch {

@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Eyes are a controller of a kind whose watches see something new only when the simulation lets
@@ -47,6 +47,7 @@ func (e *Eyes[W, K]) Open(d *Driver, c *Cluster, kind controller.Kind[W, K], cli
 
 // See lets the watch of workloads catch up.
 func (e *Eyes[W, K]) See(now W) {
+	e.cluster.Looks(deploy.User, "workload")
 	if e.Seen.Workload == now {
 		return
 	}
@@ -57,6 +58,7 @@ func (e *Eyes[W, K]) See(now W) {
 
 // SeePods lets the watch of pods catch up.
 func (e *Eyes[W, K]) SeePods() {
+	e.cluster.Looks(deploy.User, "pods")
 	if maps.Equal(e.Seen.Pods, e.cluster.Pods) {
 		return
 	}
@@ -71,7 +73,7 @@ func (e *Eyes[W, K]) SeePods() {
 
 // Sync has the controller take one step.
 func (e *Eyes[W, K]) Sync() (time.Duration, error) {
-	e.Kind.Planned, e.cluster.Shown = e.Seen.Workload, nil
+	e.Kind.Planned = e.Seen.Workload
 	return e.controller.Sync(e.driver.t.Context(), Web)
 }
 
@@ -88,19 +90,4 @@ type seeing[W interface {
 func (k seeing[W, K]) Open(ctx context.Context, w W, changed func()) (K, error) {
 	k.eyes.SeePods()
 	return k.Kind.Open(ctx, w, changed)
-}
-
-// Gather shows the simulation which pods the plan is made from.
-func (k seeing[W, K]) Gather(ctx context.Context, s *controller.Session[W, K], w W, list controller.ListPods, live bool) (rollout.Observation, error) {
-	return k.Kind.Gather(ctx, s, w, func() ([]*corev1.Pod, error) {
-		pods, err := list()
-		if !live {
-			c := k.eyes.cluster
-			c.Shown = map[string]*corev1.Pod{}
-			for _, pod := range pods {
-				c.Shown[pod.Name] = c.Whole(pod)
-			}
-		}
-		return pods, err
-	}, live)
 }

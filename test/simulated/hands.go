@@ -165,6 +165,12 @@ func (c *Cluster) bear(pod *corev1.Pod) {
 	c.births[pod.UID] = b
 }
 
+// born reports whether one of the pods was made from that template.
+func (c *Cluster) born(pods map[string]*corev1.Pod, template *corev1.PodTemplateSpec) bool {
+	says := values(resize.Defaulted(template))
+	return slices.ContainsFunc(slices.Collect(maps.Values(pods)), func(pod *corev1.Pod) bool { return maps.Equal(c.births[pod.UID].said, says) })
+}
+
 // next is the pod that would come of the template now.
 func (c *Cluster) next(template *corev1.PodTemplateSpec) *corev1.Pod {
 	pod := NewPod("", "next", template)

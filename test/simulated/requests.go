@@ -14,7 +14,8 @@ type Requests struct {
 	// Meanwhile is what others do before the first write arrives; nil means nothing.
 	Meanwhile func()
 
-	made int
+	made       int
+	carriesOut bool // a write of the controller
 }
 
 // Dead reports whether the controller has died in the middle of its writes.
@@ -36,7 +37,10 @@ func Request[T any](r *Requests, check func(), carryOut func() (T, error)) (writ
 		r.Meanwhile = nil
 		happens()
 	}
-	if written, err = carryOut(); err == nil && r.made == r.Loses {
+	r.carriesOut = true
+	written, err = carryOut()
+	r.carriesOut = false
+	if err == nil && r.made == r.Loses {
 		return none, ErrBroken
 	}
 	return written, err

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 )
 
 // ServePods makes client the API server for the pods: it lists them, and writes them as the
@@ -24,7 +26,7 @@ func (c *Cluster) ServePods(client *fake.Clientset) {
 	client.AddReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		these := action.(clienttesting.ListAction).GetListRestrictions().Fields
 		if these.Empty() {
-			c.Shown = maps.Clone(c.Pods)
+			c.Looks(deploy.User, "pods")
 		}
 		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(c.RV)}}
 		for _, name := range slices.Sorted(maps.Keys(c.Pods)) {
@@ -66,8 +68,9 @@ func (c *Cluster) patchPod(request clienttesting.PatchAction) (runtime.Object, e
 	} else {
 		c.Relabel(pod)
 	}
+	c.resizes = request.GetSubresource() == "resize"
 	c.WritePod(pod)
-	c.Wrote(request, old)
+	c.resizes = false
 	return pod, nil
 }
 
@@ -81,7 +84,6 @@ func (c *Cluster) deleteVersion(request clienttesting.DeleteActionImpl) error {
 		return err
 	}
 	c.DeletePod(request.Name)
-	c.Wrote(request, pod)
 	return nil
 }
 
@@ -125,7 +127,6 @@ func ServeWorkload[W Object](c *Cluster, client *fake.Clientset, resource string
 		} else {
 			write(written)
 		}
-		c.Wrote(request, old)
 		return written, nil
 	})
 }

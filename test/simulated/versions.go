@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -69,12 +70,6 @@ func Restarts(pod *corev1.Pod, v Version) bool {
 	return len(pod.Status.ContainerStatuses) > 0 && VersionOf(&pod.Spec).Image == restarting && AppliedSize(pod).Memory != v.Memory
 }
 
-// GivesRoom reports whether v asks for less than the pod, and for nothing more.
-func GivesRoom(pod *corev1.Pod, v Version) bool {
-	have := SizeOf(pod)
-	return v.CPU <= have.CPU && v.Memory <= have.Memory && (v.Memory > 0) == (have.Memory > 0) && (v.CPU != have.CPU || v.Memory != have.Memory)
-}
-
 // VersionOf is the version that the spec of a pod or template is of.
 func VersionOf(spec *corev1.PodSpec) Version {
 	v := sized(&spec.Containers[0].Resources)
@@ -118,4 +113,21 @@ func Forbids(list string, pod *corev1.Pod, want Version) bool {
 	default:
 		return false
 	}
+}
+
+// Takes reports whether v has less of something than have. A memory of 0 is no limit.
+func Takes(have, v Version) bool {
+	return v.CPU < have.CPU || v.Memory > 0 && (have.Memory == 0 || v.Memory < have.Memory)
+}
+
+// Pending reports whether the pod's kubelet has put its resize off, or refused it.
+func Pending(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -194,12 +194,14 @@ func (w *Workload[S]) Forget() {
 // BuiltInSees lets the watches of the built-in controller catch up.
 func (w *Workload[S]) BuiltInSees(set, pods, nodes bool) {
 	if set {
+		w.Looks(controllers[w.Fields.Resource], "set")
 		w.Saw.Set = w.Set
 	}
 	if nodes {
 		w.Saw.Nodes = w.Nodes
 	}
 	if pods {
+		w.Looks(controllers[w.Fields.Resource], "pods")
 		w.builtIn.Observe()
 		w.Saw.Pods, w.sawAt, w.sawRV = maps.Clone(w.Pods), w.Clock.Now(), w.RV
 	}
@@ -210,12 +212,19 @@ func (w *Workload[S]) Live() {
 	w.Kubelets()
 	w.Collect()
 	w.BuiltInSees(true, true, true)
-	w.builtIn.Reconcile()
+	w.Reconcile()
 	w.BuiltInSees(true, true, true)
+}
+
+// Reconcile is one sync of the built-in controller.
+func (w *Workload[S]) Reconcile() {
+	defer w.As(controllers[w.Fields.Resource])()
+	w.builtIn.Reconcile()
 }
 
 // Collect is the garbage collector's for pods: what is bound to a node that is gone goes.
 func (w *Workload[S]) Collect() {
+	defer w.As(builtInUser("pod-garbage-collector"))()
 	for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
 		if pod := w.Pods[name]; pod.Spec.NodeName != "" && w.Nodes[pod.Spec.NodeName] == nil {
 			w.RemovePod(pod)

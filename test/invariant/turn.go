@@ -1,0 +1,118 @@
+package invariant
+
+import (
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// checkAction checks that no pod is resized where what is in force says that it restarts.
+func (h *history) checkAction(w Write) {
+	p, after := h.named(w.ObjectRef.Name), w.pod()
+	if !w.resized || p == nil || after == nil {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil || work.any(w.Since, func(v version) bool { return !v.forbids(p.last(), after) }) {
+		return
+	}
+	h.violate(w, Action, p.ref(), "%s resized it, and what is in force says that it restarts", w.User.Username)
+}
+
+// forbids reports whether what is in force does not let a pod be resized so. Of several policies, one may be an exception to
+// another: then it is not known.
+func (v version) forbids(before, after *corev1.Pod) bool {
+	inForce, changed := v.meta.Annotations["inplace-rollout.io/in-force"]
+	if !changed {
+		inForce = v.annotation("resource-resize-action") + ";" + v.annotation("resource-resize-policy")
+	}
+	action, list, _ := strings.Cut(inForce, ";")
+	of, only := strings.CutSuffix(list, "=RestartOnly")
+	if action == "Restart" || !only || strings.Contains(of, "=") {
+		return action == "Restart"
+	}
+	container, size, one := strings.Cut(of, "/")
+	if !one {
+		container, size = "", of
+	}
+	size, direction, _ := strings.Cut(size, ":")
+	was := map[string]*corev1.ResourceRequirements{}
+	for _, s := range slices.Concat(before.Status.InitContainerStatuses, before.Status.ContainerStatuses) {
+		was[s.Name] = s.Resources
+	}
+	for name, c := range containers(&after.Spec) {
+		has := was[name]
+		if container != "" && name != container || has == nil {
+			continue
+		}
+		is, want := has.Requests[corev1.ResourceName(size)], c.Resources.Requests[corev1.ResourceName(size)]
+		switch order := want.Cmp(is); {
+		case order < 0 && direction != "increase", order > 0 && direction != "decrease":
+			return true
+		}
+	}
+	return false
+}
+
+// checkPartition checks that a pod is not touched which the user's partition keeps back.
+func (h *history) checkPartition(w Write, p *pod) {
+	work, _ := h.workload(p.last())
+	if work == nil || work.any(w.Since, func(v version) bool { return !v.keepsBack(p.last()) || !v.enabled() || v.released }) {
+		return
+	}
+	h.violate(w, Partition, p.ref(), "%s touched it, and its user's partition keeps it back", w.User.Username)
+}
+
+// checkLabel checks that a pod which gets the label of a revision has its size.
+func (h *history) checkLabel(w Write) {
+	p, after := h.named(w.ObjectRef.Name), w.pod()
+	if p == nil || after == nil || w.ObjectRef.Subresource != "" || w.Verb == "delete" {
+		return
+	}
+	label := after.Labels[appsv1.ControllerRevisionHashLabelKey]
+	work, set := h.workload(after)
+	if work == nil || set != nil || label == "" || label == p.last().Labels[appsv1.ControllerRevisionHashLabelKey] {
+		return
+	}
+	of := work.last()
+	made, known := h.template(p.versions[0].Pod)
+	template, is := work.revisions[label]
+	if !known || !is || !p.resized.IsZero() {
+		return
+	}
+	of.template = admitted(template, &p.versions[0].Spec, &made.Spec, &after.Spec)
+	if name := of.lackedBy(after); name != "" && lacks(p.versions[0].Pod, made) == "" {
+		h.violate(w, Complete, p.ref(), "%s labelled it %s, and it lacks the size of container %s", w.User.Username, label, name)
+	} else if after.Spec.NodeName != "" && after.Status.Phase == corev1.PodRunning && !actuated(after) && !slices.Contains(h.options.Misreporting, nodeOf(after)) {
+		h.violate(w, Complete, p.ref(), "%s labelled it %s, and it has not been given what its spec says", w.User.Username, label)
+	}
+}
+
+// checkReturn checks that a pod which was restarted for its size does not come again of the older one.
+func (h *history) checkReturn(w Write) {
+	came := w.pod()
+	if came == nil {
+		return
+	}
+	work, _ := h.workload(came)
+	made, known := h.template(came)
+	if work == nil || !known || equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) {
+		return
+	}
+	var before *pod
+	for _, other := range h.pods {
+		if owner, _ := h.workload(other.last()); owner == work && other.last().Name == came.Name && (before == nil || other.going.After(before.going)) {
+			before = other
+		}
+	}
+	if before == nil || !before.restart || before.since.Before(work.ofTemplate()[0].at) {
+		return
+	}
+	of, known := h.template(before.last())
+	if known && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(of)) && !work.any(before.since, func(v version) bool { return v.keepsBack(came) || v.released || !v.enabled() }) {
+		h.violate(w, Once, "pods/"+came.Name, "it was restarted for its size, and comes of the older one again")
+	}
+}
