@@ -3,7 +3,6 @@ package statefulset
 import (
 	"maps"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"pgregory.net/rapid"
