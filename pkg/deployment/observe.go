@@ -399,7 +399,7 @@ func (o observation) target(base *replicaSet, pod *corev1.Pod) (resize.Target, e
 		return o.Whole(pod, base.template.PodTemplateSpec, wanted)
 	case base.previous != nil && (base.madeBefore(pod) || resize.Has(pod, base.previous.template.PodTemplateSpec)):
 		// The ReplicaSet controller may have made it after the adoption, from base's former template.
-		return o.Target(pod, base.previous.template.PodTemplateSpec, wanted)
+		return o.Target(pod, base.origin(pod).PodTemplateSpec, wanted)
 	default:
 		return o.Target(pod, base.template.PodTemplateSpec, wanted)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"k8s.io/utils/ptr"
@@ -67,6 +68,43 @@ type adoption struct {
 	// Closed: Restarts names all of them. The ReplicaSet controller has seen the new template,
 	// and makes no other pods any more.
 	Closed bool `json:"closed,omitempty"`
+	// Earlier are pods of Restarts that were to be restarted already when another edit overtook the one before. So
+	// they were made from a template before the former one.
+	Earlier []remainder `json:"earlier,omitempty"`
+}
+
+// remainder is pods that are left of a template.
+type remainder struct {
+	Template json.RawMessage `json:"template"`
+	Pods     []string        `json:"pods"`
+
+	template *hash.Template
+}
+
+// remaining returns what is left of the record, and of those before it, when only these pods are still to be restarted.
+func (rs *replicaSet) remaining(restarts []string) (left []remainder) {
+	all := rs.adoption.Earlier
+	if rs.previous != nil {
+		all = append(slices.Clone(all), remainder{Template: rs.previous.Template, Pods: rs.adoption.Restarts})
+	}
+	known := sets.New[string]()
+	for _, r := range all {
+		r.Pods = slices.DeleteFunc(slices.Clone(r.Pods), func(name string) bool { return known.Has(name) || !slices.Contains(restarts, name) })
+		if known.Insert(r.Pods...); len(r.Pods) > 0 {
+			left = append(left, r)
+		}
+	}
+	return left
+}
+
+// origin is the template that a pod which was made before the adoption was made from. There must be a former template.
+func (rs *replicaSet) origin(pod *corev1.Pod) *hash.Template {
+	for _, r := range rs.adoption.Earlier {
+		if slices.Contains(r.Pods, pod.Name) {
+			return r.template
+		}
+	}
+	return rs.previous.template
 }
 
 // decodeDeployment reads a Deployment as it is stored. What is decoded already it returns as
@@ -126,10 +164,21 @@ func (rs *replicaSet) readAdoption() {
 	if len(rs.adoption.Template) == 0 {
 		return
 	}
-	var err error
-	if rs.adoption.template, err = hash.NewTemplate(rs.adoption.Template); err == nil && rs.adoption.template.Hash == rs.template.Hash {
+	if rs.adoption.template = rs.formerly(rs.adoption.Template); rs.adoption.template != nil {
 		rs.previous = &rs.adoption.previousTemplate
 	}
+	for i := range rs.adoption.Earlier {
+		rs.adoption.Earlier[i].template = rs.formerly(rs.adoption.Earlier[i].Template)
+	}
+	rs.adoption.Earlier = slices.DeleteFunc(rs.adoption.Earlier, func(r remainder) bool { return r.template == nil })
+}
+
+// formerly reads a template that the ReplicaSet had; nil if it cannot have had that.
+func (rs *replicaSet) formerly(template []byte) *hash.Template {
+	if t, err := hash.NewTemplate(template); err == nil && t.Hash == rs.template.Hash {
+		return t
+	}
+	return nil
 }
 
 // decode reads obj into the typed object into, but for its template and managedFields. It
@@ -350,7 +399,9 @@ func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string) ([]b
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := adoptionAnnotations(rs, adoption{previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, restarts, false})
+	annotations, err := adoptionAnnotations(rs, adoption{
+		previousTemplate: previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, Restarts: restarts, Earlier: rs.remaining(restarts),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -447,7 +498,7 @@ func closeAdoptionPatch(rs *replicaSet, restarts []string) ([]byte, error) {
 func adoptionAnnotations(rs *replicaSet, m adoption) (map[string]string, error) {
 	encoded, err := encode(m)
 	if err == nil && len(encoded) > maxAdoption {
-		m.previousTemplate = previousTemplate{}
+		m.previousTemplate, m.Earlier = previousTemplate{}, nil
 		encoded, err = encode(m)
 	}
 	annotations := map[string]string{}
