@@ -985,6 +985,9 @@ func TestPatches(t *testing.T) {
 	former := `{"annotations":{"deployment.kubernetes.io/revision":"3"},"template":` + string(live.template.Raw)
 	adopted[api.AdoptedAnnotation] = former + `,"restarts":["live-a"]}`
 	marked[api.AdoptedAnnotation] = former + `,"restarts":["live-a","live-b"],"closed":true}`
+	overtaken, again := *live, maps.Clone(adopted)
+	overtaken.adoption.Restarts, overtaken.previous = []string{"live-a", "live-b"}, &overtaken.adoption.previousTemplate
+	again[api.AdoptedAnnotation] = former + `,"restarts":["live-b","live-c"],"earlier":[{"template":` + string(live.template.Raw) + `,"pods":["live-b"]}]}`
 	delete(marked, api.HoldAnnotation)
 	for _, tt := range []struct {
 		name, of    string
@@ -993,6 +996,9 @@ func TestPatches(t *testing.T) {
 		annotations map[string]string
 	}{
 		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
+		{"adopt while pods are left of the edit before", "live", func() ([]byte, error) {
+			return adoptPatch(&overtaken, deployment.template, []string{"live-b", "live-c"})
+		}, deployment.template, again},
 		{"adopt one without a hash", "own", func() ([]byte, error) { return adoptPatch(own, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
 		{"mark", "live", func() ([]byte, error) { return closeAdoptionPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return endAdoptionPatch(live) }, live.template,
