@@ -60,7 +60,7 @@ func admissionLowers(o *observation) {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	}
 	guaranteed := *o.newest.template
-	guaranteed.PodTemplateSpec = guaranteed.PodTemplateSpec.DeepCopy()
+	guaranteed.PodTemplateSpec = guaranteed.DeepCopy()
 	guaranteed.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: size("2m", "2Mi"), Limits: size("2m", "2Mi")}
 	o.newest.template = &guaranteed
 	for _, pod := range o.pods {

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -134,13 +135,14 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 		}
 	}
 	for uid, r := range l.asked {
-		ended := r.pod.Status.Phase == corev1.PodFailed || r.pod.Status.Phase == corev1.PodSucceeded
 		after := now.Sub(r.at)
-		if left[uid] && !ended && after < lossTime {
+		phase := r.pod.Status.Phase
+		followed := phase != corev1.PodFailed && phase != corev1.PodSucceeded && after < lossTime
+		if followed && left[uid] {
 			continue
 		}
 		delete(l.asked, uid)
-		if !left[uid] && !ended && after < lossTime && !places.Drained(r.pod) {
+		if followed && !places.Drained(r.pod) {
 			fresh = append(fresh, Lost{r.pod, after})
 		}
 	}
@@ -149,12 +151,17 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 	if len(fresh) > 0 {
 		l.doubt = now
 	}
-	for _, r := range l.asked {
-		if !l.doubt.IsZero() && !r.at.Before(l.doubt) && !now.Before(r.at.Add(l.probation())) {
-			l.doubt = time.Time{}
-		}
+	if l.outlived(now) {
+		l.doubt = time.Time{}
 	}
 	return fresh
+}
+
+// outlived reports whether a pod that was asked since the last loss has outlived the lost ones.
+func (l *Losses) outlived(now time.Time) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(l.asked)), func(r *request) bool {
+		return !r.at.Before(l.doubt) && !now.Before(r.at.Add(l.probation()))
+	})
 }
 
 // probation is for how long a pod has to live on after its resize to have outlived the lost ones: twice as long as any of them, as
@@ -186,7 +193,10 @@ func (l *Losses) Doubt() (doubt bool, from time.Time) {
 // it there for long, and make others. Where the built-in controller makes the rollout, some pod is missing nearly always: there
 // it counts until a later pod has been let in.
 func (l *Losses) SeeRejected(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
-	allReady, ready, back, rejected, letIn := toCome == 0, 0, false, []*corev1.Pod(nil), time.Time{}
+	if builtIn {
+		l.letIn(there, newest)
+	}
+	allReady, ready, back, rejected := toCome == 0, 0, false, []*corev1.Pod(nil)
 	for _, pod := range there {
 		_, detached := pod.Labels[api.DetachedLabel]
 		switch {
@@ -198,20 +208,10 @@ func (l *Losses) SeeRejected(there []*corev1.Pod, toCome, replicas int, newest f
 		default:
 			ready++
 			back = back || l.rejected != nil && l.rejected.Pod == pod.Name && !newest(pod)
-			if made := pod.CreationTimestamp.Time; builtIn && made.After(letIn) && newest(pod) {
-				letIn = made
-			}
 		}
-	}
-	rejected = slices.DeleteFunc(rejected, func(pod *corev1.Pod) bool { return pod.CreationTimestamp.Time.Before(letIn) })
-	if l.rejected != nil && l.rejected.made.Before(letIn) {
-		l.rejected = nil
 	}
 	if allReady && ready >= replicas && !back {
-		l.rejected, l.past = nil, sets.Set[types.UID]{}
-		for _, pod := range rejected {
-			l.past.Insert(pod.UID)
-		}
+		l.over(rejected)
 		return nil
 	}
 	i := slices.IndexFunc(rejected, func(pod *corev1.Pod) bool { return !l.past.Has(pod.UID) && newest(pod) })
@@ -220,6 +220,35 @@ func (l *Losses) SeeRejected(there []*corev1.Pod, toCome, replicas int, newest f
 	}
 	l.rejected = &Rejected{rejected[i].Name, Rejection(rejected[i]), rejected[i].CreationTimestamp.Time}
 	return l.rejected
+}
+
+// letIn takes rejections for over that came before the last new pod which its kubelet has let in.
+func (l *Losses) letIn(there []*corev1.Pod, newest func(*corev1.Pod) bool) {
+	if l.past == nil {
+		l.past = sets.Set[types.UID]{}
+	}
+	var last time.Time
+	for _, pod := range there {
+		if made := pod.CreationTimestamp.Time; !Gone(pod) && podutils.IsPodReady(pod) && made.After(last) && newest(pod) {
+			last = made
+		}
+	}
+	if l.rejected != nil && l.rejected.made.Before(last) {
+		l.rejected = nil
+	}
+	for _, pod := range there {
+		if Rejection(pod) != "" && pod.CreationTimestamp.Time.Before(last) {
+			l.past.Insert(pod.UID)
+		}
+	}
+}
+
+// over has the rejection not count any more, and of all pods these not.
+func (l *Losses) over(rejected []*corev1.Pod) {
+	l.rejected, l.past = nil, sets.Set[types.UID]{}
+	for _, pod := range rejected {
+		l.past.Insert(pod.UID)
+	}
 }
 
 // Rejected returns the new pod that was rejected; nil if none was.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -87,9 +88,8 @@ func (l ledger) proves(ctx context.Context, root string, p part) (bool, error) {
 
 // table has a line for each part. Those that are open have not passed at what is checked out.
 func (l ledger) table(chosen []part, open []string) string {
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PART\tRESULT\tAT\tMINUTES\tPASSED\tFAILED")
+	var lines, out strings.Builder
+	lines.WriteString("PART\tRESULT\tAT\tMINUTES\tPASSED\tFAILED\n")
 	isOpen := map[string]bool{}
 	for _, name := range open {
 		isOpen[name] = true
@@ -98,15 +98,17 @@ func (l ledger) table(chosen []part, open []string) string {
 		o, has := l.outcomes[p.name]
 		switch {
 		case !has:
-			fmt.Fprintf(w, "%s\tnot run\t\t\t\t\n", p.name)
+			lines.WriteString(p.name + "\tnot run\t\t\t\t\n")
 			continue
 		case isOpen[p.name] && o.OK:
-			fmt.Fprintf(w, "%s\tpassed before a change\t", p.name)
+			lines.WriteString(p.name + "\tpassed before a change\t")
 		default:
-			fmt.Fprintf(w, "%s\t%s\t", p.name, o.word())
+			lines.WriteString(p.name + "\t" + o.word() + "\t")
 		}
-		fmt.Fprintf(w, "%s\t%.1f\t%d\t%d\n", o.Commit, o.Minutes, o.Passed, o.Failed)
+		lines.WriteString(fmt.Sprintf("%s\t%.1f\t%d\t%d\n", o.Commit, o.Minutes, o.Passed, o.Failed))
 	}
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	_, _ = io.WriteString(w, lines.String())
 	_ = w.Flush()
 	return out.String()
 }

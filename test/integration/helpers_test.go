@@ -28,7 +28,6 @@ import (
 
 // Annotations of pods that the simulated kubelet knows, as kubectl annotate takes them or as metadata: see test/controlplane.
 const (
-	simDelayed    = `annotations: {sim.inplace-rollout.io/resize: delayed}`
 	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
 	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
 	simLasting    = "sim.inplace-rollout.io/resize=lasting"

@@ -15,10 +15,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
-// restartsForMemory has the kubelet restart the container for another memory size.
-const restartsForMemory = `containers: [{name: app, image: "app:1", resources: {requests: {cpu: 100m, memory: 100Mi}},
-  resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]}]`
-
 // TestNodeLost: a pod whose node is gone is not asked, and is told of; the rest of the
 // limit is the others'.
 func TestNodeLost(t *testing.T) {

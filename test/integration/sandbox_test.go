@@ -412,16 +412,6 @@ func (s *sandbox[W]) patchPod(name, patch string, subresources ...string) {
 	}
 }
 
-// byOthers resizes the memory of a pod as an autoscaler does.
-func (s *sandbox[W]) byOthers(pod, memory string) {
-	s.t.Helper()
-	s.kubectl("patch", "pod", pod, "--subresource=resize", "--patch",
-		`{"spec":{"containers":[{"name":"app","resources":{"requests":{"memory":"`+memory+`"}}}]}}`)
-	s.waitPod(pod, "to have memory "+memory, func(p corev1.Pod) bool {
-		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].AllocatedResources.Memory().String() == memory
-	})
-}
-
 // begin starts a rollout to cpu and returns when the pod name has that size in
 // its spec: the rollout is under way.
 func (s *sandbox[W]) begin(cpu, name string) {

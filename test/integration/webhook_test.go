@@ -31,20 +31,6 @@ func setCPU(object *unstructured.Unstructured, cpu string) {
 	_ = unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers")
 }
 
-// requesting sets requests of the first container of pods that are created, or are resized.
-func requesting(requests map[string]string) webhook.Mutate {
-	return func(r *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
-		if r.Operation != admissionv1.Create && r.SubResource != "resize" {
-			return
-		}
-		containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
-		for resource, quantity := range requests {
-			_ = unstructured.SetNestedField(containers[0].(map[string]any), quantity, "resources", "requests", resource)
-		}
-		_ = unstructured.SetNestedSlice(pod.Object, containers, "spec", "containers")
-	}
-}
-
 // sizedBy sets the template's cpu from an annotation of the workload, as Kyverno may.
 func sizedBy(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
 	if cpu := object.GetAnnotations()[cpuAnnotation]; cpu != "" {

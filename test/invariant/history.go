@@ -76,9 +76,7 @@ func (w *Write) decode() (version int64, err error) {
 			w.Object = new
 		}
 	}
-	if version, err = strconv.ParseInt(answer.ResourceVersion, 10, 64); err != nil {
-		return 0, nil
-	}
+	version, _ = strconv.ParseInt(answer.ResourceVersion, 10, 64)
 	return version, nil
 }
 

@@ -147,13 +147,14 @@ func resourceOf(object Object) (resource string, status any) {
 	}
 }
 
-// Made notes that the built-in controller has made a revision, and Changes that somebody has created, updated or deleted a node.
+// Made notes that the built-in controller has made a revision.
 func (c *Cluster) Made(r *appsv1.ControllerRevision) {
 	if c.Audit != nil {
 		c.log("create", "controllerrevisions", "", r.Name, r, http.StatusOK)
 	}
 }
 
+// Changes notes that somebody has created, updated or deleted a node.
 func (c *Cluster) Changes(verb string, node *corev1.Node) {
 	if c.Audit != nil {
 		c.log(verb, "nodes", "", node.Name, node, http.StatusOK)

@@ -91,7 +91,7 @@ func NewSimulation[S Set, K controller.KindState](t T, w *Workload[S], setup Set
 func (s *Simulation[S, K]) Start(of Rollouts[S]) {
 	s.of, s.Driver = of, NewDriver(s.t, s.Cluster, of)
 	s.Changed = s.trace
-	s.Cluster.Begins(s.Set)
+	s.Begins(s.Set)
 	s.Begin(30)
 }
 
@@ -215,7 +215,7 @@ func (s *Simulation[S, K]) Do(one Step, pod *corev1.Pod) {
 		s.setup.BuiltIn + " sees the set":   func() { s.BuiltInSees(true, false, false) },
 		s.setup.BuiltIn + " sees the pods":  func() { s.BuiltInSees(false, true, false) },
 		s.setup.BuiltIn + " sees the nodes": func() { s.BuiltInSees(false, false, true) },
-		s.setup.BuiltIn:                     s.Workload.Reconcile,
+		s.setup.BuiltIn:                     s.Reconcile,
 		"collect":                           s.Collect,
 		"sees the set":                      func() { s.Sees(true, false, false) },
 		"sees the pods":                     func() { s.Sees(false, true, false) },
@@ -293,7 +293,7 @@ func (s *Simulation[S, K]) Round() {
 	s.Kubelets()
 	s.of.Check()
 	s.BuiltInSees(true, !s.Lag.BuiltIn, true)
-	s.Workload.Reconcile()
+	s.Reconcile()
 	s.BuiltInSees(true, true, true)
 	if !s.Lag.Controller {
 		s.Sees(true, true, true)
