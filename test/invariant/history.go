@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,7 +72,9 @@ func (w *Write) decode() (version int64, err error) {
 	if err := json.Unmarshal(w.ResponseObject.Raw, &answer); err != nil || answer.Kind == "Status" {
 		return 0, err
 	}
-	if kind, new := objectOf(w.ObjectRef.Resource); answer.Kind == kind || answer.Kind == "" {
+	if scale := new(autoscalingv1.Scale); answer.Kind == "Scale" && json.Unmarshal(w.ResponseObject.Raw, scale) == nil {
+		w.Object = scale
+	} else if kind, new := objectOf(w.ObjectRef.Resource); answer.Kind == kind || answer.Kind == "" {
 		if json.Unmarshal(w.ResponseObject.Raw, new) == nil {
 			w.Object = new
 		}
@@ -364,6 +367,18 @@ func (h *history) violate(w Write, invariant, object, format string, args ...any
 	h.violations = append(h.violations, Violation{Invariant: invariant, Object: object, Message: fmt.Sprintf(format, args...), At: w.at})
 }
 
+// storeScale takes the answer of the subresource by which kubectl scales a workload.
+func (h *history) storeScale(w Write) {
+	scale, is := w.Object.(*autoscalingv1.Scale)
+	if !is || h.workloads[scale.UID] == nil {
+		return
+	}
+	work := h.workloads[scale.UID]
+	v := work.last()
+	v.at, v.replicas = w.at, scale.Spec.Replicas
+	work.versions = append(work.versions, v)
+}
+
 // apply takes a write into the history.
 func (h *history) apply(w Write) {
 	if w.resized && h.ours(w.User.Username) {
@@ -406,6 +421,8 @@ func (h *history) apply(w Write) {
 	case w.Object == nil:
 	case ref.Resource == "pods":
 		h.storePod(w)
+	case ref.Subresource == "scale":
+		h.storeScale(w)
 	case isWorkload(ref.Resource):
 		h.storeWorkload(w)
 	case ref.Resource == "controllerrevisions":

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -217,6 +218,13 @@ func TestCheck(t *testing.T) {
 		{"its user deletes it", func(l *trail) {
 			l.statefulSets(live)
 			l.write(user, "delete", "pods", "web-1", nil)
+		}, ""},
+		{"it is scaled down by the subresource", func(l *trail) {
+			l.statefulSets(live)
+			l.write(user, "patch", "statefulsets/scale", "web", &autoscalingv1.Scale{
+				TypeMeta: metav1.TypeMeta{Kind: "Scale"}, ObjectMeta: metav1.ObjectMeta{UID: "set"}, Spec: autoscalingv1.ScaleSpec{Replicas: 1},
+			})
+			l.write(statefulSet, "delete", "pods", "web-1", nil)
 		}, ""},
 		{"it is scaled down", func(l *trail) {
 			l.statefulSets(live)
