@@ -19,8 +19,6 @@ func TestHandover(t *testing.T) {
 		{"StatefulSet", "rollout restart", "", []string{"rollout", "restart"}, "100m", "metadata.annotations[kubectl.kubernetes.io/restartedAt]"},
 		{"StatefulSet", "QoS class", "", []string{"set", "resources", "--requests=cpu=200m,memory=200Mi"}, "200m", "the QoS class would change from Burstable to Guaranteed"},
 		{"Deployment", "image and resources", "", []string{"patch", "--patch", imageEdit}, "150m", "spec.containers[app].image"},
-		{"Deployment", "removed limit", "", []string{"patch", "--type=json", "--patch", `[{"op":"remove","path":"/spec/template/spec/containers/0/resources/limits/memory"}]`},
-			"100m", "app: the memory limit is removed"},
 		{"DaemonSet", "image and resources", "", []string{"patch", "--patch", imageEdit}, "150m", "spec.containers[app].image"},
 		{"DaemonSet", "RestartOnly", "annotations: {" + setPolicy + ": cpu=RestartOnly}", []string{"set", "resources", "--requests=cpu=150m"}, "150m", "cpu of app: RestartOnly (annotation cpu)"},
 	} {
