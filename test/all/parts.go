@@ -34,7 +34,7 @@ var parts = slices.Concat(
 	},
 	around("benchmark", "controlplane", "prometheus", "initialresources/admission", "initialresources/estimator", "hold", "gates", "chart", "docs", "worlds", "matrix", "integration"),
 	[]part{
-		{name: "kills", make: []string{"around", "ONLY=./test/integration", "RUN=^TestKilledAtEveryWrite$$", "KILLS=all"}, packages: []string{"./test/integration"}, tags: "around"},
+		{name: "kills", make: []string{"integration", "RUN=^TestKilledAtEveryWrite$$", "KILLS=all"}, packages: []string{"./test/integration"}, tags: "integration"},
 		{name: "soak", make: []string{"soak"}, packages: []string{"./test/worlds"}},
 		{name: "mutants", make: []string{"mutants"}, packages: []string{"./test/mutants", "./test/worlds", "./test/integration", "./test/simulated"}, tags: "integration"},
 	},
