@@ -114,6 +114,12 @@ OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack
 matrix: tools $(OLDER) $(OLDER:.kubernetes=.kubelet) node-tools monitoring-tools build image test-images ## Run the tests on each version of Kubernetes, for the table of docs/compatibility.md (ONLY=1.35/webhook)
 	GOGC=200 go run ./test/matrix $(if $(ONLY),--only $(ONLY))
 
+SIMULATIONS := 20
+
+.PHONY: simulations
+simulations: ## Simulate each kind as often as the unit tests do, times this (SIMULATIONS=20)
+	SIMULATIONS=$(SIMULATIONS) go test -timeout 3h -v -run '^TestSimulation' ./pkg/statefulset ./pkg/deployment ./pkg/daemonset
+
 WORLDS := 300
 SEED := 1
 

@@ -249,7 +249,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 // edited, and each rollout completes, or its condition says who must act.
 func TestSimulationOfHands(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 300)
+	simulated.Pin(t, 1, 150)
 	often := simulated.OfHands(happenings)
 	rapid.Check(t, func(r *rapid.T) {
 		set := webSet(version{Image: rapid.IntRange(simulated.Proxied, simulated.Proxied+1).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")})

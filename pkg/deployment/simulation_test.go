@@ -766,7 +766,7 @@ func TestSimulationOfRestarts(t *testing.T) {
 // that nobody has edited, and each rollout completes, or its condition says who must act.
 func TestSimulationOfHands(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 300)
+	simulated.Pin(t, 1, 150)
 	often := simulated.OfHands(happenings)
 	rapid.Check(t, func(r *rapid.T) {
 		d := webDeployment(version{Image: rapid.IntRange(simulated.Proxied, simulated.Proxied+1).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}, rapid.IntRange(1, 4).Draw(r, "replicas"))
@@ -844,7 +844,7 @@ func TestSimulationOfRoom(t *testing.T) {
 // TestSimulationOfCanaries: one size kills every pod. Whatever happens, one pod has it at most.
 func TestSimulationOfCanaries(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 300)
+	simulated.Pin(t, 1, 150)
 	often := maps.Clone(happenings)
 	maps.Copy(often, map[string]int{"edit cpu": 6, "restart": 3, "edit image": 0, "action": 0, "policy": 0, "opt": 0, "release": 0})
 	rapid.Check(t, func(r *rapid.T) {

@@ -41,7 +41,7 @@ func (s *simulation) Round() {
 // hold stays for ever.
 func TestSimulationOfOperators(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 300)
+	simulated.Pin(t, 1, 150)
 	often := maps.Clone(happenings)
 	maps.Copy(often, map[string]int{"operator": 4, "partition": 0, "round": 6})
 	rapid.Check(t, func(t *rapid.T) {

@@ -114,7 +114,7 @@ func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.
 
 func TestSimulation(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 700)
+	simulated.Pin(t, 1, 350)
 	rapid.Check(t, func(t *rapid.T) {
 		first := version{Image: rapid.SampledFrom([]int{1, 3}).Draw(t, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
 		set := webSet(first, rapid.IntRange(1, 6).Draw(t, "replicas"))
@@ -141,7 +141,7 @@ func TestSimulation(t *testing.T) {
 // that waits for room, but not where it has something to lose when it gets its size, such as that it had no limit.
 func TestSimulationOfRoom(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 200)
+	simulated.Pin(t, 1, 100)
 	often := simulated.OfRoom(happenings)
 	often["partition"] = 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -159,7 +159,7 @@ func TestSimulationOfRoom(t *testing.T) {
 // TestSimulationOfCanaries: one size kills every pod. Whatever happens, one pod has it at most.
 func TestSimulationOfCanaries(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 300)
+	simulated.Pin(t, 1, 150)
 	often := maps.Clone(happenings)
 	maps.Copy(often, map[string]int{"edit cpu": 6, "restart": 3, "edit image": 0, "action": 0, "policy": 0})
 	rapid.Check(t, func(t *rapid.T) {
@@ -185,7 +185,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 // back of an older image than it has had.
 func TestSimulationOfImages(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 300)
+	simulated.Pin(t, 1, 150)
 	often := maps.Clone(happenings)
 	maps.Copy(often, map[string]int{"edit image": 5, "edit cpu": 5, "delete": 6, "scale": 2, "partition": 0, "kcm": 10})
 	rapid.Check(t, func(t *rapid.T) {
@@ -205,7 +205,7 @@ func TestSimulationOfImages(t *testing.T) {
 // a reason that nobody knows. An edit to a size that it lets in brings every pod, of this size.
 func TestSimulationOfRefusedBirths(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 300)
+	simulated.Pin(t, 1, 150)
 	often := maps.Clone(happenings)
 	maps.Copy(often, map[string]int{"delete": 6, "scale": 3, "edit cpu": 5, "edit image": 0, "first template": 0})
 	rapid.Check(t, func(t *rapid.T) {
@@ -244,7 +244,7 @@ func TestSimulationOfRefusedBirths(t *testing.T) {
 // rollout completes, or its condition says who must act.
 func TestSimulationOfHands(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 300)
+	simulated.Pin(t, 1, 150)
 	often := simulated.OfHands(happenings)
 	rapid.Check(t, func(t *rapid.T) {
 		set := webSet(version{Image: rapid.IntRange(simulated.Proxied, simulated.Proxied+1).Draw(t, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}, rapid.IntRange(1, 4).Draw(t, "replicas"))
@@ -269,7 +269,7 @@ func TestSimulationOfHands(t *testing.T) {
 // never said while a pod that may move is of another revision or size, and comes to be said.
 func TestSimulationOfComplete(t *testing.T) {
 	load(t)
-	simulated.Pin(t, 1, 400)
+	simulated.Pin(t, 1, 200)
 	often := simulated.OfStrategy(happenings)
 	rapid.Check(t, func(t *rapid.T) {
 		first := version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
