@@ -193,9 +193,7 @@ func (l *Losses) Doubt() (doubt bool, from time.Time) {
 // it there for long, and make others. Where the built-in controller makes the rollout, some pod is missing nearly always: there
 // it counts until a later pod has been let in.
 func (l *Losses) SeeRejected(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
-	if builtIn {
-		l.letIn(there, newest)
-	}
+	l.letIn(there, newest, builtIn)
 	allReady, ready, back, rejected := toCome == 0, 0, false, []*corev1.Pod(nil)
 	for _, pod := range there {
 		_, detached := pod.Labels[api.DetachedLabel]
@@ -222,10 +220,14 @@ func (l *Losses) SeeRejected(there []*corev1.Pod, toCome, replicas int, newest f
 	return l.rejected
 }
 
-// letIn takes rejections for over that came before the last new pod which its kubelet has let in.
-func (l *Losses) letIn(there []*corev1.Pod, newest func(*corev1.Pod) bool) {
+// letIn takes rejections for over that came before the last new pod which its kubelet has let in, where the built-in
+// controller makes the rollout.
+func (l *Losses) letIn(there []*corev1.Pod, newest func(*corev1.Pod) bool, builtIn bool) {
 	if l.past == nil {
 		l.past = sets.Set[types.UID]{}
+	}
+	if !builtIn {
+		return
 	}
 	var last time.Time
 	for _, pod := range there {

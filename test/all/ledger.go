@@ -105,7 +105,7 @@ func (l ledger) table(chosen []part, open []string) string {
 		default:
 			lines.WriteString(p.name + "\t" + o.word() + "\t")
 		}
-		lines.WriteString(fmt.Sprintf("%s\t%.1f\t%d\t%d\n", o.Commit, o.Minutes, o.Passed, o.Failed))
+		_, _ = fmt.Fprintf(&lines, "%s\t%.1f\t%d\t%d\n", o.Commit, o.Minutes, o.Passed, o.Failed)
 	}
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	_, _ = io.WriteString(w, lines.String())
