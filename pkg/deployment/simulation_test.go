@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,13 +77,15 @@ type birth struct {
 	edit  int
 	after bool // a pod had been given up for that edit
 	late  bool // the ReplicaSet had another template by then, or was about to get one
+	open  bool // its record of adoption was not closed: if it is like the former template, it counts as made from that
 }
 
 // born notes a new pod of rs.
 func (s *simulation) born(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
 	of, current := simulated.VersionOf(&rs.Spec.Template.Spec), s.sets[rs.Name]
 	late := s.Syncing() || current == nil || simulated.VersionOf(&current.Spec.Template.Spec) != of
-	s.births[pod.UID] = birth{of: of, edit: s.edits, after: s.replace == s.edits, late: late}
+	record := rs.Annotations[api.AdoptedAnnotation]
+	s.births[pod.UID] = birth{of: of, edit: s.edits, after: s.replace == s.edits, late: late, open: record != "" && !strings.Contains(record, `"closed":true`)}
 }
 
 // admitted reports whether the pod was made from that template, and is what hands have made of it. Nothing
@@ -358,7 +361,7 @@ func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
 func (s *simulation) shown() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(s.seen.pods)), func(pod *corev1.Pod) bool {
 		born := s.births[pod.UID]
-		return born.of == simulated.VersionOf(&s.d.Spec.Template.Spec) && born.edit == s.edits && !born.late
+		return born.of == simulated.VersionOf(&s.d.Spec.Template.Spec) && born.edit == s.edits && !born.late && !born.open
 	})
 }
 
@@ -628,6 +631,7 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	}
 	if v != simulated.VersionOf(&d.Spec.Template.Spec) {
 		d.Spec.Template = *templates[v]
+		s.Says(templates[v])
 		s.edits++
 	}
 }

@@ -100,6 +100,7 @@ type Cluster struct {
 	lived        map[types.UID]int     // looks since a container was killed
 
 	births map[types.UID]*born
+	said   map[value]bool // by a template, at some time
 	truths map[types.UID]truth
 
 	well map[string]time.Time // since when pods have been well with their size, by UID and generation
@@ -113,7 +114,7 @@ func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 		Ahead:  []time.Duration{0, 10 * time.Minute, -10 * time.Minute}[len(outcomes)%3],
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{}, lived: map[types.UID]int{},
 		Schedule: func(*corev1.Pod) string { return "node" }, Away: map[string]bool{},
-		births: map[types.UID]*born{}, truths: map[types.UID]truth{}, Lost: func(*corev1.Pod) {}, Resizes: func(_, _ *corev1.Pod) {},
+		births: map[types.UID]*born{}, said: map[value]bool{}, truths: map[types.UID]truth{}, Lost: func(*corev1.Pod) {}, Resizes: func(_, _ *corev1.Pod) {},
 		well: map[string]time.Time{}, Requested: func(clienttesting.Action) {},
 	}
 }

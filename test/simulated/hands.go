@@ -158,6 +158,9 @@ func (c *Cluster) bear(pod *corev1.Pod) {
 		return
 	}
 	b := &born{said: values(&pod.Spec), asked: map[value]bool{}}
+	for v := range b.said {
+		c.said[v] = true
+	}
 	if c.Hands != nil {
 		c.Hands.admit(pod)
 	}
@@ -230,16 +233,23 @@ func (c *Cluster) NeedsNew(pod *corev1.Pod, template *corev1.PodTemplateSpec, bo
 		c.Hands.Values == byWebhook && !born && c.drops(pod, template)
 }
 
-// drops reports whether the pod has a value from the template that it was made from, or by a resize, that this one does not say.
+// drops reports whether the pod has a value that a template has said, or by a resize, and that this one does not say. Once another
+// template has said it, nobody knows any more that the pod has got it from admission.
 func (c *Cluster) drops(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
 	b, says := c.births[pod.UID], values(resize.Defaulted(template))
 	for v := range values(&pod.Spec) {
-		_, was := b.said[v]
-		if _, said := says[v]; !said && (was || b.asked[v]) {
+		if _, said := says[v]; !said && (c.said[v] || b.asked[v]) {
 			return true
 		}
 	}
 	return false
+}
+
+// Says notes that users have a template that says this.
+func (c *Cluster) Says(template *corev1.PodTemplateSpec) {
+	for v := range values(resize.Defaulted(template)) {
+		c.said[v] = true
+	}
 }
 
 // Lacks says what a pod lacks of what the template says, but for what nobody has edited since its birth, or admission has

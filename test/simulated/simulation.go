@@ -279,6 +279,7 @@ func (s *Simulation[S, K]) uses(set S, one Step) {
 // EditTo gives the set the template of that version.
 func (s *Simulation[S, K]) EditTo(set S, v Version) {
 	*s.Fields.Template(set) = *s.setup.Templates[v]
+	s.Says(s.setup.Templates[v])
 	n, _ := strconv.Atoi(s.Edit(set))
 	set.GetAnnotations()[editAnnotation] = strconv.Itoa(n + 1)
 }
