@@ -376,6 +376,14 @@ func (h *history) storeScale(w Write) {
 	work := h.workloads[scale.UID]
 	v := work.last()
 	v.at, v.replicas = w.at, scale.Spec.Replicas
+	switch spec := v.spec.(type) {
+	case appsv1.StatefulSetSpec:
+		spec.Replicas = &scale.Spec.Replicas
+		v.spec = spec
+	case appsv1.DeploymentSpec:
+		spec.Replicas = &scale.Spec.Replicas
+		v.spec = spec
+	}
 	work.versions = append(work.versions, v)
 }
 

@@ -224,6 +224,7 @@ func TestCheck(t *testing.T) {
 			l.write(user, "patch", "statefulsets/scale", "web", &autoscalingv1.Scale{
 				TypeMeta: metav1.TypeMeta{Kind: "Scale"}, ObjectMeta: metav1.ObjectMeta{UID: "set"}, Spec: autoscalingv1.ScaleSpec{Replicas: 1},
 			})
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", live, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(int32(1)) }))
 			l.write(statefulSet, "delete", "pods", "web-1", nil)
 		}, ""},
 		{"it is scaled down", func(l *trail) {
