@@ -1,6 +1,7 @@
 package resize
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,22 +19,31 @@ type Admission struct {
 	Filled func() *corev1.PodSpec
 }
 
-// gives returns what new pods have of a value that their template does not say, and whether that is known. A value that
-// somebody has set by a resize shows nothing of a pod's birth.
-func (a Admission) gives(c Change) (given *resource.Quantity, known bool) {
+// giving returns what says what new pods have of a value that their template does not say, and whether that is known. A value
+// that somebody has set by a resize shows nothing of a pod's birth.
+func (a Admission) giving() func(Change) (given *resource.Quantity, known bool) {
+	var set owners
+	var made []part
+	readable := false
 	if a.Made != nil {
-		set, err := ownersOf(a.Made)
-		have := counterpart(parts(&a.Made.Spec), part{name: c.Container})
-		if err == nil && (have == nil || set.in(*have).of(c.Side, c.Resource) == owner{}) {
-			return valueOf(have, c), true
-		}
+		var err error
+		set, err = ownersOf(a.Made)
+		made, readable = parts(&a.Made.Spec), err == nil
 	}
-	if a.Filled != nil {
-		if filled := a.Filled(); filled != nil {
-			given = valueOf(counterpart(parts(filled), part{name: c.Container}), c)
+	return func(c Change) (given *resource.Quantity, known bool) {
+		if readable {
+			have := counterpart(made, part{name: c.Container})
+			if have == nil || set.in(*have).of(c.Side, c.Resource) == (owner{}) {
+				return valueOf(have, c), true
+			}
 		}
+		if a.Filled != nil {
+			if filled := a.Filled(); filled != nil {
+				given = valueOf(counterpart(parts(filled), part{name: c.Container}), c)
+			}
+		}
+		return given, given != nil
 	}
-	return given, given != nil
 }
 
 func valueOf(p *part, c Change) *resource.Quantity {
@@ -50,14 +60,14 @@ func (a Admission) Shows(template *corev1.PodTemplateSpec) string {
 		return "nothing"
 	}
 	var shows strings.Builder
-	says := parts(&template.Spec)
+	says, gives := parts(&template.Spec), Admission{Made: a.Made}.giving()
 	for _, p := range parts(&a.Made.Spec) {
 		said := counterpart(says, p)
 		for _, name := range resizable {
 			for _, side := range sides {
 				c := Change{Container: p.name, Resource: name, Side: side}
 				if said == nil || said.wanted(side, name) == nil {
-					given, known := Admission{Made: a.Made}.gives(c)
+					given, known := gives(c)
 					fmt.Fprint(&shows, p.name, name, side, known, quantity(given), ";")
 				}
 			}
@@ -69,9 +79,12 @@ func (a Admission) Shows(template *corev1.PodTemplateSpec) string {
 // Knowing returns the target without the obstacles that are none by what is known of admission: that a value is removed
 // which a new pod would have, too, as where a LimitRange has a default for it, or a webhook.
 func (t Target) Knowing(a Admission) Target {
-	given, unproved := []Change{}, 0
+	if len(t.removed) == 0 {
+		return t
+	}
+	given, unproved, gives := []Change{}, 0, a.giving()
 	for _, c := range t.removed {
-		switch value, known := a.gives(c); {
+		switch value, known := gives(c); {
 		case same(value, c.From):
 			given = append(given, c)
 		case !known:
@@ -93,9 +106,5 @@ func (t Target) Knowing(a Admission) Target {
 
 // isRemoved is the obstacle that the template says a value no more.
 func isRemoved(c Change) string {
-	name := c.Container
-	if name == "" {
-		name = "pod"
-	}
-	return fmt.Sprintf("%s: the %s %s is removed", name, c.Resource, c.Side)
+	return fmt.Sprintf("%s: the %s %s is removed", cmp.Or(c.Container, "pod"), c.Resource, c.Side)
 }

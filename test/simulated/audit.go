@@ -138,10 +138,6 @@ func resourceOf(object Object) (resource string, status any) {
 		return "statefulsets", o.Status
 	case *appsv1.DaemonSet:
 		return "daemonsets", o.Status
-	case *appsv1.Deployment:
-		return "deployments", o.Status
-	case *appsv1.ReplicaSet:
-		return "replicasets", o.Status
 	default:
 		panic(o)
 	}
