@@ -15,7 +15,7 @@ import (
 func (o observation) nothingToDo(base *replicaSet) (rollout.Condition, bool) {
 	d := o.deployment
 	if stale := o.stale(); stale != "" {
-		return d.incomplete(stale), base == nil || !base.adopted() || d.Spec.Paused
+		return d.incomplete(stale), base == nil || !base.adopted() || d.Spec.Paused || !base.template.Same(d.template)
 	}
 	switch recorded := o.adopted(); {
 	case !d.Spec.Paused:

@@ -417,13 +417,16 @@ func (o observation) besides(base *replicaSet) string {
 
 // letGo lets go of the hold, once what only the rollout needed is gone. It does not where more pods would be down by that than
 // the edit allowed: others have changed the strategy.
+//
+// Where pods of the base are left to the Deployment controller, its record stays until then: without it, nothing shows
+// what they were made from, and the next plan could take them for pods that need nothing.
 func (p *plan) letGo(o observation, handOver string, cause rollout.Cause) {
 	reattach, refused := p.reattaches(o)
 	p.reattach, p.write = reattach, o.removeDuplicate()
 	adopted := o.adopted()
 	switch {
 	case p.write != nil:
-	case adopted != nil:
+	case adopted != nil && (handOver == "" || adopted != p.base):
 		p.write = endAdoption{adopted, o.forgets(adopted)}
 	case len(p.reattach) > 0 || refused:
 	case o.deployment.switched() && !o.deployment.wishedPaused() && o.besides(p.base) != "":

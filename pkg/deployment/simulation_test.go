@@ -104,13 +104,24 @@ func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
 	if born.of == want && born.edit == s.edits && born.after {
 		s.t.Fatalf("gives %s up, which has come for another one and is of %v", pod.Name, want)
 	}
-	s.takes(pod, 0)
+	s.takes(pod, "restarts")
+	s.takes(pod, "all")
 	s.replace = s.edits
 }
 
-// takes checks that no edit takes more pods than there are replicas, and surplus ones.
-func (s *simulation) takes(pod *corev1.Pod, surplus int) {
-	if why := s.once.Restarts("", strconv.Itoa(s.edits), int(*s.d.Spec.Replicas)+surplus, pod.UID); why != "" {
+// takes checks that no edit restarts more pods than there are replicas, or than a rollout of the Deployment controller has
+// when an edit overtakes it. Of all that go, those that their ReplicaSet has too many included, as many more may go as an
+// edit that was given up can have begun with.
+func (s *simulation) takes(pod *corev1.Pod, place string) {
+	most := 0
+	for _, rs := range s.sets {
+		most += int(*rs.Spec.Replicas)
+	}
+	most = max(most, int(*s.d.Spec.Replicas))
+	if rolling := s.d.Spec.Strategy.RollingUpdate; place == "all" && rolling != nil {
+		most += rolling.MaxSurge.IntValue() + rolling.MaxUnavailable.IntValue()
+	}
+	if why := s.once.Restarts(place, strconv.Itoa(s.edits), most, pod.UID); why != "" {
 		s.t.Fatalf("%s is restarted, and %s", pod.Name, why)
 	}
 }
@@ -467,8 +478,7 @@ func (s *simulation) Check() {
 // deleted checks each pod that its ReplicaSet has too many.
 func (s *simulation) deleted(pod *corev1.Pod) {
 	if s.Hands != nil {
-		rolling := s.d.Spec.Strategy.RollingUpdate // an edit that was given up has begun with so many
-		s.takes(pod, rolling.MaxSurge.IntValue()+rolling.MaxUnavailable.IntValue())
+		s.takes(pod, "all")
 	}
 	if s.gentle {
 		if s.surpluses--; s.surpluses < 0 {
