@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubectl/pkg/util/podutils"
@@ -109,6 +110,7 @@ type Cluster struct {
 // New makes a cluster without pods. Pods of the same place share the outcomes of their resizes. The
 // clock of its API server is another one for other outcomes, and ahead by minutes, or behind.
 func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
+	utilruntime.ReallyCrash = false // a check that fails in a goroutine of the controller's fails the test, and not the process
 	return &Cluster{
 		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
 		Ahead:  []time.Duration{0, 10 * time.Minute, -10 * time.Minute}[len(outcomes)%3],
