@@ -997,11 +997,11 @@ func TestPatches(t *testing.T) {
 		template    *hash.Template
 		annotations map[string]string
 	}{
-		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
+		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}, false) }, deployment.template, adopted},
 		{"adopt while pods are left of the edit before", "live", func() ([]byte, error) {
-			return adoptPatch(&overtaken, deployment.template, []string{"live-b", "live-c"})
+			return adoptPatch(&overtaken, deployment.template, []string{"live-b", "live-c"}, false)
 		}, deployment.template, again},
-		{"adopt one without a hash", "own", func() ([]byte, error) { return adoptPatch(own, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
+		{"adopt one without a hash", "own", func() ([]byte, error) { return adoptPatch(own, deployment.template, []string{"live-a"}, false) }, deployment.template, adopted},
 		{"mark", "live", func() ([]byte, error) { return closeAdoptionPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return endAdoptionPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
