@@ -472,7 +472,10 @@ func (p *plan) closeAdoption() rollout.Write {
 // though the restart is their cure. As many are at once as may be unavailable, but for those in which
 // nothing runs, and what has come for others counts until it is available.
 func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable int) {
-	left := o.allowance(p.Restart, unavailable)
+	left, restarts := o.allowance(p.Restart, unavailable), p.Restart
+	if p.Unproved() { // one goes, and its successor shows it
+		restarts = restarts[:max(1-len(o.toCome()), 0)]
+	}
 	for _, pod := range detached {
 		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}
 		if o.available(pod) && left.spare <= 0 {
@@ -481,7 +484,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 		}
 		p.remove(o, rollout.Restart{Member: m, Reason: "it has been replaced"}, &left)
 	}
-	for _, r := range p.Restart {
+	for _, r := range restarts {
 		switch {
 		case !o.available(r.Member.Pod) || left.spare > 0:
 			p.remove(o, r, &left)
