@@ -20,5 +20,5 @@ func TestDeletedAfterResize(t *testing.T) {
 }
 
 func TestRejectedByKubelet(t *testing.T) {
-	simulated.RejectedByKubelet(t, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) }, false)
+	simulated.RejectedByKubelet(t, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) })
 }

@@ -124,7 +124,12 @@ func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod)
 
 // known returns the facts with what is known of new pods of the newest revision.
 func (o observation) known() rollout.Facts {
-	return o.Knowing(o.revision().Template, o.pods, func(pod *corev1.Pod) bool { return revisions.HashOf(pod) == o.newest.hash })
+	return o.Knowing(o.revision().Template, o.pods, func(pod *corev1.Pod) *corev1.PodTemplateSpec {
+		if of := o.revisions[revisions.HashOf(pod)]; of != nil {
+			return of.template.PodTemplateSpec
+		}
+		return nil
+	})
 }
 
 // podsInOrder returns the pods in the order in which they are rolled: those that are not available

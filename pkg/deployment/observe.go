@@ -82,10 +82,18 @@ func (o observation) rejects(base *replicaSet) bool {
 
 // known returns the facts with what is known of new pods of the Deployment's template.
 func (o observation) known() rollout.Facts {
-	return o.Knowing(o.deployment.template.PodTemplateSpec, o.pods, func(pod *corev1.Pod) bool {
-		return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
-			return metav1.IsControlledBy(pod, rs) && rs.template.Same(o.deployment.template) && !rs.madeBefore(pod)
-		})
+	newest := o.deployment.template
+	return o.Knowing(newest.PodTemplateSpec, o.pods, func(pod *corev1.Pod) *corev1.PodTemplateSpec {
+		for _, rs := range o.sets {
+			switch {
+			case !metav1.IsControlledBy(pod, rs) || rs.madeBefore(pod):
+			case rs.template.Same(newest):
+				return newest.PodTemplateSpec
+			default:
+				return rs.template.PodTemplateSpec
+			}
+		}
+		return nil
 	})
 }
 

@@ -160,9 +160,13 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Found: look.Found()}, base: base}
 	p.Beside = o.allPods() - len(verdicts)
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
-	if historyDue := p.awaitsHistory(o); policy.Held(o.deployment) {
+	switch historyDue := p.awaitsHistory(o); {
+	case o.givesBack(base, options.Guard):
+		p.write = adopt{base, base.previous.template, o.madeSince(base), o.forgets(base), true}
+	case options.Guard.Stopped(): // nothing goes on by itself
+	case policy.Held(o.deployment):
 		p.held(o, surge, unavailable, historyDue)
-	} else {
+	default:
 		p.notHeld(o, unavailable)
 	}
 	return p, nil
@@ -173,7 +177,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	switch base := p.base; {
 	case !historyDue && o.rejects(base):
 		// It goes on making pods that no kubelet lets in, which are missing for everything else.
-		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base)}
+		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base), false}
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
@@ -186,7 +190,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 		p.wait("waiting for the ReplicaSet controller to observe the template of ReplicaSet %s", base.Name)
 	case historyDue:
 	default:
-		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base)}
+		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base), false}
 	}
 }
 
@@ -468,7 +472,10 @@ func (p *plan) closeAdoption() rollout.Write {
 // though the restart is their cure. As many are at once as may be unavailable, but for those in which
 // nothing runs, and what has come for others counts until it is available.
 func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable int) {
-	left := o.allowance(p.Restart, unavailable)
+	left, restarts := o.allowance(p.Restart, unavailable), p.Restart
+	if p.Unproved() { // one goes, and its successor shows it
+		restarts = restarts[:max(1-len(o.toCome()), 0)]
+	}
 	for _, pod := range detached {
 		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}
 		if o.available(pod) && left.spare <= 0 {
@@ -477,7 +484,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 		}
 		p.remove(o, rollout.Restart{Member: m, Reason: "it has been replaced"}, &left)
 	}
-	for _, r := range p.Restart {
+	for _, r := range restarts {
 		switch {
 		case !o.available(r.Member.Pod) || left.spare > 0:
 			p.remove(o, r, &left)

@@ -411,6 +411,10 @@ func TestNextStep(t *testing.T) {
 			changes: changes{bounds(1, 1)}, want: "mark web-a a-0"},
 		{name: "closed: those that have to be restarted are", sets: "a newer was-older closed restart-a-0 restart-a-9: infeasible|older|newer; b older: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
 		{name: "closed: so is one whose limit is no more", sets: "a newer was-limited closed restart-a-0: limited|newer; b limited: ", changes: changes{bounds(1, 1)}, want: "evict a-0"},
+		{name: "closed: of several such pods one goes, which shows whether a new one has it, too", sets: "a newer was-limited closed restart-a-0 restart-a-1: limited|limited; b limited: ",
+			changes: changes{bounds(0, 2)}, want: "evict a-0"},
+		{name: "closed: and none as long as one is to come", sets: "a newer was-limited closed restart-a-0 restart-a-1 3: limited|limited; b limited: ",
+			changes: changes{bounds(0, 2)}},
 		{name: "closed: not if a new one has it, too", sets: "a newer was-limited closed restart-a-0: limited|given a limit; b limited: ", changes: changes{bounds(1, 1)}, want: "resize a-0"},
 		{name: "closed: another one is not, even if it looks like one of the former template", sets: "a newer was-older closed restart-a-9: resized|older; b older: ", want: "unmark web-a"},
 		{name: "closed: a restarted pod that is not back keeps it held", sets: "a newer closed restart-a-9 3: resized|resized", changes: changes{failing},
@@ -997,11 +1001,11 @@ func TestPatches(t *testing.T) {
 		template    *hash.Template
 		annotations map[string]string
 	}{
-		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
+		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}, false) }, deployment.template, adopted},
 		{"adopt while pods are left of the edit before", "live", func() ([]byte, error) {
-			return adoptPatch(&overtaken, deployment.template, []string{"live-b", "live-c"})
+			return adoptPatch(&overtaken, deployment.template, []string{"live-b", "live-c"}, false)
 		}, deployment.template, again},
-		{"adopt one without a hash", "own", func() ([]byte, error) { return adoptPatch(own, deployment.template, []string{"live-a"}) }, deployment.template, adopted},
+		{"adopt one without a hash", "own", func() ([]byte, error) { return adoptPatch(own, deployment.template, []string{"live-a"}, false) }, deployment.template, adopted},
 		{"mark", "live", func() ([]byte, error) { return closeAdoptionPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return endAdoptionPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},

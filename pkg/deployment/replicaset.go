@@ -68,6 +68,8 @@ type adoption struct {
 	// Closed: Restarts names all of them. The ReplicaSet controller has seen the new template,
 	// and makes no other pods any more.
 	Closed bool `json:"closed,omitempty"`
+	// Back: the template is the one from before a guarded rollout that was stopped, and the former one is what has failed.
+	Back bool `json:"back,omitempty"`
 	// Earlier are pods of Restarts that were to be restarted already when another edit overtook the one before. So
 	// they were made from a template before the former one.
 	Earlier []remainder `json:"earlier,omitempty"`
@@ -392,15 +394,15 @@ func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 // that makes it larger is not kept in the history. The names of 5000 pods are 150 KiB.
 const maxAdoption = 200 << 10
 
-// adoptPatch makes rs the Deployment's new ReplicaSet. It records the former template of rs, and
-// with the pods that are still to be restarted.
-func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string) ([]byte, error) {
+// adoptPatch makes rs the Deployment's new ReplicaSet, or with back the one that it was before. It records the former
+// template of rs, and with the pods that are still to be restarted.
+func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string, back bool) ([]byte, error) {
 	fields, err := rs.written(template)
 	if err != nil {
 		return nil, err
 	}
 	annotations, err := adoptionAnnotations(rs, adoption{
-		previousTemplate: previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, Restarts: restarts, Earlier: rs.remaining(restarts),
+		previousTemplate: previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, Restarts: restarts, Earlier: rs.remaining(restarts), Back: back,
 	})
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ func (o observation) guard(base *replicaSet) *rollout.Guard {
 	d := o.deployment
 	g := o.Guard(rollout.Version("edit "+d.Annotations[api.EditAnnotation]), condition(d), d.Spec.MinReadySeconds)
 	if g != nil {
-		g.Back = base != nil && base.template.Same(d.template) && !base.adopted()
+		g.Back = base != nil && base.template.Same(d.template) && (!base.adopted() || base.adoption.Back)
 		g.NotReadyTimeout = time.Duration(ptr.Deref(d.Spec.ProgressDeadlineSeconds, int32(g.NotReadyTimeout.Seconds()))) * time.Second
 	}
 	return g
@@ -44,8 +44,24 @@ func (o observation) deserted() rollout.Step {
 	return rollout.Next(nil, options)
 }
 
-// revert plans the way back to the template that base still has, of the pods that have the size of the Deployment's.
-// The Deployment stays held, and its template is not written. Once base has taken the template over, there is no way back.
+// givesBack reports whether base, which has taken the Deployment's template over, is to have its former one back: the rollout was
+// stopped, and is to be reverted, or a kubelet rejects what base makes of that template, again and again.
+func (o observation) givesBack(base *replicaSet, guard *rollout.Guard) bool {
+	return guard.Stopped() && (guard.Revert || o.Losses.Rejected() != nil) && base.previous != nil && base.template.Same(o.deployment.template)
+}
+
+// madeSince names the pods of base that were made of the template that it has taken over.
+func (o observation) madeSince(base *replicaSet) (names []string) {
+	for _, pod := range o.podsOf(base) {
+		if !base.madeBefore(pod) {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
+// revert plans the way back to the template that base has, of the pods that have the size of the Deployment's.
+// The Deployment stays held, and its template is not written.
 func (o observation) revert(base *replicaSet, options rollout.Options) (plan, error) {
 	guard := options.Guard
 	forth, err := o.verdicts(o.look(base, options), base)

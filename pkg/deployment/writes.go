@@ -32,12 +32,13 @@ type saveHistory struct {
 	taken      []*replicaSet
 }
 
-// adopt makes a ReplicaSet the Deployment's new one.
+// adopt makes a ReplicaSet the Deployment's new one or, with back, the one that it was before a rollout that was stopped.
 type adopt struct {
 	set      *replicaSet
 	template *hash.Template
 	restarts []string // the pods that lack its size
 	forgets  string   // why the former template is not in the history; empty if it is, or need not be
+	back     bool
 }
 
 // closeAdoption closes the record of adoption of a ReplicaSet, or begins one that is closed: no other

@@ -17,33 +17,52 @@ type Admission struct {
 	// Filled returns what LimitRanges make of a new pod, where there is none to be seen; nil if that is nothing, or not known.
 	// It may be nil.
 	Filled func() *corev1.PodSpec
+	// Before is a pod of another template, and Said that template; nil if there is none. What it has of what neither says, new
+	// pods will have, too: an edit changes nothing in that.
+	Before *corev1.Pod
+	Said   *corev1.PodTemplateSpec
 }
 
-// giving returns what says what new pods have of a value that their template does not say, and whether that is known. A value
-// that somebody has set by a resize shows nothing of a pod's birth.
+// giving returns what says what new pods have of a value that their template does not say, and whether that is known.
 func (a Admission) giving() func(Change) (given *resource.Quantity, known bool) {
-	var set owners
-	var made []part
-	readable := false
-	if a.Made != nil {
-		var err error
-		set, err = ownersOf(a.Made)
-		made, readable = parts(&a.Made.Spec), err == nil
+	made, before := born(a.Made), born(a.Before)
+	var said []part
+	if a.Before != nil {
+		said = parts(&a.Said.Spec)
 	}
 	return func(c Change) (given *resource.Quantity, known bool) {
-		if readable {
-			have := counterpart(made, part{name: c.Container})
-			if have == nil || set.in(*have).of(c.Side, c.Resource) == (owner{}) {
-				return valueOf(have, c), true
-			}
+		if given, known = made(c); known {
+			return given, true
 		}
+		of := part{name: c.Container}
 		if a.Filled != nil {
 			if filled := a.Filled(); filled != nil {
-				given = valueOf(counterpart(parts(filled), part{name: c.Container}), c)
+				given = valueOf(counterpart(parts(filled), of), c)
 			}
+		}
+		if says := counterpart(said, of); given == nil && says != nil && says.wanted(c.Side, c.Resource) == nil {
+			given, _ = before(c)
 		}
 		return given, given != nil
 	}
+}
+
+// born returns what says what a pod, which may be nil, has from its birth, and whether that is known. A value that somebody has
+// set by a resize shows nothing of that.
+func born(pod *corev1.Pod) func(Change) (has *resource.Quantity, known bool) {
+	if pod != nil {
+		if set, err := ownersOf(pod); err == nil {
+			all := parts(&pod.Spec)
+			return func(c Change) (has *resource.Quantity, known bool) {
+				have := counterpart(all, part{name: c.Container})
+				if have == nil || set.in(*have).of(c.Side, c.Resource) == (owner{}) {
+					return valueOf(have, c), true
+				}
+				return nil, false
+			}
+		}
+	}
+	return func(Change) (*resource.Quantity, bool) { return nil, false }
 }
 
 func valueOf(p *part, c Change) *resource.Quantity {
@@ -53,22 +72,24 @@ func valueOf(p *part, c Change) *resource.Quantity {
 	return p.value(c.Side, c.Resource)
 }
 
-// Shows says what the pod that was made of the template has of what that does not say: no plan depends on anything else
-// of it.
+// Shows says what the pods that are known have of what the template does not say: no plan depends on anything else of them.
 func (a Admission) Shows(template *corev1.PodTemplateSpec) string {
-	if a.Made == nil {
-		return "nothing"
-	}
+	a.Filled = nil
 	var shows strings.Builder
-	says, gives := parts(&template.Spec), Admission{Made: a.Made}.giving()
-	for _, p := range parts(&a.Made.Spec) {
-		said := counterpart(says, p)
-		for _, name := range resizable {
-			for _, side := range sides {
-				c := Change{Container: p.name, Resource: name, Side: side}
-				if said == nil || said.wanted(side, name) == nil {
-					given, known := gives(c)
-					fmt.Fprint(&shows, p.name, name, side, known, quantity(given), ";")
+	says, gives := parts(&template.Spec), a.giving()
+	for _, pod := range []*corev1.Pod{a.Made, a.Before} {
+		if pod == nil {
+			continue
+		}
+		for _, p := range parts(&pod.Spec) {
+			said := counterpart(says, p)
+			for _, name := range resizable {
+				for _, side := range sides {
+					c := Change{Container: p.name, Resource: name, Side: side}
+					if said == nil || said.wanted(side, name) == nil {
+						given, known := gives(c)
+						fmt.Fprint(&shows, p.name, name, side, known, quantity(given), ";")
+					}
 				}
 			}
 		}
@@ -76,31 +97,59 @@ func (a Admission) Shows(template *corev1.PodTemplateSpec) string {
 	return shows.String()
 }
 
-// Knowing returns the target without the obstacles that are none by what is known of admission: that a value is removed
-// which a new pod would have, too, as where a LimitRange has a default for it, or a webhook.
+// Knowing returns the target as it is by what is known of admission. A value that the template says no more is no obstacle where a
+// new pod would have one, too, as where a LimitRange has a default for it, or a webhook: it is to be the same.
 func (t Target) Knowing(a Admission) Target {
 	if len(t.removed) == 0 {
 		return t
 	}
-	given, unproved, gives := []Change{}, 0, a.giving()
+	var given, otherwise []Change
+	unproved, gives := 0, a.giving()
 	for _, c := range t.removed {
 		switch value, known := gives(c); {
 		case same(value, c.From):
 			given = append(given, c)
+		case value != nil && c.Container != "":
+			c.To = value
+			otherwise = append(otherwise, c)
 		case !known:
 			unproved++
 		}
 	}
-	if len(given) > 0 {
-		isGiven := func(c Change) bool { return c.To == nil && slices.ContainsFunc(given, c.of) }
-		t.Effects = slices.DeleteFunc(slices.Clone(t.Effects), isGiven)
-		t.born = slices.DeleteFunc(slices.Clone(t.born), isGiven)
-		t.removed = slices.DeleteFunc(slices.Clone(t.removed), isGiven)
-		t.Obstacles = slices.DeleteFunc(slices.Clone(t.Obstacles), func(said string) bool {
-			return slices.ContainsFunc(given, func(c Change) bool { return said == isRemoved(c) })
-		})
+	t = t.keeping(given)
+	if set := t.keeping(otherwise).setting(otherwise); !aboveLimit(set.Spec(), "", "") {
+		t = set
 	}
 	t.Unproved = unproved > 0 && unproved == len(t.Obstacles)
+	return t
+}
+
+// keeping returns the target in which these values are not removed.
+func (t Target) keeping(values []Change) Target {
+	if len(values) == 0 {
+		return t
+	}
+	isKept := func(c Change) bool { return c.To == nil && slices.ContainsFunc(values, c.of) }
+	t.Effects = slices.DeleteFunc(slices.Clone(t.Effects), isKept)
+	t.born = slices.DeleteFunc(slices.Clone(t.born), isKept)
+	t.removed = slices.DeleteFunc(slices.Clone(t.removed), isKept)
+	t.Obstacles = slices.DeleteFunc(slices.Clone(t.Obstacles), func(said string) bool {
+		return slices.ContainsFunc(values, func(c Change) bool { return said == isRemoved(c) })
+	})
+	return t
+}
+
+// setting returns the target in which these values are set, too.
+func (t Target) setting(values []Change) Target {
+	if len(values) == 0 {
+		return t
+	}
+	t.Changes, t.Effects = slices.Clip(t.Changes), slices.Clip(t.Effects)
+	for _, c := range values {
+		t.change(*counterpart(t.named, part{name: c.Container}), c, owner{})
+	}
+	t.Obstacles = slices.DeleteFunc(t.Obstacles, func(said string) bool { return strings.HasPrefix(said, classChange) })
+	t.checkPod()
 	return t
 }
 

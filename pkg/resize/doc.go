@@ -11,7 +11,7 @@
 //	admission, at the pod's birth                     | changed                       | the template's [1]      | stays [3]
 //	admission, at the pod's birth                     | added                         | the template's          | stays
 //	admission, at the pod's birth                     | removed                       | stays away [2]          | stays away
-//	admission, at the birth of new pods               | given back, once removed      | stays if the same [4]   | –
+//	admission, at the birth of new pods               | given back, once removed      | what new pods have [4]  | –
 //	an injector, at the pod's birth                   | container moved between lists | the template's, there   | stays
 //	an injector, at the pod's birth                   | container dropped or renamed  | not the rollout's       | not the rollout's
 //	an injector, at the pod's birth                   | container added               | –                       | stays
@@ -25,7 +25,7 @@
 //
 // [3] A request that would be above an edited limit becomes the template's.
 //
-// [4] LimitRanges tell beforehand, and webhooks by the first pod that is made: see [Admission].
+// [4] LimitRanges tell beforehand, and webhooks by the first pod that is made, or that was made for an edit before: see [Admission].
 //
 // What follows from a resize that is deferred, infeasible or failing is decided in pkg/policy (the table) and
 // pkg/rollout (when it has been so for too long).

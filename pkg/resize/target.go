@@ -334,9 +334,12 @@ func (t *Target) checkPod() {
 	}
 	before, after := qos.GetPodQOS(t.pod), qos.ComputePodQOS(&corev1.Pod{Spec: *t.Spec()})
 	if t.class = before != after; t.class {
-		t.obstruct("the QoS class would change from %s to %s", before, after)
+		t.obstruct("%s from %s to %s", classChange, before, after)
 	}
 }
+
+// classChange begins the obstacle that is the QoS class.
+const classChange = "the QoS class would change"
 
 // Unreported reports whether a container runs whose resources the kubelet does not report.
 // The API server takes no resize of such a pod.

@@ -363,40 +363,58 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// TestKnowing: a value that the template says no more is no obstacle where a new pod has it, too.
+// TestKnowing: a value that the template says no more is no obstacle where a new pod has one, too.
 func TestKnowing(t *testing.T) {
 	const ours = `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`
-	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}, limits: {memory: 200Mi}"), build.Size(t, "requests: {cpu: 200m, memory: 100Mi}")
-	same, another := build.Size(t, "requests: {cpu: 200m, memory: 100Mi}, limits: {memory: 200Mi}"), build.Size(t, "requests: {cpu: 200m, memory: 100Mi}, limits: {memory: 300Mi}")
+	size := func(limits string) *corev1.PodTemplateSpec {
+		return build.Size(t, "requests: {cpu: 200m, memory: 100Mi}, limits: {"+limits+"}")
+	}
+	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}, limits: {memory: 200Mi}"), size("")
+	same, another, tooLow := size("memory: 200Mi"), size("memory: 300Mi"), size("memory: 50Mi")
+	guaranteed, limited := size("cpu: 200m, memory: 100Mi"), size("cpu: 200m")
 	made := func(of *corev1.PodTemplateSpec, change ...func(*corev1.Pod)) *corev1.Pod {
 		return build.Pod("web-1", of, change...)
 	}
 	filled := func(as *corev1.PodTemplateSpec) func() *corev1.PodSpec {
 		return func() *corev1.PodSpec { return &as.Spec }
 	}
+	const stays, set = "app: cpu request 100m→200m", "app: cpu request 100m→200m, app: memory limit 200Mi→300Mi"
 	for _, tt := range []struct {
-		name               string
-		admission          resize.Admission
-		obstacle, unproved bool
+		name         string
+		admission    resize.Admission
+		older, newer *corev1.PodTemplateSpec
+		changes      string // without any obstacle; empty if there is one
+		unproved     bool
 	}{
-		{"nothing is known", resize.Admission{}, true, true},
-		{"a new pod has it", resize.Admission{Made: made(same)}, false, false},
-		{"a new pod lacks it", resize.Admission{Made: made(newer), Filled: filled(same)}, true, false},
-		{"a new pod has another one", resize.Admission{Made: made(another)}, true, false},
-		{"a resize has set that of the new pod", resize.Admission{Made: made(same, build.Ours(ours))}, true, true},
-		{"a LimitRange fills it in", resize.Admission{Filled: filled(same)}, false, false},
-		{"a LimitRange fills in another one", resize.Admission{Filled: filled(another)}, true, false},
-		{"no LimitRange does", resize.Admission{Filled: filled(newer)}, true, true},
-		{"none is known", resize.Admission{Filled: func() *corev1.PodSpec { return nil }}, true, true},
+		{name: "nothing is known", unproved: true},
+		{name: "a new pod has it", admission: resize.Admission{Made: made(same)}, changes: stays},
+		{name: "a new pod lacks it", admission: resize.Admission{Made: made(newer), Filled: filled(same), Before: made(same), Said: newer}},
+		{name: "a new pod has another one", admission: resize.Admission{Made: made(another)}, changes: set},
+		{name: "a new pod has one below the request", admission: resize.Admission{Made: made(tooLow)}},
+		{name: "a new pod has one that makes it of another class", admission: resize.Admission{Made: made(size("cpu: 200m, memory: 300Mi"))}, older: guaranteed, newer: limited},
+		{name: "a resize has set that of the new pod", admission: resize.Admission{Made: made(same, build.Ours(ours))}, unproved: true},
+		{name: "a LimitRange fills it in", admission: resize.Admission{Filled: filled(same)}, changes: stays},
+		{name: "a LimitRange fills in another one", admission: resize.Admission{Filled: filled(another)}, changes: set},
+		{name: "no LimitRange does", admission: resize.Admission{Filled: filled(newer)}, unproved: true},
+		{name: "none is known", admission: resize.Admission{Filled: func() *corev1.PodSpec { return nil }}, unproved: true},
+		{name: "a pod of the edit before has another one", admission: resize.Admission{Before: made(another), Said: newer}, changes: set},
+		{name: "its template says that", admission: resize.Admission{Before: made(another), Said: another}, unproved: true},
+		{name: "a resize has set that", admission: resize.Admission{Before: made(another, build.Ours(ours)), Said: newer}, unproved: true},
+		{name: "it has none", admission: resize.Admission{Before: made(newer), Said: newer}, unproved: true},
 	} {
-		target, err := resize.For(build.Pod("web-0", older), older, newer)
+		from, to := cmp.Or(tt.older, older), cmp.Or(tt.newer, newer)
+		target, err := resize.For(build.Pod("web-0", from), from, to)
 		if err != nil {
 			t.Fatal(err)
 		}
 		target = target.Knowing(tt.admission)
-		_, limited := target.Newborn(false).Containers[0].Resources.Limits[corev1.ResourceMemory]
-		if got := len(target.Obstacles) > 0; got != tt.obstacle || target.Unproved != tt.unproved || len(target.Changes) != 1 || (len(target.Effects) > 1) != got || limited == got {
-			t.Errorf("%s: obstacles %q, unproved %t, effects %s, a new pod has it %t", tt.name, target.Obstacles, target.Unproved, resize.Describe(target.Effects), limited)
+		says := resize.Describe(target.Changes)
+		if got := len(target.Obstacles) > 0; got != (tt.changes == "") || target.Unproved != tt.unproved || !got && (says != tt.changes || resize.Describe(target.Effects) != says) {
+			t.Errorf("%s: obstacles %q, unproved %t, changes %s, effects %s", tt.name, target.Obstacles, target.Unproved, says, resize.Describe(target.Effects))
+		}
+		limit := target.Newborn(false).Containers[0].Resources.Limits.Memory().String()
+		if want := map[string]string{stays: "200Mi", set: "300Mi", "": "0"}[tt.changes]; tt.older == nil && limit != want {
+			t.Errorf("%s: a new pod has %s, want %s", tt.name, limit, want)
 		}
 	}
 }

@@ -23,6 +23,8 @@ import (
 //	restart of a pod that is available                       | shares
 //	restart of a pod that is not                             | pods at work; nobody, if no container of it runs
 //
+// A restart that shows something for the others, see [Step.Unproved], waits for whoever is to come, too.
+//
 // With limit 1 and places 1 Ready since its resize for less than minReadySeconds, 0 stale, 0 waits.
 // With limit 1 and places 1 deferred, 0 stale, 0 waits in an OrderedReady set, and nowhere else.
 // With limit 2 and places 4 not available, 3 being resized, 2, 1, 0, none of the last three may
@@ -52,6 +54,8 @@ type budget struct {
 	// With limit 1 and places 1 and 0, which are both down and only a restart helps: 1 is
 	// restarted, and 0 waits for it.
 	busy int
+	// coming are the pods that are gone, or go in this step, and whose successors are still to be made.
+	coming int
 	// unready are the pods that are not Ready since they were resized. No Ready pod is resized
 	// while they are as many as may be down.
 	unready int
@@ -90,12 +94,14 @@ func newBudget(verdicts []*Verdict, o Options) *budget {
 	b.alone, b.closed = o.Doubt, o.Now.Before(o.From)
 	for _, m := range o.NonMembers {
 		b.missing += asInt(m.Pod == nil)
+		b.coming += asInt(m.Pod == nil)
 	}
 	for _, v := range verdicts {
 		c := &v.claim
 		b.shares += asInt(c.share)
 		b.idle += asInt(c.idle)
 		b.missing += asInt(c.missing)
+		b.coming += asInt(Gone(v.Member.Pod) && v.Member.Lost == "")
 		b.busy += asInt(c.busy)
 		b.unready += asInt(v.Unready)
 		b.batch.proved += asInt(c.proved)
@@ -150,6 +156,9 @@ func (b *budget) resizes(c claim, sent bool) {
 // mayRestart reports whether the pod may be given up for a new one now. One in which no
 // container runs has nothing to lose.
 func (b *budget) mayRestart(c claim) bool {
+	if c.shows && b.coming > 0 {
+		return false
+	}
 	if c.down {
 		return b.atWork()-asInt(c.busy) < b.goingDown || !c.runs
 	}
@@ -164,6 +173,7 @@ func (b *budget) restarts(c claim) {
 		b.shares++
 	}
 	b.idle -= asInt(c.idle)
+	b.coming++
 }
 
 // claim is what the budget counts one member as. It is worked out once for each verdict: a
@@ -179,8 +189,8 @@ type claim struct {
 	ready, runs bool
 	// goesDown: its resize restarts a container. givesRoom: it asks for less than before.
 	goesDown, givesRoom bool
-	// comesBack: it has had the size before.
-	comesBack bool
+	// comesBack: it has had the size before. shows: its successor will show whether those of others need not come.
+	comesBack, shows bool
 }
 
 func (v *Verdict) claims(o Options) claim {
@@ -189,7 +199,7 @@ func (v *Verdict) claims(o Options) claim {
 		missing: m.Pod == nil, down: m.down(), share: v.takesShare(o),
 		busy: m.busy(), idle: v.idle(o), proved: v.proved(), pending: v.pending(o),
 		ready: m.Pod != nil && podutils.IsPodReady(m.Pod), runs: m.Runs(),
-		goesDown: m.Target.Restarts(), givesRoom: m.Target.GivesRoom(), comesBack: m.comesBack(),
+		goesDown: m.Target.Restarts(), givesRoom: m.Target.GivesRoom(), comesBack: m.comesBack(), shows: v.Cause == CauseUnresizable && m.Target.Unproved,
 	}
 }
 

@@ -169,14 +169,22 @@ func (f Facts) Whole(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (res
 }
 
 // Knowing returns the facts with what admission gives to new pods of the template. It shows in the youngest of the pods that
-// were made of it, or counts as updated: such a pod has kept nothing that new ones lack. Without any, LimitRanges tell.
-func (f Facts) Knowing(template *corev1.PodTemplateSpec, pods []*corev1.Pod, made func(*corev1.Pod) bool) Facts {
-	f.Admission = resize.Admission{Filled: sync.OnceValue(func() *corev1.PodSpec { return f.Places.Filled(template) })}
+// were made of it, or count as updated: such a pod has kept nothing that new ones lack. Without any, LimitRanges tell, and the youngest pod
+// of another template. Of is the very template that a pod was made of, or counts as one of; nil if that is not known.
+func (f Facts) Knowing(template *corev1.PodTemplateSpec, pods []*corev1.Pod, of func(*corev1.Pod) *corev1.PodTemplateSpec) Facts {
+	a := resize.Admission{Filled: sync.OnceValue(func() *corev1.PodSpec { return f.Places.Filled(template) })}
+	younger := func(pod, than *corev1.Pod) bool {
+		return than == nil || than.CreationTimestamp.Before(&pod.CreationTimestamp)
+	}
 	for _, pod := range pods {
-		if last := f.Admission.Made; (last == nil || last.CreationTimestamp.Before(&pod.CreationTimestamp)) && made(pod) {
-			f.Admission.Made = pod
+		switch said := of(pod); {
+		case said == template && younger(pod, a.Made):
+			a.Made = pod
+		case said != nil && said != template && younger(pod, a.Before):
+			a.Before, a.Said = pod, said
 		}
 	}
+	f.Admission = a
 	return f
 }
 

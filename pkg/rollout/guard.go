@@ -293,7 +293,7 @@ func (g *guarded) lose(there sets.Set[types.UID]) {
 // it does a new pod that its kubelet has rejected.
 func (g *guarded) loseToOthers() {
 	if r := g.losses.Rejected(); r != nil && !g.Stopped() {
-		g.failures = append(g.failures, Failure{Member{Place: Place{Name: r.Pod}}, "was " + r.Why})
+		g.failures = append(g.failures, Failure{Member{Place: Place{Name: r.Pod}}, "was " + r.Why + andThen})
 	}
 	all := g.losses.all()
 	for _, lost := range all {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -21,7 +22,7 @@ func TestDeletedAfterResize(t *testing.T) {
 }
 
 func TestRejectedByKubelet(t *testing.T) {
-	simulated.RejectedByKubelet(t, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) }, true)
+	simulated.RejectedByKubelet(t, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) }, policy.OnFailureRevert)
 }
 
 // No other pod is restarted though the limits would let it, as long as one is rejected.

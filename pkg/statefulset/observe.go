@@ -208,7 +208,12 @@ func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod)
 
 // known returns the facts with what is known of new pods of the newest revision.
 func (o observation) known() rollout.Facts {
-	return o.Knowing(o.newest().PodTemplateSpec, o.pods, o.labelled)
+	return o.Knowing(o.newest().PodTemplateSpec, o.pods, func(pod *corev1.Pod) *corev1.PodTemplateSpec {
+		if of := o.revisions[revisions.HashOf(pod)]; of != nil {
+			return of.PodTemplateSpec
+		}
+		return nil
+	})
 }
 
 func (o observation) toCome() []*corev1.PodTemplateSpec {

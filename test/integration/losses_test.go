@@ -29,4 +29,15 @@ func TestRejectedByKubeletOfDeployment(t *testing.T) {
 	if there != 2 {
 		t.Errorf("%d pods of 3 are there still, want 2", there)
 	}
+
+	// Guarded: its ReplicaSet has the former template again, and the third pod comes back.
+	d.guard("canary", "1", "canary-duration", "1h", "on-failure", "Revert")
+	d.setResources("cpu=150m", "")
+	d.waitCondition("Reverted", "3 of 3 pods have their size from before")
+	d.waitCondition("Reverted", rejection)
+	if cpu := cpuOf(d.active().Spec.Template.Spec.Containers[0].Resources); cpu != "100m" || !held(d.get()) {
+		t.Errorf("the ReplicaSet makes pods of %s, want the size from before", cpu)
+	}
+	d.setResources("cpu=100m", "")
+	d.waitComplete()
 }

@@ -158,64 +158,73 @@ func TestAdmittedValues(t *testing.T) {
 	}
 }
 
-// TestGivenBack: admission gives new pods the limit that an edit removes. Where a LimitRange does, no pod is restarted, and
-// where a webhook does, one is, which shows that.
+// TestGivenBack: admission gives new pods the limit that an edit removes, or another one. Where a LimitRange does, no pod is restarted, and
+// where a webhook does, one is, which shows that. The others get what it shows in place, and keep it when something else is edited.
 func TestGivenBack(t *testing.T) {
 	parallel(t)
 	for name, given := range map[string]struct {
 		by       func(*testing.T) func(namespace, manifest string)
 		restarts int
+		limit    string
 	}{
 		"LimitRange": {func(t *testing.T) func(string, string) {
 			return limited(t, "{type: Container, default: {memory: 200Mi}, defaultRequest: {memory: 100Mi}}")
-		}, 0},
+		}, 0, "200Mi"},
 		"webhook": {func(t *testing.T) func(string, string) {
 			return injecting(t, func(_ *unstructured.Unstructured, containers []any) []any {
-				_ = unstructured.SetNestedField(containers[0].(map[string]any), "200Mi", "resources", "limits", "memory")
+				app := containers[0].(map[string]any)
+				if _, limited, _ := unstructured.NestedString(app, "resources", "limits", "memory"); !limited {
+					_ = unstructured.SetNestedField(app, "300Mi", "resources", "limits", "memory")
+				}
 				return containers
 			})
-		}, 1},
+		}, 1, "300Mi"},
 	} {
 		t.Run(name+" StatefulSet", func(t *testing.T) {
 			parallel(t)
 			w := createWorkload(t, options{By: given.by(t)})
 			w.waitAvailable()
-			loses(w.sandbox, given.restarts)
+			loses(w.sandbox, given.restarts, given.limit)
 		})
 		t.Run(name+" Deployment", func(t *testing.T) {
 			parallel(t)
 			d := createDeployment(t, options{By: given.by(t)})
 			d.waitRolledOut()
-			loses(d.sandbox, given.restarts)
+			loses(d.sandbox, given.restarts, given.limit)
 		})
 		t.Run(name+" DaemonSet", func(t *testing.T) {
 			parallel(t)
-			o := options{By: given.by(t)}
+			o := options{By: given.by(t), Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
 			d := createDaemonSet(t, o)
 			d.waitAvailable(o.replicas())
-			loses(d.sandbox, given.restarts)
+			loses(d.sandbox, given.restarts, given.limit)
 		})
 	}
 }
 
-// loses removes the memory limit from a workload, which restarts so many pods.
-func loses[W metav1.Object](s *sandbox[W], restarts int) {
+// loses removes the memory limit from a workload, which restarts so many pods, and gives all of them this one.
+func loses[W metav1.Object](s *sandbox[W], restarts int, limit string) {
 	s.t.Helper()
-	s.waitComplete()
-	before := s.uids()
-	s.patch(`{"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "150m"}, "limits": {"memory": null}}}]}}}}`)
-	s.waitComplete()
-	kept := 0
-	for name, pod := range s.pods() {
-		if pod.UID == before[name] {
-			kept++
+	for _, edit := range []struct {
+		cpu      string
+		restarts int
+	}{{"150m", restarts}, {"180m", 0}} {
+		s.waitComplete()
+		before := s.uids()
+		s.patch(`{"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "` + edit.cpu + `"}, "limits": {"memory": null}}}]}}}}`)
+		s.waitComplete()
+		kept := 0
+		for name, pod := range s.pods() {
+			if pod.UID == before[name] {
+				kept++
+			}
+			if r := pod.Spec.Containers[0].Resources; cpuOf(r) != edit.cpu || r.Limits.Memory().String() != limit {
+				s.t.Errorf("%s has %+v", name, r)
+			}
 		}
-		if r := pod.Spec.Containers[0].Resources; cpuOf(r) != "150m" || r.Limits.Memory().String() != "200Mi" {
-			s.t.Errorf("%s has %+v", name, r)
+		if kept != len(before)-edit.restarts {
+			s.t.Errorf("%s: %d of %d pods were restarted, want %d", edit.cpu, len(before)-kept, len(before), edit.restarts)
 		}
-	}
-	if kept != len(before)-restarts {
-		s.t.Errorf("%d of %d pods were restarted, want %d", len(before)-kept, len(before), restarts)
 	}
 }
 

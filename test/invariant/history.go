@@ -175,6 +175,9 @@ type version struct {
 // enabled reports whether the workload is opted in.
 func (v version) enabled() bool { return v.meta.Labels["inplace-rollout.io/enabled"] == "true" }
 
+// guarded reports whether a failure stops its rollouts.
+func (v version) guarded() bool { return v.annotation("canary") != "" || v.annotation("checks") != "" }
+
 // live reports whether the action in force is LiveResize.
 func (v version) live() bool {
 	if inForce, changed := v.meta.Annotations["inplace-rollout.io/in-force"]; changed {
@@ -193,6 +196,7 @@ type replicaSet struct {
 	owner     types.UID
 	replicas  int32
 	template  corev1.PodTemplateSpec
+	templates []edition // all that it has had
 	deletedBy string
 	scaled    []scale
 }
@@ -258,6 +262,12 @@ func (p *pod) at(t time.Time) *corev1.Pod {
 
 // there reports whether the pod is there, and nobody has had it go.
 func (p *pod) there() bool { return p.going.IsZero() && p.deleted.IsZero() }
+
+// ended reports whether it runs no more, and never will, as where its kubelet has rejected it.
+func (p *pod) ended() bool {
+	phase := p.last().Status.Phase
+	return phase == corev1.PodFailed || phase == corev1.PodSucceeded
+}
 
 // goes notes who has it go.
 func (p *pod) goes(w Write) { p.by, p.going, p.since = w.User.Username, w.at, w.Since }
@@ -361,6 +371,21 @@ func (h *history) template(p *corev1.Pod) (corev1.PodTemplateSpec, bool) {
 	}
 	t, known := w.revisions[p.Labels[appsv1.ControllerRevisionHashLabelKey]]
 	return t, known
+}
+
+// templates returns that of a pod and, as its ReplicaSet takes others over, those that this has had since it made the pod.
+func (h *history) templates(p *pod) (all []corev1.PodTemplateSpec) {
+	_, set := h.workload(p.last())
+	if set == nil {
+		is, _ := h.template(p.last())
+		return []corev1.PodTemplateSpec{is}
+	}
+	for i, t := range set.templates {
+		if i+1 == len(set.templates) || set.templates[i+1].at.After(p.versions[0].at) {
+			all = append(all, t.template)
+		}
+	}
+	return all
 }
 
 func (h *history) violate(w Write, invariant, object, format string, args ...any) {
@@ -678,4 +703,5 @@ func (h *history) storeReplicaSet(w Write) {
 		set.scaled = append(set.scaled, scale{w.at, ptr.Deref(stored.Spec.Replicas, 1)})
 	}
 	set.replicas, set.template = ptr.Deref(stored.Spec.Replicas, 1), stored.Spec.Template
+	set.templates = append(set.templates, edition{w.at, set.template})
 }

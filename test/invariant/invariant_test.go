@@ -148,6 +148,24 @@ func (l *trail) deployments(change ...func(*appsv1.Deployment)) {
 	l.write(user, "patch", "deployments", "web", deployment("2", change...))
 }
 
+// unlimited logs that a limit is removed from a Deployment's template, that its ReplicaSet takes that over and makes web-a-2, which
+// has the limit all the same, and that one of the pods is evicted.
+func (l *trail) unlimited(evicted string) {
+	within := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+	limit := func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Resources.Limits = within }
+	rs := set1("web-a", "1", 2)
+	rs.Spec.Template.Spec.Containers[0].Resources.Limits = within
+	l.write(user, "create", "deployments", "web", deployment("1", limit))
+	l.write(replicaSet, "create", "replicasets", "web-a", rs)
+	for _, name := range []string{"web-a-0", "web-a-1"} {
+		l.write(replicaSet, "create", "pods", name, pod(name, "1", "", "web-a", "ReplicaSet", limited))
+	}
+	l.write(user, "patch", "deployments", "web", deployment("1"))
+	l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
+	l.write(replicaSet, "create", "pods", "web-a-2", pod("web-a-2", "1", "", "web-a", "ReplicaSet", limited))
+	l.write(ours, "create", "pods/eviction", evicted, nil)
+}
+
 func recreate(d *appsv1.Deployment) {
 	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 }
@@ -405,6 +423,13 @@ func TestCheck(t *testing.T) {
 			l.answered(user, "delete", "pods", "web-0", 404, nil)
 			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
 		}, ""},
+		{"Complete, and a pod of another size was rejected by its kubelet", func(l *trail) {
+			l.statefulSets()
+			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
+			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
+			l.write("system:node:node", "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		}, ""},
 		{"what is not opted in is written", func(l *trail) {
 			l.statefulSets(optedOut)
 			l.write(ours, "patch", "pods", "web-1", pod("web-1", "1", "web-2", "set", "StatefulSet"))
@@ -449,6 +474,10 @@ func TestCheck(t *testing.T) {
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
 			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
 		}, ""},
+		{"a Deployment's pod is evicted for a removed limit, after its ReplicaSet has taken the template over", func(l *trail) {
+			l.unlimited("web-a-1")
+		}, ""},
+		{"so is one that was made of it, and has the limit from admission", func(l *trail) { l.unlimited("web-a-2") }, "restart pods/web-a-2"},
 		{"a Deployment's pod is evicted, and the strategy is Recreate", func(l *trail) {
 			l.deployments(recreate)
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
@@ -493,6 +522,16 @@ func TestCheck(t *testing.T) {
 		{"a ReplicaSet gets the Deployment's size", func(l *trail) {
 			l.deployments()
 			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
+		}, ""},
+		{"a ReplicaSet gets its former size back", func(l *trail) {
+			l.deployments()
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
+		}, "fence replicasets/web-a"},
+		{"so does one of a guarded rollout", func(l *trail) {
+			l.deployments(func(d *appsv1.Deployment) { d.Annotations["inplace-rollout.io/canary"] = "1" })
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
+			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
 		}, ""},
 		{"a ReplicaSet gets a size of its own", func(l *trail) {
 			l.deployments()

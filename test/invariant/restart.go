@@ -171,7 +171,7 @@ func (h *history) mayRestart(w *workload, p *pod, by Write) (why string, bySize 
 	if h.inFlight(w, p) {
 		return "the built-in controller had begun to replace it", false
 	}
-	if p.last().Status.Phase == corev1.PodFailed || p.last().Status.Phase == corev1.PodSucceeded {
+	if p.ended() {
 		return "it has ended", false
 	}
 	settings := w.since(by.Since)
@@ -264,9 +264,9 @@ func (h *history) obstacles(w *workload, p *pod, by Write) string {
 
 // obstacle returns why the pod cannot be resized live; "" if nothing says so.
 func (h *history) obstacle(w *workload, p *pod, by Write) string {
-	before, _ := h.template(p.last())
+	templates := h.templates(p)
 	for _, v := range w.since(by.Since) {
-		if inTheWay(p.last(), before, v.template) {
+		if slices.ContainsFunc(templates, func(before corev1.PodTemplateSpec) bool { return inTheWay(p.last(), before, v.template) }) {
 			return "the API server, or its container, does not allow it in place"
 		}
 		if slices.Contains(h.options.OldKubelets, nodeOf(p.last())) && lowersMemory(p.last(), v.template) {

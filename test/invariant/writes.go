@@ -144,10 +144,15 @@ func (h *history) fenceReplicaSet(w Write, object string) {
 		h.violate(w, Fence, object, "%s changed more than the size in its template", w.User.Username)
 	case work != nil && replicas > 0 && !equality.Semantic.DeepEqual(sizeOf(before.template), sizeOf(after.Spec.Template)) &&
 		!work.any(w.Since, func(v version) bool {
-			return v.recreate || equality.Semantic.DeepEqual(sizeOf(v.template), sizeOf(after.Spec.Template))
+			return v.recreate || v.guarded() && before.had(after.Spec.Template) || equality.Semantic.DeepEqual(sizeOf(v.template), sizeOf(after.Spec.Template))
 		}):
 		h.violate(w, Fence, object, "%s gave it a size that its Deployment does not have", w.User.Username)
 	}
+}
+
+// had reports whether the ReplicaSet has had a size.
+func (s *replicaSet) had(t corev1.PodTemplateSpec) bool {
+	return slices.ContainsFunc(s.templates, func(e edition) bool { return equality.Semantic.DeepEqual(sizeOf(e.template), sizeOf(t)) })
 }
 
 func (h *history) namedSet(name string) *replicaSet {
@@ -244,7 +249,7 @@ func (h *history) checkComplete(w Write) {
 	from := w.Since
 	versions := append([]version{after}, work.since(from)...)
 	for _, p := range h.members(work) {
-		if !p.there() || h.node(nodeOf(p.last())).gone || after.keepsBack(p.last()) || after.surplus(p.last()) {
+		if !p.there() || p.ended() || h.node(nodeOf(p.last())).gone || after.keepsBack(p.last()) || after.surplus(p.last()) {
 			continue
 		}
 		since, versions := from, versions

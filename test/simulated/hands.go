@@ -194,8 +194,8 @@ func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bo
 	for _, of := range []map[value]int64{b.said, b.is, says, would} {
 		for v := range of {
 			_, said := says[v]
-			has, is := values(&pod.Spec)[v]
-			if gets, will := would[v]; !said && is && will && has == gets { // it is given back
+			_, is := values(&pod.Spec)[v]
+			if _, will := would[v]; !said && is && will { // it is given back, or set as a new one has it
 				continue
 			}
 			if change(b.said, b.is, v) != change(says, would, v) {
@@ -203,8 +203,9 @@ func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bo
 			}
 		}
 	}
-	for v, has := range values(&pod.Spec) {
-		if _, said := says[v]; !said && would[v] != has {
+	for v := range values(&pod.Spec) {
+		_, said := says[v]
+		if _, will := would[v]; !said && !will {
 			return true
 		}
 	}

@@ -117,9 +117,9 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 }
 
 // RejectedByKubelet tries what becomes of a rollout whose pods can only be restarted, and whose new pods are rejected by
-// their kubelets. New makes a world of at least three pods, one of which may be down. Back is whether a guarded rollout has
-// its pods made of the size from before again.
-func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back bool) {
+// their kubelets. New makes a world of at least three pods, one of which may be down. Back are the values of on-failure with
+// which a guarded rollout has its pods made of the size from before again.
+func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back ...string) {
 	t.Helper()
 	const why = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
 	larger := Version{Image: 1, CPU: 3} // so that no pod gives room for others on its way back
@@ -191,11 +191,32 @@ func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back bool) 
 			for range 60 {
 				g.Try()
 			}
-			if c := g.Condition(); lost(g, before) != 1 || !rollout.Stopped(c) || !strings.Contains(c.Message, why) {
-				t.Errorf("%d pods are gone, want 1: %+v", lost(g, before), c)
+			stopped := func(tries int) {
+				t.Helper()
+				c, rejected := g.Condition(), 0
+				for _, pod := range g.Pods {
+					rejected += asInt(pod.Status.Phase == corev1.PodFailed)
+				}
+				if lost(g, before) != 1 || !rollout.Stopped(c) || !strings.Contains(c.Message, why) || !strings.Contains(c.Message, "edit it back") {
+					t.Errorf("%d pods are gone, want 1: %+v", lost(g, before), c)
+				}
+				helps, reverts := slices.Contains(back, onFailure), onFailure == policy.OnFailureRevert
+				if helps && (len(g.Pods)-rejected != len(before) || rejected > 3*tries) || helps && reverts && (c.Reason != rollout.ReasonReverted || len(g.Sized(larger)) != len(before)) {
+					t.Errorf("%d pods of %d are rejected, and %d have the size from before: %+v", rejected, len(g.Pods), len(g.Sized(larger)), c)
+				}
 			}
-			if n := len(g.Sized(larger)); back && onFailure == policy.OnFailureRevert && n != len(before) {
-				t.Errorf("%d pods have the size from before, want %d: %+v", n, len(before), g.Condition())
+			stopped(1)
+			g.Annotate(map[string]string{api.RetryAnnotation: "1"})
+			for range 60 {
+				g.Try()
+			}
+			stopped(2)
+			g.Edit(larger)
+			for range 15 {
+				g.Try()
+			}
+			if c := g.Condition(); !c.Complete() {
+				t.Errorf("after an edit back the condition says %+v", c)
 			}
 		})
 	}
