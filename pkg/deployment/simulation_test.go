@@ -815,11 +815,12 @@ func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
 	s.Lost = func(pod *corev1.Pod) { s.once.Lost("", strconv.Itoa(s.edits), pod.UID) }
 	s.Resizes = func(old, resized *corev1.Pod) {
 		rs := s.sets[metav1.GetControllerOf(old).Name]
-		from := &rs.Spec.Template
-		if _, adopted := rs.Annotations[api.AdoptedAnnotation]; adopted { // it may have had to be restarted until another one has been
-			from = templates[s.births[old.UID].of]
+		newest := &s.kind.Planned.Spec.Template
+		why := s.Unedited(old, resized, &rs.Spec.Template, newest)
+		if _, adopted := rs.Annotations[api.AdoptedAnnotation]; adopted && why != "" { // it may be of the former one still
+			why = s.Unedited(old, resized, templates[s.births[old.UID].of], newest)
 		}
-		if why := s.Unedited(old, resized, from, &s.kind.Planned.Spec.Template); why != "" {
+		if why != "" {
 			s.t.Fatalf("%s", why)
 		}
 	}
