@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -34,6 +35,9 @@ func anonymous(spec map[string]any) (map[string]any, sets.Set[string]) {
 func rename(value any, names sets.Set[string]) any {
 	switch v := value.(type) {
 	case string:
+		if !strings.Contains(v, `"`) { // it names nobody
+			return v
+		}
 		for _, match := range named.FindAllStringSubmatch(v, -1) {
 			names.Insert(squeeze(match[1]))
 		}

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,9 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 )
@@ -122,28 +121,17 @@ func check(t *testing.T, client kubernetes.Interface, namespace string) error {
 	return err
 }
 
+// read are the objects of deploy/cluster, which fake clients copy.
+var read = sync.OnceValues(func() ([]runtime.Object, error) { return deploy.Objects(deploy.Cluster, deploy.User) })
+
 // installed returns what `kubectl apply -k deploy/` makes of deploy/cluster.
 func installed(t *testing.T) []runtime.Object {
 	t.Helper()
-	files, err := filepath.Glob("../../deploy/cluster/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("deploy/cluster has the files %v: %v", files, err)
+	objects, err := read()
+	if err != nil {
+		t.Fatal(err)
 	}
-	var objects []runtime.Object
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			if object, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(document), nil, nil); err == nil {
-				objects = append(objects, object)
-			} else if !runtime.IsNotRegisteredError(err) {
-				t.Fatal(err)
-			}
-		}
-	}
-	return objects
+	return slices.Clone(objects)
 }
 
 func nameOf(t *testing.T, object runtime.Object) string {

@@ -32,11 +32,11 @@ func TestGateWatches(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		refused     bool
-		most, fewer int // reads in an idle hour
+		most, fewer int // reads in idle minutes
 		noticed     time.Duration
 	}{
-		{name: "watched", most: 14, fewer: 11, noticed: 2 * time.Second},
-		{name: "without the right to", refused: true, most: 361, fewer: 350, noticed: 11 * time.Second},
+		{name: "watched", most: 5, fewer: 4, noticed: 2 * time.Second},
+		{name: "without the right to", refused: true, most: 121, fewer: 117, noticed: 11 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,12 +62,12 @@ func TestGateWatches(t *testing.T) {
 				}
 
 				began, asked := reads(client), server.count()
-				time.Sleep(time.Hour)
+				time.Sleep(20 * time.Minute)
 				if n := reads(client) - began; n > tt.most || n < tt.fewer {
-					t.Errorf("in an idle hour a policy was read %d times, want %d to %d", n, tt.fewer, tt.most)
+					t.Errorf("in 20 idle minutes a policy was read %d times, want %d to %d", n, tt.fewer, tt.most)
 				}
-				if n := server.count() - asked; n > 3*(1+12) || n < 3*11 {
-					t.Errorf("in an idle hour there were %d dry runs", n)
+				if n := server.count() - asked; n > 3*(1+4) || n < 3*3 {
+					t.Errorf("in 20 idle minutes there were %d dry runs", n)
 				}
 
 				// Somebody deletes it: nothing may be touched any more.

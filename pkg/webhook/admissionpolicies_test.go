@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -27,13 +29,19 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
+// loaded are compiled once: with the race detector, that takes a second.
+var loaded = sync.OnceValues(func() (*Policies, error) { return Load(deploy.Cluster, deploy.User) })
+
+// load returns policies to which a test may add others.
 func load(t *testing.T) *Policies {
 	t.Helper()
-	p, err := Load(deploy.Cluster, deploy.User)
+	p, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	own := *p
+	own.byName = maps.Clone(p.byName)
+	return &own
 }
 
 func raw(t *testing.T, text string) runtime.RawExtension {

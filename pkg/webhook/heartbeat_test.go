@@ -17,13 +17,26 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
 )
 
+// loaded are the policies for each controller, compiled once: with the race detector, that takes a second.
+var loaded = map[string]*webhook.Policies{}
+
+func load(t *testing.T, controller string) *webhook.Policies {
+	t.Helper()
+	if loaded[controller] == nil {
+		policies, err := webhook.Load(deploy.Cluster, controller)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded[controller] = policies
+	}
+	own := *loaded[controller]
+	return &own
+}
+
 // following are the policies, with the ServiceAccounts that there are in namespaces.
 func following(t *testing.T, controller string, accounts map[string]map[string]string) *webhook.Policies {
 	t.Helper()
-	policies, err := webhook.Load(deploy.Cluster, controller)
-	if err != nil {
-		t.Fatal(err)
-	}
+	policies := load(t, controller)
 	client := fake.NewClientset()
 	for namespace, annotations := range accounts {
 		if err := client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}); err != nil {

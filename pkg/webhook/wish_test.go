@@ -105,10 +105,7 @@ func daemonSetRows() (rows []row) {
 // TestWish: of each workload, held or not, Go and the policy say the same: what its user wants comes back
 // when the controller lets go, and it is the same where the policy is gone and the controller writes it.
 func TestWish(t *testing.T) {
-	policies, err := webhook.Load(deploy.Cluster, deploy.User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	policies := load(t, deploy.User)
 	for _, rows := range [][]row{statefulSetRows(), deploymentRows(), daemonSetRows()} {
 		for _, r := range rows {
 			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r.workload)
