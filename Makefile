@@ -136,7 +136,7 @@ ON_REAL_NODES = go test -tags e2e -count=1 -timeout 30m -p 1 -v
 
 .PHONY: e2e
 e2e: tools node-tools monitoring-tools image test-images ## Run the tests on a real node: kubelet, containerd and cgroups (needs root)
-	$(ON_REAL_NODES) ./test/e2e/... ./test/demo/... ./test/benchmark/...
+	$(ON_REAL_NODES) ./test/e2e/... ./test/demo/...
 
 EDITS = -run 'TestEdits|TestQOSClass' ./test/e2e
 
@@ -157,17 +157,9 @@ RESULTS := --bin $(K8S) --json bin/benchmark.json
 bench: tools build ## Measure what rollouts cost, in place and built in (SHAPES=statefulset:1x100,deployment:20x10 ROUNDS=3)
 	@$(BENCH) rollouts $(RESULTS) --rounds $(ROUNDS) $(if $(SHAPES),--shapes $(SHAPES))
 
-.PHONY: bench-real
-bench-real: root tools node-tools image test-images ## The same on a real node, where containers take five seconds to become ready (needs root)
-	@$(BENCH) real $(RESULTS) --rounds $(ROUNDS)
-
 .PHONY: bench-report
 bench-report: ## Bring what was measured into docs/performance.md
 	@$(BENCH) report
-
-.PHONY: bench-scale
-bench-scale: tools build ## Measure what 5,000 opted-in workloads cost, and 200 rollouts at once (SCALE="--workloads 1000 --others 0")
-	@$(BENCH) scale $(RESULTS) $(SCALE)
 
 .PHONY: backtest
 backtest: ## Compare estimates with what pods went on to use, beside other rules, for docs/estimates.md
@@ -198,7 +190,7 @@ build: ## Build the controller, and the plugin of kubectl, into bin/
 NATIVE = linux/$(shell go env GOARCH)
 PLATFORMS := linux/amd64,linux/arm64
 # The real node needs its own only.
-matrix e2e e2e-edits e2e-cgroup-v2 demo-real demo-guarded bench-real: PLATFORMS = $(NATIVE)
+matrix e2e e2e-edits e2e-cgroup-v2 demo-real demo-guarded: PLATFORMS = $(NATIVE)
 
 .PHONY: image
 image: bin/image ## Build the controller's image and its SBOM into bin/images/ (without Docker)

@@ -29,7 +29,7 @@ var parts = slices.Concat(
 		{name: "lint", make: []string{"lint"}, packages: []string{"./..."}, tags: "integration,around,e2e"},
 		{name: "fuzz", make: []string{"fuzz"}, packages: []string{"./pkg/..."}},
 		{name: "release", make: []string{"release-check"}, beside: []string{"CHANGELOG.md"}},
-		{name: "e2e", make: []string{"e2e", "E2E=required"}, packages: []string{"./test/e2e", "./test/demo", "./test/benchmark"}, tags: "e2e"},
+		{name: "e2e", make: []string{"e2e", "E2E=required"}, packages: []string{"./test/e2e", "./test/demo"}, tags: "e2e"},
 		{name: "e2e-cgroup-v2", make: []string{"e2e-cgroup-v2", "E2E=required"}, packages: []string{"./test/e2e"}, tags: "e2e"},
 	},
 	around("benchmark", "controlplane", "prometheus", "initialresources/admission", "initialresources/estimator", "hold", "gates", "chart", "docs", "worlds", "matrix", "integration"),

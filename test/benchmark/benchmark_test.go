@@ -49,28 +49,8 @@ func TestRollouts(t *testing.T) {
 			t.Errorf("%s, %s: took nothing: %+v", r.Shape, r.Way, r)
 		}
 		// The floor program may see an edit before that is answered.
-		if r.Way != builtIn && (r.Wall < 0.15 || r.PeakRSS < 10<<20 || r.Kubelet.P50 < 0.15 || r.Way == inPlace && r.First.P99 <= 0) {
+		if r.Way != builtIn && (r.Wall < 0.15 || r.PeakRSS < 10<<20 || r.Way == inPlace && r.First.P99 <= 0) {
 			t.Errorf("%s: faster than possible, or from nothing: %+v", r.Shape, r)
 		}
-	}
-}
-
-// TestScale measures a few idle workloads, and some of them at once.
-func TestScale(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "benchmark.json")
-	err := run(t.Context(), []string{
-		"scale", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--idle", "2s",
-		"--workloads", "10", "--others", "5", "--rollouts", "4", "--pods", "2", "--json", file,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := load(file)
-	if err != nil || all.Scale == nil {
-		t.Fatalf("measured nothing: %v", err)
-	}
-	if s := all.Scale; s.Workloads != 10 || s.Others != 5 || s.Rollouts != 4 || s.Pods != 2 || s.Writes != 0 || s.Idle.RSS < 10<<20 || s.Concurrent.RSS < 10<<20 {
-		t.Errorf("measured %+v", *s)
 	}
 }

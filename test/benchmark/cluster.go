@@ -29,7 +29,7 @@ type cluster struct {
 	raw dynamic.Interface
 }
 
-// startCluster starts a cluster with so many nodes, and with the controller as it ships.
+// startCluster starts a cluster with so many nodes, with the controller as it ships, and with the namespace of all that is measured.
 func startCluster(ctx context.Context, o options, nodes int) (*cluster, error) {
 	started, err := measure.Start(ctx, measure.Options{
 		Bin: o.bin, Controller: o.controller, Args: []string{"-v=2"}, Nodes: nodes, Node: controlplane.Node{CPU: "1000", Memory: "4Ti"},
@@ -39,11 +39,6 @@ func startCluster(ctx context.Context, o options, nodes int) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newCluster(ctx, started)
-}
-
-// newCluster makes the namespace of all that is measured in a cluster, or ends it.
-func newCluster(ctx context.Context, started *measure.Cluster) (*cluster, error) {
 	config := started.RESTConfig()
 	config.WarningHandler = rest.NoWarnings{}
 	raw, err := dynamic.NewForConfig(config)
@@ -133,15 +128,15 @@ func forgetPeak(pid int) error {
 	return nil
 }
 
-// memoryOf is the resident memory of a process in bytes, now and at its peak.
-func memoryOf(pid int) (now, peak uint64, err error) {
+// peakOf is the most resident memory that a process has had, in bytes.
+func peakOf(pid int) (uint64, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0, 0, fmt.Errorf("looking at process %d: %w", pid, err)
+		return 0, fmt.Errorf("looking at process %d: %w", pid, err)
 	}
 	status, err := p.NewStatus()
 	if err != nil {
-		return 0, 0, fmt.Errorf("looking at process %d: %w", pid, err)
+		return 0, fmt.Errorf("looking at process %d: %w", pid, err)
 	}
-	return status.VmRSS, status.VmHWM, nil
+	return status.VmHWM, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -24,7 +23,7 @@ import (
 type fixture struct {
 	*cluster
 	shape   shape
-	resize  time.Duration // how long the kubelets take, if they are simulated
+	resize  time.Duration // how long the kubelets take
 	edits   int
 	optedIn bool
 	floor   *program // while it carries an edit to the pods
@@ -34,33 +33,19 @@ func (f *fixture) workloads() dynamic.ResourceInterface {
 	return f.raw.Resource(f.shape.resource()).Namespace(namespace)
 }
 
-// manifest of the i-th workload.
-func (f *fixture) manifest(i int) string {
-	if f.resize == 0 {
-		return fmt.Sprintf(real, f.shape.name(i), f.shape.pods)
-	}
-	return fmt.Sprintf(simulated, f.shape.name(i), f.shape.pods, f.resize)
-}
-
-// fill makes the workloads, and waits until all pods are available, and what is opted in is Complete.
+// fill makes the workloads, opted in, and waits until they are Complete.
 func (f *fixture) fill(ctx context.Context) error {
 	if err := f.each(ctx, func(ctx context.Context, i int) error {
-		w, err := f.shape.workload(f.shape.name(i), f.manifest(i))
+		w, err := f.shape.workload(f.shape.name(i), f.resize)
 		if err == nil {
-			if f.optedIn {
-				w.SetLabels(map[string]string{api.EnabledLabel: "true"})
-			}
+			w.SetLabels(map[string]string{api.EnabledLabel: "true"})
 			_, err = f.workloads().Create(ctx, w, metav1.CreateOptions{})
 		}
 		return err
 	}); err != nil {
 		return fmt.Errorf("creating workloads: %w", err)
 	}
-	done := rolledOut
-	if f.optedIn {
-		done = complete
-	}
-	if _, err := f.await(ctx, done); err != nil {
+	if _, err := f.await(ctx, complete); err != nil {
 		return fmt.Errorf("waiting for the pods: %w", err)
 	}
 	return nil
@@ -106,7 +91,7 @@ func (f *fixture) await(ctx context.Context, done func(*unstructured.Unstructure
 	}
 	_, err := watchtools.UntilWithSync(ctx, all, &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
 		w, is := event.Object.(*unstructured.Unstructured)
-		if is && strings.HasPrefix(w.GetName(), f.shape.begin()) && at[w.GetName()].IsZero() && done(w) {
+		if is && at[w.GetName()].IsZero() && done(w) {
 			at[w.GetName()] = time.Now()
 		}
 		return len(at) == f.shape.workloads, nil

@@ -4,12 +4,9 @@
 //
 //	benchmark rollouts --bin bin/k8s --controller bin/inplace-rollout --rounds 3 --shapes statefulset:1x100
 //
-// What it tells is read from the API server's audit log and from /proc. It is printed, and added to a JSON file, with that of two
-// more commands: rollouts on a real node, and what a controller takes that has many workloads to look after. The last one brings all
-// of that into the documentation:
+// What it tells is read from the API server's audit log and from /proc. It is printed, and added to a JSON file, from which another
+// command brings it into the documentation:
 //
-//	benchmark real --json bin/benchmark.json
-//	benchmark scale --json bin/benchmark.json
 //	benchmark report --from bin/benchmark.json
 package main
 
@@ -57,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 	klog.LogToStderr(false) // client-go logs the end of each watch; what goes wrong becomes an error
 	klog.SetOutput(io.Discard)
 	commands := map[string]func(context.Context, []string) error{
-		"rollouts": rollouts, "real": realRollouts, "scale": scale, "report": report,
+		"rollouts": rollouts, "report": report,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		return fmt.Errorf("which one of %s?", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
@@ -65,20 +62,14 @@ func run(ctx context.Context, args []string) error {
 	return commands[args[0]](ctx, args[1:])
 }
 
-// flags are those that all commands with a cluster have.
-func (o *options) flags(name string) *flag.FlagSet {
-	flags := flag.NewFlagSet("benchmark "+name, flag.ContinueOnError)
+// rollouts measures each shape in a cluster of its own.
+func rollouts(ctx context.Context, args []string) error {
+	var o options
+	flags := flag.NewFlagSet("benchmark rollouts", flag.ContinueOnError)
 	flags.StringVar(&o.bin, "bin", "bin/k8s", "folder of the Kubernetes binaries")
 	flags.StringVar(&o.controller, "controller", "bin/inplace-rollout", "the controller's binary")
 	flags.StringVar(&o.json, "json", "", "add what was measured to this file, in place of earlier results of the same shapes")
 	flags.DurationVar(&o.resize, "resize", 300*time.Millisecond, "how long the simulated kubelets take for a resize")
-	return flags
-}
-
-// rollouts measures each shape in a cluster of its own.
-func rollouts(ctx context.Context, args []string) error {
-	var o options
-	flags := o.flags("rollouts")
 	flags.StringVar(&o.shapes, "shapes", standard, "what is edited, as (statefulset|daemonset):WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS, with commas")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each shape is edited, each way")
 	flags.BoolVar(&o.builtIn, "built-in", true, "measure the built-in controllers, too, in turn")

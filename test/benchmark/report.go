@@ -26,8 +26,6 @@ import (
 type results struct {
 	Machine  machine  `json:"machine"`
 	Rollouts []result `json:"rollouts"`
-	Real     []result `json:"real,omitempty"`
-	Scale    *scaled  `json:"scale,omitempty"`
 }
 
 // machine is where and when it was measured.
@@ -81,10 +79,6 @@ func (r results) save(file string) error {
 		return slices.ContainsFunc(r.Rollouts, func(n result) bool { return n.Shape == o.Shape })
 	}
 	r.Rollouts = append(slices.DeleteFunc(old.Rollouts, again), r.Rollouts...)
-	if len(r.Real) == 0 {
-		r.Real = old.Real
-	}
-	r.Scale = cmp.Or(r.Scale, old.Scale)
 	return r.write(file)
 }
 
@@ -109,33 +103,16 @@ type column struct {
 	overFloor    bool // tell in brackets how many times the floor program's it is
 }
 
-// byShape are the columns of what is told of each shape, and byWay of each way on a real node.
-var (
-	byShape = []column{
-		{head: "writes per pod", format: "%.2f", value: writesPerPod},
-		{head: "built in", format: "%.2f", value: writesPerPod, of: builtIn},
-		{head: "cpu per pod, ms (× floor)", format: "%.1f", value: cpuPerPod, overFloor: true},
-		{head: "peak RSS, MiB (× floor)", format: "%.0f", value: func(r result) float64 { return mib(r.PeakRSS) }, overFloor: true},
-		{head: "time, s (× floor)", format: "%.1f", value: wall, overFloor: true},
-		{head: "first request, p99, s", format: "%.1f", value: func(r result) float64 { return float64(r.First.P99) }},
-	}
-	byWay = []column{
-		{head: "edit to done, s", format: "%.1f", value: wall},
-		{head: "with fewer Ready pods, s", format: "%.1f", value: func(r result) float64 { return float64(r.Short) }},
-		{head: "lowest number Ready", format: "%.0f", value: func(r result) float64 { return float64(r.LeastReady) }},
-		{head: "pods replaced", format: "%.0f", value: func(r result) float64 { return float64(r.Replaced) }},
-		{head: "kubelets, ms: p50", format: "%.0f", value: func(r result) float64 {
-			if r.Way == builtIn {
-				return math.NaN() // they resize nothing
-			}
-			return 1000 * float64(r.Kubelet.P50)
-		}},
-	}
-)
+var columns = []column{
+	{head: "writes per pod", format: "%.2f", value: writesPerPod},
+	{head: "built in", format: "%.2f", value: writesPerPod, of: builtIn},
+	{head: "cpu per pod, ms (× floor)", format: "%.1f", value: cpuPerPod, overFloor: true},
+	{head: "peak RSS, MiB (× floor)", format: "%.0f", value: func(r result) float64 { return mib(r.PeakRSS) }, overFloor: true},
+	{head: "time, s (× floor)", format: "%.1f", value: func(r result) float64 { return float64(r.Wall) }, overFloor: true},
+	{head: "first request, p99, s", format: "%.1f", value: func(r result) float64 { return float64(r.First.P99) }},
+}
 
 func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
-
-func wall(r result) float64 { return float64(r.Wall) }
 
 // pods are how many there are in all.
 func (r result) pods() float64 {
@@ -169,9 +146,8 @@ func median(all []result, shape string, of way, value func(result) float64) floa
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-func (c column) cell(all []result, shape string, of way) string {
-	of = cmp.Or(c.of, of)
-	figure := median(all, shape, of, c.value)
+func (c column) cell(all []result, shape string) string {
+	figure := median(all, shape, cmp.Or(c.of, inPlace), c.value)
 	if math.IsNaN(figure) {
 		return "–"
 	}
@@ -182,20 +158,19 @@ func (c column) cell(all []result, shape string, of way) string {
 	return text
 }
 
-// table has a row for each shape in some ways, in the order of the results; it is empty if there is none.
-func table(all []result, columns []column, title func(shape, way) string, ways ...way) string {
+// summary has a row for each shape, in the order of the results; it is empty if there is none.
+func (r results) summary() string {
 	var rows strings.Builder
 	var done []string
-	for _, r := range all {
-		key := r.Shape + string(r.Way)
-		s, err := parseShape(r.Shape)
-		if err != nil || !slices.Contains(ways, r.Way) || slices.Contains(done, key) {
+	for _, one := range r.Rollouts {
+		s, err := parseShape(one.Shape)
+		if err != nil || one.Way != inPlace || slices.Contains(done, one.Shape) {
 			continue
 		}
-		done = append(done, key)
-		fmt.Fprintf(&rows, "| %s |", title(s, r.Way))
+		done = append(done, one.Shape)
+		fmt.Fprintf(&rows, "| %s |", s.title())
 		for _, c := range columns {
-			fmt.Fprintf(&rows, " %s |", c.cell(all, r.Shape, r.Way))
+			fmt.Fprintf(&rows, " %s |", c.cell(r.Rollouts, one.Shape))
 		}
 		rows.WriteString("\n")
 	}
@@ -207,16 +182,6 @@ func table(all []result, columns []column, title func(shape, way) string, ways .
 		head += " " + c.head + " |"
 	}
 	return head + "\n|---|" + strings.Repeat("---|", len(columns)) + "\n" + rows.String()
-}
-
-// summary has a row for each shape.
-func (r results) summary() string {
-	return table(r.Rollouts, byShape, func(s shape, _ way) string { return s.title() }, inPlace)
-}
-
-// onRealNode has a row for each way.
-func (r results) onRealNode() string {
-	return table(r.Real, byWay, func(s shape, w way) string { return s.title() + ", " + string(w) }, inPlace, builtIn)
 }
 
 // line is a result in a line.
@@ -265,7 +230,7 @@ func (r results) fillIn(page string) (string, error) {
 			return "", fmt.Errorf("%s: the page says that in place every pod stays Ready; %d were replaced, and %d Ready", one.Shape, one.Replaced, one.LeastReady)
 		}
 	}
-	tables := map[string]string{"machine": r.Machine.String(), "summary": r.summary(), "real": r.onRealNode(), "scale": r.Scale.String()}
+	tables := map[string]string{"machine": r.Machine.String(), "summary": r.summary()}
 	var wrong error
 	page = place.ReplaceAllStringFunc(page, func(old string) string {
 		parts := place.FindStringSubmatch(old)

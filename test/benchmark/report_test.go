@@ -31,31 +31,23 @@ func measured(t *testing.T, text string) []result {
 			},
 			result{Shape: text, Way: floored, Wall: 10, PeakRSS: 30 << 20, CPU: map[string]float64{ours: 0.01, floorAccount: cpu / 2}},
 			result{
-				Shape: text, Way: builtIn, Wall: 7, Replaced: s.all(), LeastReady: s.all() - 1, Short: 4, CPU: map[string]float64{controllerManager: cpu},
+				Shape: text, Way: builtIn, Wall: 7, Replaced: s.all(), LeastReady: s.all() - 1, CPU: map[string]float64{controllerManager: cpu},
 				Writes: []measure.Write{write(builtIn, "pods", 4), write(inPlace, "pods", 1)},
 			})
 	}
 	return all
 }
 
-// TestTables have a row for each shape, or each way, with the medians, and no figure of what was not measured.
-func TestTables(t *testing.T) {
+// TestSummary has a row for each shape, with the medians, and no figure of what was not measured.
+func TestSummary(t *testing.T) {
 	alone := slices.DeleteFunc(measured(t, "deployment:20x10"), func(r result) bool { return r.Way != inPlace })
-	r := results{Rollouts: slices.Concat(measured(t, "statefulset:1x100"), alone), Real: measured(t, "statefulset:1x5")}
+	r := results{Rollouts: slices.Concat(measured(t, "statefulset:1x100"), alone)}
 	want := `| | writes per pod | built in | cpu per pod, ms (× floor) | peak RSS, MiB (× floor) | time, s (× floor) | first request, p99, s |
 |---|---|---|---|---|---|---|
 | StatefulSet 1×100 | 2.00 | 4.00 | 3.5 (2.00) | 50 (1.67) | 10.5 (1.05) | 0.3 |
 | Deployment 20×10 | 2.00 | – | 3.5 | 50 | 10.5 | 0.3 |
 `
 	if got := r.summary(); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-	want = `| | edit to done, s | with fewer Ready pods, s | lowest number Ready | pods replaced | kubelets, ms: p50 |
-|---|---|---|---|---|---|
-| StatefulSet 1×5, in place | 10.5 | 0.0 | 5 | 0 | 0 |
-| StatefulSet 1×5, built in | 7.0 | 4.0 | 4 | 5 | – |
-`
-	if got := r.onRealNode(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
@@ -66,7 +58,7 @@ func TestSave(t *testing.T) {
 	again := measured(t, "deployment:1x100")[:1]
 	again[0].Wall = 3
 	for _, r := range []results{
-		{Rollouts: slices.Concat(measured(t, "statefulset:1x100"), measured(t, "deployment:1x100")), Real: again, Scale: &scaled{}}, {Rollouts: again},
+		{Rollouts: slices.Concat(measured(t, "statefulset:1x100"), measured(t, "deployment:1x100"))}, {Rollouts: again},
 	} {
 		if err := r.save(file); err != nil {
 			t.Fatal(err)
@@ -76,18 +68,18 @@ func TestSave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Rollouts) != 10 || got.Rollouts[9].Wall != 3 || len(got.Real) != 1 || got.Scale == nil {
-		t.Errorf("kept %d results of rollouts and %d of a real node, and %v: want those of the other shape, the new one, and all else", len(got.Rollouts), len(got.Real), got.Scale)
+	if len(got.Rollouts) != 10 || got.Rollouts[9].Wall != 3 {
+		t.Errorf("kept %d results: want those of the other shape, and the new one", len(got.Rollouts))
 	}
 }
 
 // TestFillIn refuses a page with an empty place, an unknown one, or without one; and results of which it would not be true.
 func TestFillIn(t *testing.T) {
 	page := ""
-	for _, name := range []string{"machine", "summary", "real", "scale"} {
+	for _, name := range []string{"machine", "summary"} {
 		page += "<!-- benchmark: " + name + " -->\nold\n<!-- end -->\n"
 	}
-	r := results{Rollouts: measured(t, "statefulset:1x100"), Real: measured(t, "statefulset:1x5"), Scale: &scaled{}}
+	r := results{Rollouts: measured(t, "statefulset:1x100")}
 	got, err := r.fillIn(page)
 	if err != nil || strings.Contains(got, "old") || !strings.Contains(got, r.summary()+"\n<!-- end -->\n") {
 		t.Errorf("%v: got\n%s", err, got)
@@ -103,8 +95,8 @@ func TestFillIn(t *testing.T) {
 	}{
 		"no place":        {r, "# Nothing\n"},
 		"an unknown one":  {r, page + "<!-- benchmark: unknown -->\n<!-- end -->\n"},
-		"an empty one":    {results{Rollouts: r.Rollouts, Real: r.Real}, page},
-		"a pod not Ready": {results{Rollouts: lost, Real: r.Real, Scale: r.Scale}, page},
+		"an empty one":    {results{}, page},
+		"a pod not Ready": {results{Rollouts: lost}, page},
 	} {
 		if _, err := c.fillIn(c.page); err == nil {
 			t.Errorf("%s: it is filled in", name)

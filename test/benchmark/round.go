@@ -34,9 +34,8 @@ type result struct {
 	Shape string `json:"shape"`
 	Way   way    `json:"way"`
 
-	Wall    seconds `json:"wall"`    // from the answer to the first edit until the last rollout was complete
-	First   spread  `json:"first"`   // from the edit to the first request for a size
-	Kubelet spread  `json:"kubelet"` // from the answer to a request until the kubelet has done it
+	Wall  seconds `json:"wall"`  // from the answer to the first edit until the last rollout was complete
+	First spread  `json:"first"` // from the edit to the first request for a size
 
 	Writes     []measure.Write    `json:"writes"`
 	Conflicts  int                `json:"conflicts"`
@@ -45,7 +44,6 @@ type result struct {
 	PeakRSS    uint64             `json:"peakRSS"` // of our controller, or the floor program, in bytes
 	Replaced   int                `json:"replaced"`
 	LeastReady int                `json:"leastReadyPods"`
-	Short      seconds            `json:"fewerReady"` // for how long there were fewer Ready pods than before
 }
 
 // seconds is a duration as JSON and people want it.
@@ -105,12 +103,8 @@ func (f *fixture) rollOut(ctx context.Context, w way) (_ result, failed error) {
 	return r, f.account(&r, mark, slices.Collect(maps.Keys(before)), done)
 }
 
-// weigh adds what the processes take while something is done. The controller of a real node
-// runs in a pod, and is not weighed.
+// weigh adds what the processes take while something is done.
 func (f *fixture) weigh(r *result, do func() error) error {
-	if f.Controller == nil {
-		return do()
-	}
 	pids := f.pids()
 	weighed := pids[ours]
 	if f.floor != nil {
@@ -134,7 +128,7 @@ func (f *fixture) weigh(r *result, do func() error) error {
 	for name := range after {
 		r.CPU[name] = after[name] - before[name]
 	}
-	_, r.PeakRSS, err = memoryOf(weighed)
+	r.PeakRSS, err = peakOf(weighed)
 	return err
 }
 
@@ -175,8 +169,8 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 		return err
 	}
 	r.Writes, r.Conflicts, r.Refusals = t.Writes, t.Conflicts, t.Refusals
-	r.LeastReady, r.Short = t.LeastReady, inSeconds(t.Short)
-	var firsts, kubelets []time.Duration
+	r.LeastReady = t.LeastReady
+	var firsts []time.Duration
 	var begin, end time.Time
 	for name, s := range t.Steps {
 		if begin.IsZero() || s.Edited.Before(begin) {
@@ -188,13 +182,12 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 		if first, ok := s.First(); ok {
 			firsts = append(firsts, first)
 		}
-		kubelets = append(kubelets, s.Kubelets...)
 	}
 	if len(t.Steps) != f.shape.workloads {
 		return fmt.Errorf("the audit log tells of %d workloads, want %d", len(t.Steps), f.shape.workloads)
 	}
 	r.Wall = inSeconds(end.Sub(begin))
-	r.First, r.Kubelet = newSpread(firsts), newSpread(kubelets)
+	r.First = newSpread(firsts)
 	return nil
 }
 

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +24,6 @@ type shape struct {
 	workloads, pods int
 	// limit is how many pods of a StatefulSet or a DaemonSet may be under way at once: its maxUnavailable.
 	limit int
-	// prefix of the names, if there are several shapes in a cluster.
-	prefix string
 }
 
 // kindsByName are those of shapes.
@@ -66,10 +64,8 @@ func (s shape) nodes() int {
 	if s.kind == "DaemonSet" {
 		return s.pods
 	}
-	return nodesFor(s.all())
+	return s.all()*3/2/110 + 1
 }
-
-func nodesFor(pods int) int { return pods*3/2/110 + 1 }
 
 // String is what parseShape reads.
 func (s shape) String() string {
@@ -124,15 +120,12 @@ spec:
 `
 
 // name is that of the i-th workload.
-func (s shape) name(i int) string { return s.begin() + strconv.Itoa(i) }
-
-// begin is how all names begin.
-func (s shape) begin() string { return cmp.Or(s.prefix, "web") + "-" }
+func (s shape) name(i int) string { return "web-" + strconv.Itoa(i) }
 
 // workload reads the manifest of one.
-func (s shape) workload(name, manifest string) (*unstructured.Unstructured, error) {
+func (s shape) workload(name string, resize time.Duration) (*unstructured.Unstructured, error) {
 	w := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(manifest), &w.Object); err != nil {
+	if err := yaml.Unmarshal(fmt.Appendf(nil, simulated, name, s.pods, resize), &w.Object); err != nil {
 		return nil, fmt.Errorf("reading the manifest: %w", err)
 	}
 	w.SetKind(s.kind)

@@ -19,8 +19,6 @@ var elsewhere = map[string]string{
 	"make bench":            "TestRollouts in test/benchmark",
 	"make bench SHAPES=":    "TestRollouts in test/benchmark",
 	"make bench-report":     "TestPage in test/benchmark",
-	"make bench-real":       "TestReal in test/benchmark",
-	"make bench-scale":      "TestScale in test/benchmark",
 	"make bench-stuck":      "TestStuckNeighbours in test/integration",
 	"make matrix":           "make test-all, which runs each row",
 	"make matrix ONLY=":     "make test-all, which runs each row",

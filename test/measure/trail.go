@@ -8,7 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -42,8 +42,7 @@ type Trail struct {
 	Deleted   int // pods, by anybody but kubelets
 	Steps     map[string]*Steps
 
-	LeastReady int           // the lowest number of Ready pods
-	Short      time.Duration // for how long there were fewer than at first
+	LeastReady int // the lowest number of Ready pods
 }
 
 // Write is how many requests of a kind a user has made.
@@ -56,9 +55,8 @@ type Write struct {
 
 // Steps is when what was done for one workload.
 type Steps struct {
-	Edited   time.Time       // the edit was answered
-	Asked    []time.Time     // pods were asked for the size
-	Kubelets []time.Duration // they took for that
+	Edited time.Time   // the edit was answered
+	Asked  []time.Time // pods were asked for the size
 }
 
 // InNamespace is in each line of the audit log that is about a namespace.
@@ -81,12 +79,8 @@ func (c *Cluster) AuditLog(mark int64, namespace string, carriers, ready []strin
 func follow(events []auditv1.Event, carriers, names []string) (Trail, error) {
 	t := Trail{carriers: carriers, Steps: map[string]*Steps{}, LeastReady: len(names)}
 	counts := map[Write]int{}
-	pods := &podStates{ready: map[string]bool{}, asked: map[types.UID]time.Time{}}
-	for _, name := range names {
-		pods.ready[name] = true
-	}
+	ready := sets.New(names...)
 	slices.SortStableFunc(events, func(a, b auditv1.Event) int { return a.StageTimestamp.Compare(b.StageTimestamp.Time) })
-	var short shortage
 	for i := range events {
 		event := &events[i]
 		counts[Write{User: event.User.Username, Verb: event.Verb, Resource: resourceOf(event)}]++
@@ -94,14 +88,11 @@ func follow(events []auditv1.Event, carriers, names []string) (Trail, error) {
 			t.countFailure(event.User.Username, code)
 			continue
 		}
-		if err := t.take(event, pods); err != nil {
+		if err := t.take(event, ready); err != nil {
 			return Trail{}, err
 		}
-		short.look(event.StageTimestamp.Time, len(pods.ready) < len(names))
-		t.LeastReady = min(t.LeastReady, len(pods.ready))
+		t.LeastReady = min(t.LeastReady, len(ready))
 	}
-	short.end()
-	t.Short = short.all
 	for kind, n := range counts {
 		kind.Count = n
 		t.Writes = append(t.Writes, kind)
@@ -139,21 +130,15 @@ func (t *Trail) of(name string) *Steps {
 	return t.Steps[name]
 }
 
-// podStates are what is known of the pods at a moment of the trail.
-type podStates struct {
-	ready map[string]bool         // by name; those that are not have no entry
-	asked map[types.UID]time.Time // when it was answered that they get a size, which the kubelet has not reported yet
-}
-
-// take takes a request in that has succeeded.
-func (t *Trail) take(event *auditv1.Event, pods *podStates) error {
+// take takes a request in that has succeeded, and keeps the names of the pods that are Ready.
+func (t *Trail) take(event *auditv1.Event, ready sets.Set[string]) error {
 	switch resource := resourceOf(event); {
 	case event.User.Username == administrator && event.Verb == "patch" && event.ObjectRef.APIGroup == "apps":
 		t.of(event.ObjectRef.Name).Edited = event.StageTimestamp.Time
 	case resource == "pods" && event.Verb == "create":
 		t.Created++
 	case resource == "pods" && event.Verb == "delete", resource == "pods/eviction":
-		delete(pods.ready, event.ObjectRef.Name)
+		ready.Delete(event.ObjectRef.Name)
 		if !strings.HasPrefix(event.User.Username, kubelet) {
 			t.Deleted++
 		}
@@ -162,34 +147,17 @@ func (t *Trail) take(event *auditv1.Event, pods *podStates) error {
 		if err := json.Unmarshal(event.ResponseObject.Raw, pod); err != nil {
 			return fmt.Errorf("reading what was answered to %s: %w", event.User.Username, err)
 		}
-		t.takePod(event, pod, pods)
+		switch {
+		case resource == "pods/resize":
+			s := t.of(pod.Labels["app"])
+			s.Asked = append(s.Asked, event.RequestReceivedTimestamp.Time)
+		case Ready(pod):
+			ready.Insert(pod.Name)
+		default:
+			ready.Delete(pod.Name)
+		}
 	}
 	return nil
-}
-
-// takePod takes in that a pod was asked for another size, or what its kubelet tells of it.
-func (t *Trail) takePod(event *auditv1.Event, pod *corev1.Pod, pods *podStates) {
-	s := t.of(pod.Labels["app"])
-	if event.ObjectRef.Subresource == "resize" {
-		s.Asked = append(s.Asked, event.RequestReceivedTimestamp.Time)
-		pods.asked[pod.UID] = event.StageTimestamp.Time
-		return
-	}
-	if Ready(pod) {
-		pods.ready[pod.Name] = true
-	} else {
-		delete(pods.ready, pod.Name)
-	}
-	if since, asked := pods.asked[pod.UID]; asked && actuated(pod) {
-		s.Kubelets = append(s.Kubelets, event.StageTimestamp.Sub(since))
-		delete(pods.asked, pod.UID)
-	}
-}
-
-// actuated reports whether the kubelet tells that all containers have the size that the pod's spec wants now.
-func actuated(pod *corev1.Pod) bool {
-	return pod.Status.ObservedGeneration == pod.Generation &&
-		!slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return len(OtherSize(pod, c.Name, c.Resources)) > 0 })
 }
 
 // First is how long after the edit the first pod was asked; ok is false if none was.
