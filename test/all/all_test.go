@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/tally"
 )
 
 // TestParts: each package of tests, and each cell of the matrix, belongs to a part; and make has each target.
@@ -127,14 +128,14 @@ func TestProves(t *testing.T) {
 
 // TestTally counts tests by what `go test -v` prints, wherever it is cut.
 func TestTally(t *testing.T) {
-	var got tally
-	for _, piece := range []string{"=== RUN TestA\n    --- PA", "SS: TestA/b (0.1s)\n--- PASS: TestA (0.1s)\n--- FAIL: TestC (2s)\nok --- PASS:\n"} {
+	var got tally.Tests
+	for _, piece := range []string{"=== RUN TestA\n    --- PA", "SS: TestA/b (0.1s)\n    --- SKIP: TestA/c (0s)\n--- PASS: TestA (0.1s)\n--- FAIL: TestC (2s)\nok --- PASS:\n"} {
 		if _, err := got.Write([]byte(piece)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got.passed != 2 || got.failed != 1 {
-		t.Errorf("%d passed, %d failed", got.passed, got.failed)
+	if got.Passed != 2 || got.Skipped != 1 || got.Failed != 1 {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -16,13 +16,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/tally"
 )
 
 func main() {
@@ -126,7 +126,7 @@ func (p part) run(ctx context.Context, root string) (outcome, error) {
 	}
 	defer log.Close()
 	fmt.Fprintf(os.Stderr, "=== %s: make %s\n", p.name, strings.Join(p.make, " "))
-	var tests tally
+	var tests tally.Tests
 	cmd := exec.CommandContext(ctx, "make", p.make...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, io.MultiWriter(log, &tests), log
 	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -v"))
@@ -137,30 +137,9 @@ func (p part) run(ctx context.Context, root string) (outcome, error) {
 	if err != nil && !errors.As(err, &exit) {
 		return outcome{}, fmt.Errorf("running make: %w", err)
 	}
-	o := outcome{Commit: commit, Minutes: time.Since(began).Minutes(), Passed: tests.passed, Failed: tests.failed, OK: err == nil}
+	o := outcome{Commit: commit, Minutes: time.Since(began).Minutes(), Passed: tests.Passed, Failed: tests.Failed, OK: err == nil}
 	fmt.Fprintf(os.Stderr, "--- %s: %s, %.1f min, see %s\n", p.name, o.word(), o.Minutes, file)
 	return o, nil
-}
-
-// tally counts the tests that a part says have passed or failed.
-type tally struct {
-	passed, failed int
-	rest           []byte // of the last line
-}
-
-var ended = regexp.MustCompile(`^\s*--- (PASS|FAIL): `)
-
-func (t *tally) Write(p []byte) (int, error) {
-	lines := strings.Split(string(t.rest)+string(p), "\n")
-	t.rest = []byte(lines[len(lines)-1])
-	for _, line := range lines[:len(lines)-1] {
-		if m := ended.FindStringSubmatch(line); m != nil && m[1] == "PASS" {
-			t.passed++
-		} else if m != nil {
-			t.failed++
-		}
-	}
-	return len(p), nil
 }
 
 // head is the commit that is checked out. What is not committed could not be told later, so there must be no such change.

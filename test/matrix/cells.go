@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/tally"
 )
 
 // newest is the version of bin/k8s, which needs no name.
@@ -89,12 +89,18 @@ func (c cell) tests(short bool) (packages []string, tag string, names []string) 
 	return []string{"./test/integration", "./test/initialresources/admission"}, "integration,around", slices.Concat(names, estimates)
 }
 
+// result is what became of a cell's tests.
+type result struct {
+	kubernetes, kubelet string
+	tally.Tests
+}
+
 // run runs the cell's tests.
 func (c cell) run(ctx context.Context, root string, short bool) (result, error) {
 	packages, tag, names := c.tests(short)
 	fmt.Printf("=== %s\n", c.name())
 	cmd := exec.CommandContext(ctx, "go", append([]string{
-		"test", "-json", "-tags", tag, "-count=1", "-timeout=60m", "-p=1", "-parallel=16", "-run", "^(" + strings.Join(names, "|") + ")",
+		"test", "-v", "-tags", tag, "-count=1", "-timeout=60m", "-p=1", "-parallel=16", "-run", "^(" + strings.Join(names, "|") + ")",
 	}, packages...)...)
 	cmd.Dir = root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -102,21 +108,13 @@ func (c cell) run(ctx context.Context, root string, short bool) (result, error) 
 	if c.narrowed {
 		cmd.Env = append(cmd.Env, "NARROWED=true")
 	}
-	cmd.Stderr = os.Stderr
-	events, err := cmd.StdoutPipe()
-	if err != nil {
-		return result{}, fmt.Errorf("running the tests: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return result{}, fmt.Errorf("running the tests: %w", err)
-	}
-	r, errRead := read(events, os.Stdout)
-	_, _ = io.Copy(io.Discard, events) // lets it end
-	err = cmp.Or(cmd.Wait(), errRead)
-	if err == nil && r.passed == 0 {
+	var r result
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &r.Tests), os.Stderr
+	err := cmd.Run()
+	if err == nil && r.Passed == 0 {
 		err = fmt.Errorf("no test of %s has run", strings.Join(packages, " and "))
 	}
-	fmt.Printf("--- %s: %d passed, %d not applicable, %d failed\n", c.name(), r.passed, r.skipped, r.failed)
+	fmt.Printf("=== %s: %d passed, %d not applicable, %d failed\n", c.name(), r.Passed, r.Skipped, r.Failed)
 	r.kubernetes, r.kubelet = versionOf(ctx, root, c.version, "kube-apiserver"), simulatedKubelet
 	if c.kubelet != "" {
 		r.kubelet = versionOf(ctx, root, c.kubelet, "kubelet")

@@ -53,7 +53,7 @@ func run() error {
 		if ctx.Err() != nil {
 			break // it says nothing of the version
 		}
-		if r.passed+r.failed == 0 { // what did not even start says nothing
+		if r.Passed+r.Failed == 0 { // what did not even start says nothing
 			continue
 		}
 		if err := enter(filepath.Join(root, "docs", "compatibility.md"), c, r); err != nil {

@@ -40,7 +40,7 @@ func fill(old string, c cell, r result) string {
 			rows[name] = line
 		}
 	}
-	rows[c.name()] = fmt.Sprintf("| `%s` | %s | %s | %d | %d | %d |\n", c.name(), r.kubernetes, r.kubelet, r.passed, r.skipped, r.failed)
+	rows[c.name()] = fmt.Sprintf("| `%s` | %s | %s | %d | %d | %d |\n", c.name(), r.kubernetes, r.kubelet, r.Passed, r.Skipped, r.Failed)
 	var table strings.Builder
 	table.WriteString(head)
 	for _, c := range cells {
