@@ -50,23 +50,6 @@ func (p *place) assertResized(t *testing.T, before []string, cpu string) {
 	}
 }
 
-// TestTwoCommands goes from a fresh clone to a resized StatefulSet.
-func TestTwoCommands(t *testing.T) {
-	t.Parallel()
-	commands := firstCommands(t, "Try it", "make try")
-	if len(commands) != 2 {
-		t.Fatalf("want two commands: %q", commands)
-	}
-	p := (&world{}).freshClone(t, "")
-	p.must(t, commands[0])
-	p.must(t, "export KUBECONFIG=$PWD/.cluster/kubeconfig")
-	before, _ := p.sizes(t)
-	p.must(t, commands[1])
-	p.must(t, waitForDB)
-	p.assertResized(t, before, "1500m")
-	p.must(t, "make cluster-down")
-}
-
 // TestThreeCommands goes from a cluster with a StatefulSet to one that is opted in.
 func TestThreeCommands(t *testing.T) {
 	t.Parallel()
