@@ -27,7 +27,7 @@ const (
 // demo is a run of the demo.
 type demo struct {
 	*measure.Cluster
-	*screen
+	screen
 	options  options
 	begin    time.Time
 	recorder *measure.Recorder
@@ -73,9 +73,8 @@ func (d *demo) introduce(title string) {
 
 // kubectl shows a command as one types it, runs exactly that, and shows what it says.
 func (d *demo) kubectl(ctx context.Context, line string) error {
-	d.command("kubectl " + line)
 	said, err := d.Kubectl(ctx, strings.Fields(line)...)
-	d.quote(strings.TrimSpace(said))
+	d.say("$ kubectl %s\n%s", line, said)
 	return err
 }
 
@@ -149,7 +148,7 @@ func (d *demo) act(ctx context.Context, w workload, edit string, over func(conte
 		}
 		subjects = append(subjects, w.subject(namespace))
 	}
-	d.line("")
+	d.say("")
 	if err := d.while(ctx, from, subjects, func() error { return over(ctx, from, subjects...) }); err != nil {
 		return nil, err
 	}

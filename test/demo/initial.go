@@ -101,7 +101,7 @@ func (d *demo) initialResources(ctx context.Context) error {
 		{"A version that nobody has seen", "It uses more than the old one, but who knows that? Its pods get what older versions have used:", "set image %s app=web:2.0", estimate.FromImage},
 	} {
 		d.title(act.title)
-		d.line(act.say)
+		d.say("%s", act.say)
 		if err := d.reborn(ctx, act.edit); err != nil {
 			return err
 		}

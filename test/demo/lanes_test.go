@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/xml"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
@@ -78,44 +78,12 @@ func TestLanes(t *testing.T) {
 	}
 }
 
+// TestPicture compares a picture of the same with testdata/picture.svg.
 func TestPicture(t *testing.T) {
 	lanes := lanesOf(history(), 3, measure.Subject{Namespace: "demo", Name: "db"})
 	text, err := picture{Title: "About <this>", Source: "Measured & drawn.", Rows: [][]panel{{{"One", "it <went>", lanes}, {"Other", "so, too", lanes[2:]}}}}.svg()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var svg struct {
-		Title  string `xml:"title"`
-		Desc   string `xml:"desc"`
-		Groups []struct {
-			Rects []struct {
-				Class string  `xml:"class,attr"`
-				X     float64 `xml:"x,attr"`
-				Width float64 `xml:"width,attr"`
-			} `xml:"rect"`
-			Kills []struct {
-				X float64 `xml:"x,attr"`
-			} `xml:"use"`
-			Texts []string `xml:"text"`
-		} `xml:"g"`
-	}
-	if err := xml.Unmarshal([]byte(text), &svg); err != nil {
-		t.Fatalf("%v:\n%s", err, text)
-	}
-	want := "One: it <went>. Other: so, too. "
-	if svg.Title != "About <this>" || svg.Desc != want {
-		t.Errorf("a screen reader finds %q and %q, want %q", svg.Title, svg.Desc, want)
-	}
-	drawn := svg.Groups[1] // after the legend
-	var bars []string
-	for _, r := range drawn.Rects {
-		bars = append(bars, fmt.Sprintf("%s %g+%g", r.Class, r.X, r.Width))
-	}
-	// A second is 24 pixels wide.
-	if want := []string{"former 162+72", "former 162+48", "edited 210+72", "down 282+24", "former 306+96", "down 258+144", "down 670+144"}; !slices.Equal(bars, want) {
-		t.Errorf("the bars are %q, want %q", bars, want)
-	}
-	if len(drawn.Kills) != 1 || drawn.Kills[0].X != 282 || !slices.Contains(drawn.Texts, "10 s") {
-		t.Errorf("the kills are %v, and the texts %q", drawn.Kills, drawn.Texts)
-	}
+	golden.Assert(t, "picture.svg", []byte(text))
 }

@@ -71,7 +71,7 @@ func catching(args []string, out *os.File) error {
 	defer unread()
 	o, err := parse(args)
 	if err == nil {
-		err = run(ctx, o, newScreen(out, unread))
+		err = run(ctx, o, screen{out, unread})
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -105,7 +105,7 @@ func parse(args []string) (options, error) {
 
 // run plays the demo in a folder of its own, which stays only if the demo fails and
 // has left logs there.
-func run(ctx context.Context, o options, out *screen) error {
+func run(ctx context.Context, o options, out screen) error {
 	dir, err := os.MkdirTemp("", "inplace-rollout-demo-")
 	if err != nil {
 		return fmt.Errorf("making a folder: %w", err)
@@ -121,7 +121,7 @@ func run(ctx context.Context, o options, out *screen) error {
 func logs(dir string) string { return filepath.Join(dir, "log") }
 
 // onCluster starts a cluster, plays the demo on it, and ends the cluster whatever happens.
-func onCluster(ctx context.Context, dir string, o options, out *screen) (err error) {
+func onCluster(ctx context.Context, dir string, o options, out screen) (err error) {
 	interrupted := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the demo took longer than %s", limit))
 	defer cancel()

@@ -10,14 +10,14 @@ import (
 // rollouts shows an edit of each kind of workload, in place and built in, and takes it back.
 func (d *demo) rollouts(ctx context.Context) error {
 	d.introduce("inplace-rollout beside the built-in rollout")
-	grace, kinds := 0, []string{"StatefulSet", "Deployment", "DaemonSet"} // simulated kubelets terminate no pod gracefully
+	grace := 0 // simulated kubelets terminate no pod gracefully
 	if d.Node != nil {
 		d.say("The pods run a program that counts its visits in memory. Visitors see the limits that cgroups grant its container, and")
 		d.say("what the program finds in the same files, from within.")
 		d.recorder.Visit(ctx, d.Node, 200*time.Millisecond, inPlace, builtIn)
-		grace, kinds = 5, kinds[:2]
+		grace = 5
 	}
-	for i, kind := range kinds {
+	for i, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
 		const size = "{cpu: 50m, memory: 64Mi}"
 		name, replicas := []string{"db", "web", "agent"}[i], []int{3, 4, 0}[i]
 		if err := d.twice(ctx, workload{kind, name, replicas, "inplace-rollout-counter:test", grace, size, size}); err != nil {

@@ -34,46 +34,36 @@ const (
 // compare shows results beside each other, and checks what is claimed of them.
 func (d *demo) compare(what string, rows []row, results []result) {
 	d.title(what)
-	line := func(st style, label string, value func(result) string) {
-		text := pad(label, labelWidth)
-		for _, r := range results {
-			text += pad(value(r), columnWidth)
-		}
-		d.line(d.paint(st, text))
-	}
-	line(bold, "", func(r result) string { return r.title })
-	for _, row := range rows {
-		st := plain
+	for _, row := range append([]row{{"", func(r result) any { return r.title }, nil, nil}}, rows...) {
+		text := fmt.Sprintf("%-*s", labelWidth, row.label)
 		for _, r := range results {
 			claimed := row.builtIn
 			if r.Namespace == inPlace {
 				claimed = row.inPlace
 			}
-			if claimed != nil && !d.is(fmt.Sprintf("%s of %s: %s", r.title, r.Subject, row.label), row.value(r), claimed(r)) {
-				st = red
+			if claimed != nil {
+				d.is(fmt.Sprintf("%s of %s: %s", r.title, r.Subject, row.label), row.value(r), claimed(r))
 			}
+			text += fmt.Sprintf("%-*v", columnWidth, row.value(r))
 		}
-		line(st, row.label, func(r result) string { return fmt.Sprint(row.value(r)) })
+		d.say("%s", text)
 	}
 }
 
 // is checks one thing.
-func (d *demo) is(what string, got, want any) bool {
+func (d *demo) is(what string, got, want any) {
 	d.checks++
 	if got != want {
 		d.wrong = append(d.wrong, fmt.Errorf("%s: got %v, want %v", what, got, want))
 	}
-	return got == want
 }
 
 // conclude says whether all checks have passed, and what that means.
 func (d *demo) conclude(passed string) error {
-	d.line("")
 	if len(d.wrong) > 0 {
-		d.line(d.paint(red, fmt.Sprintf("%d of %d checks failed.", len(d.wrong), d.checks)))
-		return fmt.Errorf("not as claimed:\n%w", errors.Join(d.wrong...))
+		return fmt.Errorf("%d of %d checks failed:\n%w", len(d.wrong), d.checks, errors.Join(d.wrong...))
 	}
-	d.line(d.paint(green, fmt.Sprintf("All %d checks passed", d.checks)) + ": " + passed)
+	d.say("\nAll %d checks passed: %s", d.checks, passed)
 	return nil
 }
 

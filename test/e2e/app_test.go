@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -39,7 +38,6 @@ const (
 // options of an app, in the words of its manifest.
 type options struct {
 	Kind        string // StatefulSet if empty
-	OptedOut    bool
 	Replicas    int    // 3 if 0; a DaemonSet has one pod, because there is one node
 	Around      string // what is in the namespace before the workload, as YAML
 	Annotations string // of the workload, as YAML
@@ -63,7 +61,7 @@ type app struct {
 func newApp(t *testing.T, o options) *app {
 	t.Helper()
 	a := createApp(t, o)
-	if o.Kind == "DaemonSet" && !o.OptedOut {
+	if o.Kind == "DaemonSet" {
 		a.complete() // a new one is held until its pods are known, and kubectl tells nothing of held ones
 	}
 	a.rolledOut()
@@ -131,7 +129,7 @@ func manifest(t *testing.T, o options) string {
 	text := fmt.Sprintf(`
 apiVersion: apps/v1
 kind: %s
-metadata: {name: web, labels: {app: web, inplace-rollout.io/enabled: %q}}
+metadata: {name: web, labels: {app: web, inplace-rollout.io/enabled: "true"}}
 spec:
   selector: {matchLabels: {app: web}}
   template:
@@ -144,7 +142,7 @@ spec:
         image: inplace-rollout-counter:test
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
         resources: %s
-`, o.Kind, fmt.Sprint(!o.OptedOut), o.Resources)
+`, o.Kind, o.Resources)
 	if err := yaml.Unmarshal([]byte(text), &workload); err != nil {
 		t.Fatalf("parsing %s: %v", text, err)
 	}
@@ -230,76 +228,22 @@ func (a *app) completeWithin(patience time.Duration) {
 	a.kubectl("wait", "--for=condition="+api.ConditionComplete, a.ref, "--timeout="+patience.String())
 }
 
-// workload is what all kinds have.
-type workload struct {
-	metav1.ObjectMeta
-	template  corev1.PodTemplateSpec
-	condition *metav1.Condition // ours
-	builtIn   string            // what the built-in controller has yet to do, empty if nothing
-}
-
-func (a *app) get() workload {
+func (a *app) get() measure.Workload {
 	a.t.Helper()
-	switch a.kind {
+	var object metav1.Object
+	var err error
+	switch apps, ctx := client.AppsV1(), a.t.Context(); a.kind {
 	case "Deployment":
-		return a.getDeployment()
+		object, err = apps.Deployments(a.namespace).Get(ctx, "web", metav1.GetOptions{})
 	case "DaemonSet":
-		return a.getDaemonSet()
+		object, err = apps.DaemonSets(a.namespace).Get(ctx, "web", metav1.GetOptions{})
+	default:
+		object, err = apps.StatefulSets(a.namespace).Get(ctx, "web", metav1.GetOptions{})
 	}
-	set, err := client.AppsV1().StatefulSets(a.namespace).Get(a.t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	w := workload{ObjectMeta: set.ObjectMeta, template: set.Spec.Template}
-	for _, c := range set.Status.Conditions {
-		w.found(string(c.Type), c.Status, c.Reason, c.Message)
-	}
-	s := set.Status
-	if s.ObservedGeneration != set.Generation || s.CurrentRevision != s.UpdateRevision || s.UpdatedReplicas != s.Replicas || s.ReadyReplicas != s.Replicas {
-		w.builtIn = fmt.Sprintf("%+v", s)
-	}
-	return w
-}
-
-func (a *app) getDeployment() workload {
-	a.t.Helper()
-	d, err := client.AppsV1().Deployments(a.namespace).Get(a.t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	w := workload{ObjectMeta: d.ObjectMeta, template: d.Spec.Template}
-	for _, c := range d.Status.Conditions {
-		w.found(string(c.Type), c.Status, c.Reason, c.Message)
-	}
-	s := d.Status
-	if d.Spec.Paused || s.ObservedGeneration != d.Generation || s.UpdatedReplicas != s.Replicas || s.AvailableReplicas != s.Replicas {
-		w.builtIn = fmt.Sprintf("paused %t, %+v", d.Spec.Paused, s)
-	}
-	return w
-}
-
-func (a *app) getDaemonSet() workload {
-	a.t.Helper()
-	d, err := client.AppsV1().DaemonSets(a.namespace).Get(a.t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	w := workload{ObjectMeta: d.ObjectMeta, template: d.Spec.Template}
-	for _, c := range d.Status.Conditions {
-		w.found(string(c.Type), c.Status, c.Reason, c.Message)
-	}
-	s, strategy := d.Status, d.Spec.UpdateStrategy.Type
-	if strategy != appsv1.RollingUpdateDaemonSetStrategyType || s.ObservedGeneration != d.Generation ||
-		s.UpdatedNumberScheduled != s.DesiredNumberScheduled || s.NumberAvailable != s.DesiredNumberScheduled {
-		w.builtIn = fmt.Sprintf("%s, %+v", strategy, s)
-	}
-	return w
-}
-
-func (w *workload) found(kind string, status corev1.ConditionStatus, reason, message string) {
-	if kind == api.ConditionComplete {
-		w.condition = &metav1.Condition{Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
-	}
+	return measure.WorkloadOf(object)
 }
 
 // pods in the order of their names, without those that are about to go.
@@ -331,17 +275,17 @@ func appOf(pod *corev1.Pod) corev1.ContainerStatus { return measure.ContainerSta
 func (a *app) assertMoved() {
 	a.t.Helper()
 	w, pods := a.get(), a.pods()
-	if w.builtIn != "" {
-		a.t.Errorf("the built-in controller is not done: %s", w.builtIn)
+	if field, value := w.HoldField(); !w.RolledOut() || !slices.Contains([]string{"0", "false", "RollingUpdate"}, value) {
+		a.t.Errorf("the built-in controller is not done, with %s %s: %+v", field, value, w)
 	}
-	if hold, held := w.Annotations[api.HoldAnnotation]; held {
+	if hold, held := w.GetAnnotations()[api.HoldAnnotation]; held {
 		a.t.Errorf("still held: %q", hold)
 	}
 	if len(pods) != a.replicas {
 		a.t.Errorf("%d pods, want %d", len(pods), a.replicas)
 	}
 	for _, pod := range pods {
-		a.assertSize(&pod, w.template.Spec.Containers[0].Resources)
+		a.assertSize(&pod, w.Template().Spec.Containers[0].Resources)
 	}
 }
 
@@ -450,8 +394,8 @@ func (a *app) events(kind, reason string) []string {
 func (a *app) condition(reason, text string) {
 	a.t.Helper()
 	a.eventually("the condition "+reason+" with "+text, func() (bool, string) {
-		c := a.get().condition
-		return c != nil && c.Reason == reason && strings.Contains(c.Message, text), fmt.Sprint(c)
+		c := a.get().Complete()
+		return c.Reason == reason && strings.Contains(c.Message, text), fmt.Sprint(c)
 	})
 }
 

@@ -65,7 +65,7 @@ func TestEdits(t *testing.T) {
 // assertSaid checks that the template has a size: otherwise nothing has been tested.
 func (a *app) assertSaid(resources string) {
 	a.t.Helper()
-	if got, want := a.get().template.Spec.Containers[0].Resources, parse(a.t, resources); got.Limits.Memory().Cmp(*want.Limits.Memory()) != 0 {
+	if got, want := a.get().Template().Spec.Containers[0].Resources, parse(a.t, resources); got.Limits.Memory().Cmp(*want.Limits.Memory()) != 0 {
 		a.t.Errorf("the template says %v, want %v", got, want)
 	}
 }

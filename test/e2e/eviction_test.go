@@ -50,7 +50,7 @@ func (a *app) assertEnlarged(before []corev1.Pod) {
 		}
 		a.assertSize(&pod, parse(a.t, "{requests: {cpu: 120m, memory: 96Mi}, limits: {cpu: 120m, memory: 96Mi}}"))
 	}
-	if w := a.get(); w.builtIn != "" {
-		a.t.Errorf("the built-in controller is not done: %s", w.builtIn)
+	if w := a.get(); !w.RolledOut() {
+		a.t.Errorf("the built-in controller is not done: %+v", w)
 	}
 }

@@ -119,5 +119,5 @@ func (a *app) shows(what string, want stage) {
 		now := stageOf(&a.pods()[0])
 		return now == want, fmt.Sprintf("%+v", now)
 	})
-	a.t.Logf("%s: %+v; %+v", what, want, a.get().condition)
+	a.t.Logf("%s: %+v; %+v", what, want, a.get().Complete())
 }

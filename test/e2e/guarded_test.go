@@ -17,44 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
-	"github.com/inplace-rollout/inplace-rollout/test/counter"
 )
-
-// TestGuarded: a program needs more than the memory limit that it is given, which shows only when it has work to do. The kernel
-// kills it in one of three pods. The others are never asked, and the first gets its limit back.
-func TestGuarded(t *testing.T) {
-	t.Parallel()
-	a := newApp(t, options{Resources: "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 80m, memory: 128Mi}}"})
-	before := a.pods()
-	a.kubectl("annotate", a.ref, api.CanaryAnnotation+"=1", api.CanaryDurationAnnotation+"=1h", api.OnFailureAnnotation+"=Revert")
-	a.setResources("cpu=40m,memory=32Mi", "cpu=80m,memory=64Mi")
-	a.condition(rollout.ReasonProgressing, "waiting until it has been Ready at its new size for 1h0m0s")
-	canary := before[2]
-	a.assertCgroup(&canary, parse(t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 80m, memory: 64Mi}}"))
-
-	browser := node.HTTP(patience)
-	defer browser.CloseIdleConnections()
-	if err := counter.Hold(t.Context(), browser, &canary, 100<<20); err == nil {
-		t.Fatal("it holds 100 MiB of 64")
-	}
-	a.condition(rollout.ReasonReverted, "web-2 failed: container app was OOMKilled")
-	a.event("StatefulSet", rollout.EventResizeFailed, "at its memory limit of 64Mi")
-	after := a.pods()
-	a.assertCgroup(&after[2], parse(t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 80m, memory: 128Mi}}"))
-	for i, pod := range after {
-		if pod.UID != before[i].UID {
-			t.Errorf("%s is another pod than before", pod.Name)
-		}
-		if restarts := pod.Status.ContainerStatuses[0].RestartCount; restarts > 0 && i < 2 || restarts != 1 && i == 2 {
-			t.Errorf("%s has restarted %d times", pod.Name, restarts)
-		}
-		if i < 2 && resizedByUs(&pod) {
-			t.Errorf("%s was asked, too", pod.Name)
-		}
-	}
-	a.kubectl("rollout", "undo", a.ref)
-	a.complete()
-}
 
 // TestGuardedThrottling: a program uses more cpu than the limit that it is given. The kernel throttles it, the kubelet's cAdvisor
 // counts that, a real Prometheus scrapes it, and the check that is shipped takes the size back. It alone proves that they all speak

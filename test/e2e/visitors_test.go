@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -43,20 +42,10 @@ func (a *app) visit() *visitors {
 }
 
 // report ends the visits and returns what was noticed.
-func (v *visitors) report() seen {
+func (v *visitors) report() measure.Measurement {
 	v.cancel()
 	history, _ := v.From(0)
-	return seen{measure.Edit(history, v.from, v.subject)}
-}
-
-// seen is what visitors, and watches, have noticed.
-type seen struct{ measure.Measurement }
-
-// somebody has noticed.
-func (s seen) somebody() bool { return s.Lost > 0 || s.Forgotten > 0 }
-
-func (s seen) String() string {
-	return fmt.Sprintf("%5d visits, %3d lost, %d counts forgotten; fewer Ready pods for %s", s.Visits, s.Lost, s.Forgotten, s.ShortAll.Round(10*time.Millisecond))
+	return measure.Edit(history, v.from, v.subject)
 }
 
 // hold makes the program in a pod hold so many bytes of memory.

@@ -40,7 +40,7 @@ func TestWebhook(t *testing.T) {
 		return err == nil, fmt.Sprint(err)
 	})
 	a.setResources(largeRequests, largeLimits)
-	if hold := a.get().Annotations[api.HoldAnnotation]; hold != "0" {
+	if hold := a.get().GetAnnotations()[api.HoldAnnotation]; hold != "0" {
 		t.Errorf("held by both, the annotation says %q, want 0", hold)
 	}
 	must("delete", "mutatingadmissionpolicybindings,mutatingadmissionpolicies", "--selector=app.kubernetes.io/part-of=inplace-rollout")

@@ -38,12 +38,6 @@ func Replay(history []Moment, of Subject) *State {
 // Apply takes a change in.
 func (s *State) Apply(m Moment) {
 	switch object := m.Object.(type) {
-	case *appsv1.StatefulSet:
-		s.Workload = statefulSet{object}
-	case *appsv1.Deployment:
-		s.Workload = deployment{object}
-	case *appsv1.DaemonSet:
-		s.Workload = daemonSet{object}
 	case *appsv1.ReplicaSet:
 		put(s.Sets, object, m.Deleted)
 	case *corev1.Pod:
@@ -53,6 +47,8 @@ func (s *State) Apply(m Moment) {
 		if object.Err != nil {
 			delete(s.Visits, object.UID)
 		}
+	default:
+		s.Workload = WorkloadOf(object)
 	}
 }
 
@@ -82,7 +78,7 @@ func (s *State) Settled() bool {
 		return false
 	}
 	agreed := s.RolledOut() && len(s.Pods) == s.Replicas() && s.Ready() == s.Replicas()
-	return agreed && (!s.OptedIn() || s.IsComplete() && !s.IsHeld())
+	return agreed && (!s.OptedIn() || s.Complete().Status == metav1.ConditionTrue && !s.IsHeld())
 }
 
 // OptedIn reports whether its label opts the workload in.
@@ -100,12 +96,6 @@ func (s *State) Held() string {
 		return s.GetAnnotations()[api.HoldAnnotation]
 	}
 	return "none"
-}
-
-// IsComplete reports whether the condition says that the rollout is complete.
-func (s *State) IsComplete() bool {
-	status, _ := s.Complete()
-	return status == corev1.ConditionTrue
 }
 
 // Active are the ReplicaSets that have pods, or are to have some.

@@ -23,13 +23,26 @@ type Workload interface {
 	// RolledOut reports whether its built-in controller has nothing left to do.
 	RolledOut() bool
 	// Complete is the condition inplace-rollout.io/Complete, empty if there is none.
-	Complete() (status corev1.ConditionStatus, reason string)
+	Complete() metav1.Condition
 	// HoldField is the field that holds a rollout.
 	HoldField() (name, value string)
 	// Revision of a pod, if its name does not tell.
 	Revision(pod *corev1.Pod) string
 	// Current reports whether a pod is of the newest revision.
 	Current(pod *corev1.Pod, sets map[string]*appsv1.ReplicaSet) bool
+}
+
+// WorkloadOf is a workload; nil if the object is none.
+func WorkloadOf(object metav1.Object) Workload {
+	switch object := object.(type) {
+	case *appsv1.StatefulSet:
+		return statefulSet{object}
+	case *appsv1.Deployment:
+		return deployment{object}
+	case *appsv1.DaemonSet:
+		return daemonSet{object}
+	}
+	return nil
 }
 
 type statefulSet struct{ *appsv1.StatefulSet }
@@ -44,13 +57,13 @@ func (s statefulSet) RolledOut() bool {
 		status.ReadyReplicas == n && status.CurrentRevision == status.UpdateRevision
 }
 
-func (s statefulSet) Complete() (status corev1.ConditionStatus, reason string) {
+func (s statefulSet) Complete() metav1.Condition {
 	for _, c := range s.Status.Conditions {
 		if c.Type == api.ConditionComplete {
-			return c.Status, c.Reason
+			return metav1.Condition{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}
 		}
 	}
-	return "", ""
+	return metav1.Condition{}
 }
 
 func (s statefulSet) HoldField() (name, value string) {
@@ -80,13 +93,13 @@ func (d daemonSet) RolledOut() bool {
 	return status.ObservedGeneration == d.Generation && status.UpdatedNumberScheduled == n && status.NumberAvailable == n
 }
 
-func (d daemonSet) Complete() (status corev1.ConditionStatus, reason string) {
+func (d daemonSet) Complete() metav1.Condition {
 	for _, c := range d.Status.Conditions {
 		if c.Type == api.ConditionComplete {
-			return c.Status, c.Reason
+			return metav1.Condition{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}
 		}
 	}
-	return "", ""
+	return metav1.Condition{}
 }
 
 func (d daemonSet) HoldField() (name, value string) {
@@ -114,13 +127,13 @@ func (d deployment) RolledOut() bool {
 		status.Replicas == n && status.AvailableReplicas == n
 }
 
-func (d deployment) Complete() (status corev1.ConditionStatus, reason string) {
+func (d deployment) Complete() metav1.Condition {
 	for _, c := range d.Status.Conditions {
 		if c.Type == api.ConditionComplete {
-			return c.Status, c.Reason
+			return metav1.Condition{Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}
 		}
 	}
-	return "", ""
+	return metav1.Condition{}
 }
 
 func (d deployment) HoldField() (name, value string) { return "paused", fmt.Sprint(d.Spec.Paused) }
