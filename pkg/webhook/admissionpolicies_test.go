@@ -137,7 +137,7 @@ func TestEvaluate(t *testing.T) {
 func TestConditionIsPutBack(t *testing.T) {
 	p := load(t)
 	condition := func(status, reason, message, rest string) string {
-		return fmt.Sprintf("\n  - {type: %s, status: %q, reason: %s, message: %q%s}", api.ConditionComplete, status, reason, message, rest)
+		return fmt.Sprintf(", {type: %s, status: %q, reason: %s, message: %q%s}", api.ConditionComplete, status, reason, message, rest)
 	}
 	said := func(c rollout.Condition) string {
 		return condition(string(c.Stored(metav1.Time{}).Status), c.Reason, c.Message(), `, lastTransitionTime: "2026-01-01T00:00:00Z"`)
@@ -146,7 +146,7 @@ func TestConditionIsPutBack(t *testing.T) {
 	step := rollout.Step{Total: 3, Waits: []rollout.Wait{{Reason: rollout.ReasonDeferred, Message: "deferred"}}}.Condition()
 	const held = api.HoldAnnotation + `: "0"`
 	pending := condition("False", "Pending", "waiting for inplace-rollout to look at this revision", "")
-	observed := fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(0))
+	observed := fmt.Sprintf(", {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(0))
 	for name, tt := range map[string]struct {
 		user, annotations, strategy, revision, said, carries, want string
 	}{
@@ -167,19 +167,13 @@ func TestConditionIsPutBack(t *testing.T) {
 		"nothing was said":       {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := fmt.Sprintf(`
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s}}
-spec: {updateStrategy: %s}
-status:
-  updateRevision: %s
-  conditions:
-  - {type: Other, status: "True"}`, api.EnabledLabel, tt.annotations, cmp.Or(tt.strategy, "{type: RollingUpdate}"), cmp.Or(tt.revision, "web-1"))
-			request := update(t, "status", cmp.Or(tt.user, "system:serviceaccount:kube-system:statefulset-controller"), now+tt.carries)
-			request.OldObject = raw(t, strings.Replace(now, "web-2", "web-1", 1)+tt.said)
-			got := admitted(t, p, "inplace-rollout-pending-statefulsets", request)
-			if want := raw(t, now+tt.want).Raw; !jsonpatch.Equal(got, want) {
+			as := func(revision, ours string) string {
+				return withStatus("StatefulSet", tt.annotations, fmt.Sprintf("{updateStrategy: %s}", cmp.Or(tt.strategy, "{type: RollingUpdate}")),
+					fmt.Sprintf(`updateRevision: %s, conditions: [{type: Other, status: "True"}%s]`, revision, ours))
+			}
+			revision := cmp.Or(tt.revision, "web-1")
+			got := stores(t, p, cmp.Or(tt.user, builtIn), "StatefulSet", as("web-1", tt.said), as(revision, tt.carries))
+			if want := raw(t, as(revision, tt.want)).Raw; !jsonpatch.Equal(got, want) {
 				t.Errorf("it is\n%s, want\n%s", got, want)
 			}
 		})
@@ -189,7 +183,6 @@ status:
 // A pod that is lost while a set is held comes back as it would have come before the edit.
 func TestLostPodsAreMadeFrom(t *testing.T) {
 	p := load(t)
-	const user = "system:serviceaccount:kube-system:statefulset-controller"
 	type revisions struct{ current, update string }
 	says := func(phase rollout.Phase) rollout.Condition {
 		return rollout.Condition{Phase: phase, Version: rollout.RevisionNamed("b"), Updated: 1, Total: 3}
@@ -226,20 +219,14 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 				annotations = ""
 			}
 			as := func(r revisions) string {
-				return fmt.Sprintf(`
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s}}
-spec: {updateStrategy: {type: RollingUpdate}, replicas: %s}
-status: {replicas: %s, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: "False", reason: Progressing, message: %q}]}`,
-					api.EnabledLabel, annotations, cmp.Or(tt.replicas, "3"), cmp.Or(tt.pods, "3"), r.current, r.update, api.ConditionComplete, tt.said.Message())
+				return withStatus("StatefulSet", annotations, "{updateStrategy: {type: RollingUpdate}, replicas: "+cmp.Or(tt.replicas, "3")+"}", fmt.Sprintf(
+					"replicas: %s, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: %q, reason: Progressing, message: %q}]",
+					cmp.Or(tt.pods, "3"), r.current, r.update, api.ConditionComplete, "False", tt.said.Message()))
 			}
-			request := update(t, "status", cmp.Or(tt.user, user), as(tt.now))
-			request.OldObject = raw(t, as(tt.before))
 			var got struct {
 				Status struct{ CurrentRevision, UpdateRevision string }
 			}
-			if err := json.Unmarshal(admitted(t, p, "inplace-rollout-pending-statefulsets", request), &got); err != nil {
+			if err := json.Unmarshal(stores(t, p, cmp.Or(tt.user, builtIn), "StatefulSet", as(tt.before), as(tt.now)), &got); err != nil {
 				t.Fatal(err)
 			}
 			if (revisions{got.Status.CurrentRevision, got.Status.UpdateRevision}) != tt.set {

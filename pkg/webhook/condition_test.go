@@ -65,7 +65,7 @@ func checkTakenBack(t *testing.T, p *Policies, resource string, old, written run
 		UID: "1", Operation: admissionv1.Update, Namespace: "default", Name: "web", SubResource: "status",
 		Kind:      metav1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind},
 		Resource:  metav1.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: resource},
-		UserInfo:  authenticationv1.UserInfo{Username: "system:serviceaccount:kube-system:built-in"},
+		UserInfo:  authenticationv1.UserInfo{Username: builtIn},
 		OldObject: raw(old), Object: raw(written),
 	})
 	is, _ := conditionsOf(t, now)
@@ -102,12 +102,57 @@ func conditionsOf(t *testing.T, object []byte) (complete *rollout.StoredConditio
 	return complete, observed
 }
 
+const builtIn = "system:serviceaccount:kube-system:built-in"
+
+// withStatus is a workload of a kind in generation 9, opted in, in YAML.
+func withStatus(kind, annotations, spec, status string) string {
+	return fmt.Sprintf("{apiVersion: apps/v1, kind: %s, metadata: {name: web, namespace: default, generation: 9, labels: {%s: %q}, annotations: {%s}}, spec: %s, status: {%s}}",
+		kind, api.EnabledLabel, "true", annotations, spec, status)
+}
+
+// observedAs is the condition Observed in YAML, with a comma before it; empty for 0.
+func observedAs(generation int64) string {
+	if generation == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(generation))
+}
+
+// incomplete is the condition Complete in YAML, with a comma before it.
+func incomplete(reason string) string {
+	return fmt.Sprintf(", {type: %s, status: %q, reason: %s, message: web-1}", api.ConditionComplete, "False", reason)
+}
+
+// stores returns what is stored when a user writes the status of a workload.
+func stores(t *testing.T, p *Policies, user, kind, old, written string) []byte {
+	t.Helper()
+	request := update(t, "status", user, written)
+	request.OldObject = raw(t, old)
+	resource := strings.ToLower(kind) + "s"
+	request.Kind.Kind, request.Resource.Resource = kind, resource
+	return admitted(t, p, "inplace-rollout-pending-"+resource, request)
+}
+
+// generations are what a status says of the generation that is observed: in its field, and in the condition.
+type generations struct{ field, condition int64 }
+
+func generationsOf(t *testing.T, object []byte) generations {
+	t.Helper()
+	var got struct {
+		Status struct{ ObservedGeneration int64 }
+	}
+	if err := json.Unmarshal(object, &got); err != nil {
+		t.Fatal(err)
+	}
+	_, observed := conditionsOf(t, object)
+	return generations{got.Status.ObservedGeneration, int64(observed)}
+}
+
 // While a set is held, its status says an older generation than the one that is observed, and the condition Observed says
 // which one that is.
 func TestObservedGeneration(t *testing.T) {
 	p := load(t)
-	const builtIn = "system:serviceaccount:kube-system:built-in"
-	type says struct{ field, condition int64 }
+	type says = generations
 	for _, tt := range []struct {
 		what   string
 		hold   string // empty: none
@@ -143,43 +188,20 @@ func TestObservedGeneration(t *testing.T) {
 				if tt.hold != "" {
 					annotations = fmt.Sprintf("%s: %q", api.HoldAnnotation, tt.hold)
 				}
-				as := func(field, condition int64, omits bool) string {
-					text := fmt.Sprintf(`
-apiVersion: apps/v1
-kind: %s
-metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s}}
-spec: {updateStrategy: {type: RollingUpdate}}
-status:
-  observedGeneration: %d
-  conditions:
-  - {type: Other, status: "True"}`, kind, api.EnabledLabel, annotations, field)
-					if !omits {
-						if condition > 0 {
-							text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(condition))
-						}
-						text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Deferred, message: web-1}", api.ConditionComplete, "False")
-					}
-					return text
+				as := func(field int64, ours string) string {
+					return withStatus(kind, annotations, "{updateStrategy: {type: RollingUpdate}}", fmt.Sprintf(`observedGeneration: %d, conditions: [{type: Other, status: "True"}%s]`, field, ours))
 				}
-				request := update(t, "status", cmp.Or(tt.user, builtIn), as(tt.writes, tt.stored.condition, tt.omits))
-				request.OldObject = raw(t, as(tt.stored.field, tt.stored.condition, false))
-				resource := strings.ToLower(kind) + "s"
-				request.Kind.Kind, request.Resource.Resource = kind, resource
-				now := admitted(t, p, "inplace-rollout-pending-"+resource, request)
-				var got struct {
-					Status struct {
-						ObservedGeneration int64
-						Conditions         []struct{ Type string }
-					}
+				ours := observedAs(tt.stored.condition) + incomplete("Deferred")
+				old := as(tt.stored.field, ours)
+				if tt.omits {
+					ours = ""
 				}
-				if err := json.Unmarshal(now, &got); err != nil {
-					t.Fatal(err)
-				}
-				complete, observed := conditionsOf(t, now)
-				if is := (says{got.Status.ObservedGeneration, int64(observed)}); is != tt.want {
+				now := stores(t, p, cmp.Or(tt.user, builtIn), kind, old, as(tt.writes, ours))
+				if is := generationsOf(t, now); is != tt.want {
 					t.Errorf("it says %+v, want %+v\n%s", is, tt.want, now)
 				}
-				if got.Status.Conditions[0].Type != "Other" || (complete == nil || complete.Reason != "Deferred") != (tt.omits && kind != "StatefulSet") {
+				complete, _ := conditionsOf(t, now)
+				if !strings.Contains(string(now), `"conditions":[{"status":"True","type":"Other"}`) || (complete == nil || complete.Reason != "Deferred") != (tt.omits && kind != "StatefulSet") {
 					t.Errorf("the other conditions are\n%s", now)
 				}
 			})
@@ -191,7 +213,6 @@ status:
 // brings the last Ready pod, or the next edit.
 func TestShownGeneration(t *testing.T) {
 	p := load(t)
-	const builtIn = "system:serviceaccount:kube-system:statefulset-controller"
 	for _, tt := range []struct {
 		what                   string
 		user                   string
@@ -211,39 +232,17 @@ func TestShownGeneration(t *testing.T) {
 		{what: "a hold without a new generation", user: builtIn, hold: "0", stored: 9, condition: 0, ask: 9, ready: 2, want: 8},
 		{what: "an operator under OnDelete would delete pods", user: deploy.User, hold: "OnDelete", stored: 8, condition: 9, ask: 9, ready: 2, want: 8},
 	} {
-		kind := "StatefulSet"
-		as := func(generation int64, condition bool) string {
-			text := fmt.Sprintf(`
-apiVersion: apps/v1
-kind: %s
-metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s: %q}}
-spec: {replicas: 3}
-status:
-  observedGeneration: %d
-  readyReplicas: %d
-  conditions:
-  - {type: %s, status: "False", reason: NotReadyAfterResize, message: web-1}`, kind, api.EnabledLabel, api.HoldAnnotation, tt.hold, generation, tt.ready, api.ConditionComplete)
-			if condition && tt.condition > 0 {
-				text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(tt.condition))
-			}
-			return text
-		}
-		for _, kind = range []string{"StatefulSet", "Deployment"} {
+		for _, kind := range []string{"StatefulSet", "Deployment"} {
 			if tt.hold == "OnDelete" && kind == "Deployment" {
 				continue
 			}
-			request := update(t, "status", tt.user, as(tt.ask, true))
-			request.OldObject = raw(t, as(tt.stored, true))
-			request.Kind.Kind, request.Resource.Resource = kind, strings.ToLower(kind)+"s"
-			now := admitted(t, p, "inplace-rollout-pending-"+strings.ToLower(kind)+"s", request)
-			var got struct {
-				Status struct{ ObservedGeneration int64 }
+			as := func(generation int64) string {
+				return withStatus(kind, fmt.Sprintf("%s: %q", api.HoldAnnotation, tt.hold), "{replicas: 3}",
+					fmt.Sprintf("observedGeneration: %d, readyReplicas: %d, conditions: [%s]", generation, tt.ready, strings.TrimPrefix(incomplete("NotReadyAfterResize")+observedAs(tt.condition), ", ")))
 			}
-			if err := json.Unmarshal(now, &got); err != nil {
-				t.Fatal(err)
-			}
-			if _, observed := conditionsOf(t, now); got.Status.ObservedGeneration != tt.want || observed != 9 {
-				t.Errorf("%s, %s: it says %d, and that %d is observed, want %d\n%s", kind, tt.what, got.Status.ObservedGeneration, observed, tt.want, now)
+			now := stores(t, p, tt.user, kind, as(tt.stored), as(tt.ask))
+			if is := generationsOf(t, now); is != (generations{tt.want, 9}) {
+				t.Errorf("%s, %s: it says %+v, want %d, and that 9 is observed\n%s", kind, tt.what, is, tt.want, now)
 			}
 		}
 	}
@@ -253,51 +252,33 @@ status:
 // conditions say. A newer edit is not late.
 func TestObservedLateDeployment(t *testing.T) {
 	p := load(t)
-	as := func(field, condition int64, late string) string {
-		text := fmt.Sprintf(`
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s: "false", %s: "42"}}
-status:
-  observedGeneration: %d
-  updatedReplicas: 2
-  conditions:
-  - {type: Progressing, status: "False", reason: ProgressDeadlineExceeded, message: "The edit of version %s has made no progress for 5s."}`,
-			api.EnabledLabel, api.HoldAnnotation, api.EditAnnotation, field, late)
-		if condition > 0 {
-			text += fmt.Sprintf("\n  - {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(condition))
-		}
-		return text
-	}
 	for _, tt := range []struct {
 		what, user, late string
-		stored           [2]int64 // the field, and the condition
-		writes           int64
-		want             [2]int64
+		stored           generations
+		want             generations
 	}{
-		{what: "the edit is late", late: "42", stored: [2]int64{8, 9}, writes: 9, want: [2]int64{9, 9}},
-		{what: "it was before", late: "42", stored: [2]int64{9, 9}, writes: 9, want: [2]int64{9, 9}},
-		{what: "in our write", user: deploy.User, late: "42", stored: [2]int64{9, 9}, writes: 9, want: [2]int64{9, 9}},
-		{what: "in our write, which is fenced", user: deploy.User, late: "42", stored: [2]int64{9, 0}, writes: 9, want: [2]int64{9, 0}},
-		{what: "another edit was", late: "41", stored: [2]int64{8, 8}, writes: 9, want: [2]int64{8, 9}},
+		{what: "the edit is late", late: "42", stored: generations{8, 9}, want: generations{9, 9}},
+		{what: "it was before", late: "42", stored: generations{9, 9}, want: generations{9, 9}},
+		{what: "in our write", user: deploy.User, late: "42", stored: generations{9, 9}, want: generations{9, 9}},
+		{what: "in our write, which is fenced", user: deploy.User, late: "42", stored: generations{9, 0}, want: generations{9, 0}},
+		{what: "another edit was", late: "41", stored: generations{8, 8}, want: generations{8, 9}},
 	} {
-		t.Run(tt.what, func(t *testing.T) {
-			request := update(t, "status", cmp.Or(tt.user, "system:serviceaccount:kube-system:deployment-controller"), as(tt.writes, tt.stored[1], tt.late))
-			request.OldObject = raw(t, as(tt.stored[0], tt.stored[1], tt.late))
-			request.Kind.Kind, request.Resource.Resource = "Deployment", "deployments"
-			now := admitted(t, p, "inplace-rollout-pending-deployments", request)
-			var got appsv1.Deployment
-			if err := json.Unmarshal(now, &got); err != nil {
-				t.Fatal(err)
-			}
-			_, observed := conditionsOf(t, now)
-			if is := [2]int64{got.Status.ObservedGeneration, int64(observed)}; is != tt.want {
-				t.Errorf("it says %v, want %v\n%s", is, tt.want, now)
-			}
-			if ours := tt.user != ""; (got.Status.UpdatedReplicas == 0) == ours {
-				t.Errorf("%d replicas are updated\n%s", got.Status.UpdatedReplicas, now)
-			}
-		})
+		as := func(field int64) string {
+			return withStatus("Deployment", fmt.Sprintf(`%s: "false", %s: "42"`, api.HoldAnnotation, api.EditAnnotation), "{}", fmt.Sprintf(
+				`observedGeneration: %d, updatedReplicas: 2, conditions: [{type: Progressing, status: "False", reason: ProgressDeadlineExceeded, message: "The edit of version %s has made no progress for 5s."}%s]`,
+				field, tt.late, observedAs(tt.stored.condition)))
+		}
+		now := stores(t, p, cmp.Or(tt.user, builtIn), "Deployment", as(tt.stored.field), as(9))
+		if is := generationsOf(t, now); is != tt.want {
+			t.Errorf("%s: it says %v, want %v\n%s", tt.what, is, tt.want, now)
+		}
+		var got appsv1.Deployment
+		if err := json.Unmarshal(now, &got); err != nil {
+			t.Fatal(err)
+		}
+		if ours := tt.user != ""; (got.Status.UpdatedReplicas == 0) == ours {
+			t.Errorf("%s: %d replicas are updated\n%s", tt.what, got.Status.UpdatedReplicas, now)
+		}
 	}
 }
 
@@ -305,23 +286,12 @@ status:
 // of us has a reason to write once more.
 func TestConditionOfAnOlderStatus(t *testing.T) {
 	p := load(t)
-	as := func(message string) string {
-		return fmt.Sprintf(`
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: web, namespace: default, generation: 9, labels: {%s: "true"}, annotations: {%s: "0"}}
-spec: {updateStrategy: {type: RollingUpdate}}
-status:
-  observedGeneration: 9
-  updateRevision: web-2
-  conditions:
-  - {type: %s, status: "False", reason: %s, message: waits}
-  - {type: Other, status: "True"}`, api.EnabledLabel, api.HoldAnnotation, api.ConditionComplete, message)
+	as := func(reason string) string {
+		return withStatus("StatefulSet", api.HoldAnnotation+`: "0"`, "{updateStrategy: {type: RollingUpdate}}",
+			fmt.Sprintf(`observedGeneration: 9, updateRevision: web-2, conditions: [{type: Other, status: "True"}%s]`, incomplete(reason)))
 	}
-	for user, want := range map[string]string{"system:serviceaccount:kube-system:statefulset-controller": "Progressing", deploy.User: "Deferred"} {
-		request := update(t, "status", user, as("Deferred"))
-		request.OldObject = raw(t, as("Progressing"))
-		now := admitted(t, p, "inplace-rollout-pending-statefulsets", request)
+	for user, want := range map[string]string{builtIn: "Progressing", deploy.User: "Deferred"} {
+		now := stores(t, p, user, "StatefulSet", as("Progressing"), as("Deferred"))
 		if complete, _ := conditionsOf(t, now); complete == nil || complete.Reason != want {
 			t.Errorf("%s: the condition is %+v, want %s\n%s", user, complete, want, now)
 		}
