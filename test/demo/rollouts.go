@@ -69,9 +69,6 @@ func (d *demo) twice(ctx context.Context, w workload) error {
 		results[i].title = title
 	}
 	rows := slices.Concat(same, rolled)
-	if len(results[0].Before.Sets) > 0 {
-		rows = append(rows, row{"ReplicaSets that had pods", func(r result) any { return r.Used }, is(1), is(2)})
-	}
 	if d.Node != nil {
 		rows = slices.Concat(rows, visited, noticed)
 	}
@@ -82,7 +79,7 @@ func (d *demo) twice(ctx context.Context, w workload) error {
 // rolled are the rows of a rollout that has come to its end.
 var rolled = []row{
 	{"of these, resizes", resizes, func(r result) any { return r.Before.Replicas() }, is(0)},
-	{"pods of the new size and revision", func(r result) any { return of(len(r.After.Pods)-len(r.After.WrongSize())-len(r.After.Stale()), r) }, allPods, allPods},
+	{"pods of the new size", func(r result) any { return of(len(r.After.Pods)-r.After.WrongSize(), r) }, allPods, allPods},
 	{"container restarts, and starts in new pods", func(r result) any { return r.Started }, is(0), func(r result) any { return r.Before.Replicas() }},
 	{"pods not Ready at some time", func(r result) any { return of(r.NotReady, r) }, noPod, allPods},
 	{"from the edit until complete", func(r result) any { return fmt.Sprintf("%.1f s", r.Took.Seconds()) }, nil, nil},

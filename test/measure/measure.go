@@ -16,7 +16,6 @@ type Measurement struct {
 	Before, After *State
 
 	Replaced  int           // pods that are not those of before, or were not for a while
-	Restarts  int           // by the containers' restartCount
 	Started   int           // containers that were not running before, restarted or in new pods
 	NotReady  int           // pods that were not Ready, or not there, at some time
 	Short     time.Duration // the longest time with fewer Ready pods than replicas
@@ -24,7 +23,6 @@ type Measurement struct {
 	Edited    time.Time
 	Completed bool
 	Took      time.Duration // from the edit until it was complete
-	Used      int           // ReplicaSets that had pods at some time
 
 	// Only visitors of a real node know these.
 	Visits    int
@@ -54,8 +52,7 @@ func Edit(history []Moment, from int, of Subject) Measurement {
 		}
 	}
 	w.short.end()
-	m.Replaced, m.NotReady, m.Started, m.Used = len(w.replaced), len(w.notReady), len(w.started), len(w.used)
-	m.Restarts = restarts(m.After) - restarts(m.Before)
+	m.Replaced, m.NotReady, m.Started = len(w.replaced), len(w.notReady), len(w.started)
 	m.Short, m.ShortAll = w.short.longest, w.short.all
 	m.Visits, m.Lost, m.Why, m.Forgotten = w.visits, w.lost, w.why, w.forgotten
 	for uid, count := range w.counts {
@@ -71,7 +68,7 @@ type witness struct {
 	uids       map[string]types.UID
 	containers map[string]bool // by ID
 
-	replaced, notReady, started, used map[string]bool
+	replaced, notReady, started map[string]bool
 
 	short shortage
 
@@ -84,7 +81,7 @@ type witness struct {
 func newWitness(before *State) *witness {
 	w := &witness{
 		uids: map[string]types.UID{}, containers: map[string]bool{},
-		replaced: map[string]bool{}, notReady: map[string]bool{}, started: map[string]bool{}, used: map[string]bool{},
+		replaced: map[string]bool{}, notReady: map[string]bool{}, started: map[string]bool{},
 		counts: map[types.UID]int64{},
 	}
 	for uid, seen := range before.Visits {
@@ -115,9 +112,6 @@ func (w *witness) look(at time.Time, s *State) {
 				w.started[id] = true
 			}
 		}
-	}
-	for _, name := range s.Active() {
-		w.used[name] = true
 	}
 	w.short.look(at, s.Ready() < s.Replicas())
 }
@@ -159,12 +153,4 @@ func (s *shortage) end() {
 	}
 	lasted := s.last.Sub(s.since)
 	s.longest, s.all, s.since = max(s.longest, lasted), s.all+lasted, time.Time{}
-}
-
-func restarts(s *State) int {
-	n := 0
-	for _, pod := range s.Pods {
-		n += Restarts(pod)
-	}
-	return n
 }

@@ -87,26 +87,14 @@ func containerIDs(pod *corev1.Pod) []string {
 	return ids
 }
 
-// WrongSize names the pods that have another size than the template wants, in spec or status, or are still
-// being resized.
-func (s *State) WrongSize() []string {
-	return s.podsThat(func(pod *corev1.Pod) bool { return !HasSize(pod, s.Template().Spec.Containers) })
-}
-
-// Stale names the pods that are not of the newest revision.
-func (s *State) Stale() []string {
-	return s.podsThat(func(pod *corev1.Pod) bool { return !s.Current(pod, s.Sets) })
-}
-
-// podsThat names some of the pods.
-func (s *State) podsThat(are func(*corev1.Pod) bool) []string {
-	var names []string
-	for _, name := range s.PodNames() {
-		if are(s.Pods[name]) {
-			names = append(names, name)
+// WrongSize is how many pods have another size than the template wants, in spec or status, or are still being resized.
+func (s *State) WrongSize() (n int) {
+	for _, pod := range s.Pods {
+		if !HasSize(pod, s.Template().Spec.Containers) {
+			n++
 		}
 	}
-	return names
+	return n
 }
 
 // PodNames are the names of the pods, in order.

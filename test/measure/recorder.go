@@ -16,7 +16,7 @@ import (
 // Subject is a workload. Everything that belongs to it, and itself, has the label app with its name.
 type Subject = types.NamespacedName
 
-// Moment is one change that a watch has brought, of a pod, a ReplicaSet or a workload, or a [Visit].
+// Moment is one change that a watch has brought, of a pod or a workload, or a [Visit].
 type Moment struct {
 	At      time.Time
 	Object  metav1.Object
@@ -43,7 +43,6 @@ func Record(ctx context.Context, client kubernetes.Interface, namespace string, 
 		Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 	}{
 		"pods":         client.CoreV1().Pods(namespace),
-		"ReplicaSets":  client.AppsV1().ReplicaSets(namespace),
 		"StatefulSets": client.AppsV1().StatefulSets(namespace),
 		"Deployments":  client.AppsV1().Deployments(namespace),
 		"DaemonSets":   client.AppsV1().DaemonSets(namespace),

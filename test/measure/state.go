@@ -1,10 +1,6 @@
 package measure
 
 import (
-	"maps"
-	"slices"
-
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,13 +11,12 @@ import (
 // State is what there is of a subject at one time.
 type State struct {
 	Workload
-	Sets   map[string]*appsv1.ReplicaSet
 	Pods   map[string]*corev1.Pod
 	Visits map[types.UID]*Visit // the last one to each pod, if it was answered
 }
 
 func newState() *State {
-	return &State{Sets: map[string]*appsv1.ReplicaSet{}, Pods: map[string]*corev1.Pod{}, Visits: map[types.UID]*Visit{}}
+	return &State{Pods: map[string]*corev1.Pod{}, Visits: map[types.UID]*Visit{}}
 }
 
 // Replay returns the state of a subject after a history.
@@ -38,10 +33,11 @@ func Replay(history []Moment, of Subject) *State {
 // Apply takes a change in.
 func (s *State) Apply(m Moment) {
 	switch object := m.Object.(type) {
-	case *appsv1.ReplicaSet:
-		put(s.Sets, object, m.Deleted)
 	case *corev1.Pod:
-		put(s.Pods, object, m.Deleted)
+		s.Pods[object.Name] = object
+		if m.Deleted {
+			delete(s.Pods, object.Name)
+		}
 	case *Visit:
 		s.Visits[object.UID] = object
 		if object.Err != nil {
@@ -49,14 +45,6 @@ func (s *State) Apply(m Moment) {
 		}
 	default:
 		s.Workload = WorkloadOf(object)
-	}
-}
-
-func put[T metav1.Object](objects map[string]T, object T, deleted bool) {
-	if deleted {
-		delete(objects, object.GetName())
-	} else {
-		objects[object.GetName()] = object
 	}
 }
 
@@ -96,15 +84,4 @@ func (s *State) Held() string {
 		return s.GetAnnotations()[api.HoldAnnotation]
 	}
 	return "none"
-}
-
-// Active are the ReplicaSets that have pods, or are to have some.
-func (s *State) Active() []string {
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(s.Sets)) {
-		if set := s.Sets[name]; *set.Spec.Replicas > 0 || set.Status.Replicas > 0 {
-			names = append(names, name)
-		}
-	}
-	return names
 }

@@ -2,11 +2,9 @@ package measure
 
 import (
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -26,10 +24,6 @@ type Workload interface {
 	Complete() metav1.Condition
 	// HoldField is the field that holds a rollout.
 	HoldField() (name, value string)
-	// Revision of a pod, if its name does not tell.
-	Revision(pod *corev1.Pod) string
-	// Current reports whether a pod is of the newest revision.
-	Current(pod *corev1.Pod, sets map[string]*appsv1.ReplicaSet) bool
 }
 
 // WorkloadOf is a workload; nil if the object is none.
@@ -74,14 +68,6 @@ func (s statefulSet) HoldField() (name, value string) {
 	return "partition", fmt.Sprint(partition)
 }
 
-func (s statefulSet) Revision(pod *corev1.Pod) string {
-	return strings.TrimPrefix(pod.Labels[appsv1.ControllerRevisionHashLabelKey], s.Name+"-")
-}
-
-func (s statefulSet) Current(pod *corev1.Pod, _ map[string]*appsv1.ReplicaSet) bool {
-	return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == s.Status.UpdateRevision
-}
-
 type daemonSet struct{ *appsv1.DaemonSet }
 
 func (d daemonSet) Template() *corev1.PodTemplateSpec { return &d.Spec.Template }
@@ -106,15 +92,6 @@ func (d daemonSet) HoldField() (name, value string) {
 	return "type", string(d.Spec.UpdateStrategy.Type)
 }
 
-func (d daemonSet) Revision(pod *corev1.Pod) string {
-	return pod.Labels[appsv1.ControllerRevisionHashLabelKey]
-}
-
-// Current goes by the pod's size: the set does not name its newest revision.
-func (d daemonSet) Current(pod *corev1.Pod, _ map[string]*appsv1.ReplicaSet) bool {
-	return HasSize(pod, d.Spec.Template.Spec.Containers)
-}
-
 type deployment struct{ *appsv1.Deployment }
 
 func (d deployment) Template() *corev1.PodTemplateSpec { return &d.Spec.Template }
@@ -137,15 +114,3 @@ func (d deployment) Complete() metav1.Condition {
 }
 
 func (d deployment) HoldField() (name, value string) { return "paused", fmt.Sprint(d.Spec.Paused) }
-
-func (d deployment) Revision(*corev1.Pod) string { return "" }
-
-func (d deployment) Current(pod *corev1.Pod, sets map[string]*appsv1.ReplicaSet) bool {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || sets[owner.Name] == nil || sets[owner.Name].UID != owner.UID {
-		return false
-	}
-	template := sets[owner.Name].Spec.Template.DeepCopy()
-	delete(template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
-	return equality.Semantic.DeepEqual(*template, d.Spec.Template)
-}
