@@ -39,7 +39,24 @@ type world struct{ *controlplane.ControlPlane }
 // ServiceAccount. That the shipped Deployment itself works is proven by test/e2e.
 func newWorld(t, until *testing.T) *world {
 	t.Helper()
-	w := bareWorld(t, until)
+	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until.Cleanup(func() {
+		if until.Failed() {
+			cp.KeepLogs()
+		}
+		if err := cp.Stop(); err != nil {
+			until.Error(err)
+		}
+	})
+	for _, node := range []string{"node-1", "node-2", "node-3"} {
+		if err := cp.AddNode(t.Context(), node, controlplane.Node{CPU: "32", Memory: "64Gi"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{cp}
 	if err := controller.Apply(t.Context(), w.ControlPlane); err != nil {
 		t.Fatal(err)
 	}
@@ -105,29 +122,6 @@ spec:
 	}
 }
 
-// bareWorld is a cluster with three nodes and nothing in it.
-func bareWorld(t, until *testing.T) *world {
-	t.Helper()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	until.Cleanup(func() {
-		if until.Failed() {
-			cp.KeepLogs()
-		}
-		if err := cp.Stop(); err != nil {
-			until.Error(err)
-		}
-	})
-	for _, node := range []string{"node-1", "node-2", "node-3"} {
-		if err := cp.AddNode(t.Context(), node, controlplane.Node{CPU: "32", Memory: "64Gi"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return &world{cp}
-}
-
 // place is where a reader is: a folder with a clone of the repository, and a home
 // with a kubeconfig.
 type place struct {
@@ -174,9 +168,6 @@ func (w *world) freshClone(t *testing.T, namespace string) *place {
 		if err := controlplane.StopDir(filepath.Join(p.dir, ".cluster")); err != nil {
 			t.Error(err)
 		}
-		if w.ControlPlane == nil {
-			return
-		}
 		// Its namespace may go later, but its workloads must not be seen by the next one.
 		for _, args := range [][]string{
 			{"statefulsets,deployments,daemonsets", "--all-namespaces", "--selector", api.EnabledLabel + "=true"},
@@ -202,19 +193,15 @@ func (w *world) freshClone(t *testing.T, namespace string) *place {
 	for i, value := range strings.Fields(string(out)) {
 		p.env = append(p.env, []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"}[i]+"="+value)
 	}
-	if w.ControlPlane != nil { // nor must it mean that each page asks anew what the API server knows
-		p.env = append(p.env, "KUBECACHEDIR="+filepath.Join(w.Dir(), "kubectl-cache"))
-	}
+	// Nor must it mean that each page asks anew what the API server knows.
+	p.env = append(p.env, "KUBECACHEDIR="+filepath.Join(w.Dir(), "kubectl-cache"))
 	return p
 }
 
-// home is a home directory whose .kube/config leads to a namespace of this world, if there is any.
+// home is a home directory whose .kube/config leads to a namespace of this world.
 func (w *world) home(t *testing.T, namespace string) string {
 	t.Helper()
 	home := t.TempDir()
-	if w.ControlPlane == nil {
-		return home
-	}
 	config, err := clientcmd.LoadFromFile(w.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)

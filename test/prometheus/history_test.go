@@ -3,7 +3,6 @@
 package prometheus_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -194,67 +193,6 @@ func TestHours(t *testing.T) {
 			}
 			check(t, one, ago(30*day), estimate.Key{Namespace: "jobs", Image: image(t, "job:2"), Role: "job"}, expect(h, o, now, is("job:2")), 0)
 		})
-	}
-}
-
-// TestOutage has Prometheus end in the middle of a refresh, and stay away for a while.
-func TestOutage(t *testing.T) {
-	t.Parallel()
-	h := hours()
-	server := start(t, h)
-	o := options(server, h)
-	o.Window = 12 * time.Hour
-	asked := 0
-	o.Observe = func(string, time.Duration, error) {
-		if asked++; asked == 14 {
-			server.Pause()
-		}
-	}
-	store := newStore(t, o)
-	if err := store.Refresh(t.Context(), ago(5*time.Hour)); err == nil || store.Complete() {
-		t.Fatalf("refreshed without Prometheus: %v, complete: %v", err, store.Complete())
-	}
-	until := store.Until()
-	if want := ago(5*time.Hour + o.Lag); !until.Equal(want) {
-		t.Errorf("until %s, want %s: the newest is read first", until, want)
-	}
-	mysql := estimate.Key{Image: image(t, "mysql:9")}
-	if store.Samples(time.Time{}, mysql, corev1.ResourceCPU) == nil {
-		t.Error("what was read is not there")
-	}
-	if err := store.Refresh(t.Context(), ago(4*time.Hour)); err == nil || !store.Until().Equal(until) {
-		t.Errorf("refreshed without Prometheus: %v, until %s", err, store.Until())
-	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, later := range []time.Duration{4 * time.Hour, 4*time.Hour - 5*time.Minute, 4*time.Hour - 10*time.Minute, 0} {
-		if err := store.Refresh(t.Context(), ago(later)); err != nil {
-			t.Fatal(err)
-		}
-		if !store.Complete() {
-			t.Error("not complete")
-		}
-		if there := store.Samples(time.Time{}, estimate.Key{Image: image(t, "gone:1")}, corev1.ResourceCPU) != nil; there != (later > 0) {
-			t.Errorf("with what ended %s before the end of the window: %v", 16*time.Hour-later, there)
-		}
-	}
-	o.Observe = nil
-	fresh := refreshed(t, o, now)
-	if keys := fresh.Keys(); len(keys) < 5 {
-		t.Errorf("keys: %v", keys)
-	}
-	if got, want := len(store.Keys()), len(fresh.Keys()); got != want {
-		t.Errorf("%d keys, want %d: what is older is forgotten", got, want)
-	}
-	for _, key := range fresh.Keys() {
-		same(t, store, fresh, key)
-	}
-
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := newStore(t, o).Refresh(canceled, now); err == nil {
-		t.Error("refreshed though nobody waits for it")
 	}
 }
 

@@ -68,7 +68,7 @@ func start(ctx context.Context, s *Server) (*Server, error) {
 	s.spawner = process.NewSpawner()
 	err := os.MkdirAll(filepath.Join(s.Dir, "log"), 0o755)
 	if err == nil {
-		err = s.Restart(ctx)
+		err = s.run(ctx)
 	}
 	if err != nil {
 		s.spawner.Close()
@@ -77,8 +77,7 @@ func start(ctx context.Context, s *Server) (*Server, error) {
 	return s, nil
 }
 
-// Restart runs it again where it was, after Pause.
-func (s *Server) Restart(ctx context.Context) error {
+func (s *Server) run(ctx context.Context) error {
 	running, err := s.spawner.Start(s.Dir, Bin(s.tool), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, s.args)
 	if err != nil {
 		return err
@@ -94,7 +93,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		case running.Ended():
 			return fmt.Errorf("%s has ended: %s", s.tool, s.Log())
 		case ctx.Err() != nil:
-			s.Pause()
+			running.Stop()
 			return fmt.Errorf("%s does not get ready: %w: %s", s.tool, err, s.Log())
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -120,20 +119,14 @@ func (s *Server) ready(ctx context.Context) error {
 // URL is where it answers.
 func (s *Server) URL() string { return "http://" + s.Address }
 
-// Ended reports whether it has ended by itself, or is paused.
+// Ended reports whether it has ended by itself.
 func (s *Server) Ended() bool { return s.running.Ended() }
-
-// PID is the process id.
-func (s *Server) PID() int { return s.running.PID() }
 
 // Log is the end of what it has printed.
 func (s *Server) Log() string { return process.Tail(process.LogFile(s.Dir, s.tool), 20) }
 
-// Pause ends it until Restart.
-func (s *Server) Pause() { s.running.Stop() }
-
-// Stop ends it for good.
+// Stop ends it.
 func (s *Server) Stop() {
-	s.Pause()
+	s.running.Stop()
 	s.spawner.Close()
 }

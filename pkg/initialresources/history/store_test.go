@@ -301,6 +301,13 @@ func TestUnreadable(t *testing.T) {
 			if got := read(); got != window() {
 				t.Errorf("%v samples of %v", got, window())
 			}
+			// A day later, what is older than the window is forgotten, and where it was all, so is the image.
+			if err := store.Refresh(t.Context(), time.Unix(now+24*3600, 0)); err != nil || read() != window() {
+				t.Errorf("a day later: %v, %v samples of %v", err, read(), window())
+			}
+			if store.forget(span{now + 72*3600, now + 73*3600}); len(store.Keys()) > 0 {
+				t.Errorf("days later it knows %v", store.Keys())
+			}
 		})
 	}
 }
