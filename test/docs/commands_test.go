@@ -11,7 +11,6 @@ import (
 var elsewhere = map[string]string{
 	"make test":             ".ci/run",
 	"make test-all":         "TestParts in test/all: this test is a part of it",
-	"make e2e":              "make test-all",
 	"make image":            "make e2e, which runs the image",
 	"make release VERSION=": "make release-check, which builds and uses it",
 	"make demo NODE=real":   "make e2e, which tests test/demo on the real node",
