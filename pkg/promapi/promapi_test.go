@@ -1,16 +1,23 @@
 package promapi
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"k8s.io/client-go/util/cert"
 )
 
 // TestAlternatives: a name is what it is, whatever is in it.
@@ -132,5 +139,109 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%v is taken for too long, or is not", err)
 			}
 		})
+	}
+}
+
+// TestReach: a server wants TLS, and a certificate and a token, or a password and a tenant. What is wrong is said, and the token may
+// change. What many tenants need is in one file, as for Prometheus' own tools.
+func TestReach(t *testing.T) {
+	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(crt, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var token atomic.Value
+	token.Store("first")
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, basic := r.BasicAuth()
+		switch {
+		case r.URL.Path != "/prometheus/api/v1/query":
+			w.WriteHeader(http.StatusNotFound)
+		case basic && (user != "us" || password != "secret" || r.Header.Get("X-Scope-OrgID") != "team"):
+			http.Error(w, "no org id", http.StatusUnauthorized)
+		case !basic && r.Header.Get("Authorization") != "Bearer "+token.Load().(string):
+			w.WriteHeader(http.StatusUnauthorized)
+		case !basic && (len(r.TLS.PeerCertificates) == 0 || !r.TLS.PeerCertificates[0].Equal(pair.Leaf)):
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			_, _ = fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+		}
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	defer server.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	dir := t.TempDir()
+	write := func(name, data string) string {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	ca := write("tls.crt", string(crt))
+	good := Server{
+		URL: server.URL + "/prometheus/", Timeout: time.Minute, Advice: Advice{URL: "--where", Refused: "show it this", Untrusted: "trust that"},
+		CAFile: ca, CertFile: ca, KeyFile: write("tls.key", string(key)), BearerTokenFile: write("token", "first\n"),
+	}
+	reached := func(change func(*Server), want string) {
+		t.Helper()
+		s := good
+		change(&s)
+		client, err := New(s, nil)
+		if err == nil {
+			_, err = client.Instant(t.Context(), "it", "vector(1)", time.Now())
+		}
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want …%s…", err, want)
+		}
+	}
+	reached(func(*Server) {}, "")
+	reached(func(s *Server) { s.CAFile, s.InsecureSkipVerify = "", true }, "")
+	for want, change := range map[string]func(*Server){
+		"trust that":                              func(s *Server) { s.CAFile = "" },
+		"401 Unauthorized: ): show it this":       func(s *Server) { s.BearerTokenFile = "" },
+		"no such file":                            func(s *Server) { s.BearerTokenFile = "gone" },
+		"403 Forbidden":                           func(s *Server) { s.CertFile, s.KeyFile = "", "" },
+		"--where must have a host name":           func(s *Server) { s.URL = strings.Replace(s.URL, "127.0.0.1", "localhost", 1) },
+		"server gave HTTP response to HTTPS":      func(s *Server) { s.URL = strings.Replace(plain.URL, "http:", "https:", 1) },
+		"Client sent an HTTP request to an HTTPS": func(s *Server) { s.URL = strings.Replace(s.URL, "https:", "http:", 1) },
+	} {
+		reached(change, want)
+	}
+
+	const header = "http_headers: {X-Scope-OrgID: {values: [team]}}\n"
+	auth := "basic_auth: {username: us, password_file: " + write("password", "secret") + "}\n"
+	trust := "tls_config: {ca_file: " + ca + "}\n"
+	for config, want := range map[string]string{
+		auth + header + trust:       "",
+		auth + trust:                "no org id",
+		header + trust:              "show it this",
+		auth + header:               "trust that",
+		"unknown_key: 1":            filepath.Join(dir, "http.yaml"),
+		auth + "bearer_token: x":    "at most one of",
+		"tls_config: {ca_file: no}": "no such file",
+	} {
+		file := write("http.yaml", config)
+		reached(func(s *Server) { *s = Server{URL: s.URL, Timeout: s.Timeout, Advice: s.Advice, HTTPConfigFile: file} }, want)
+	}
+
+	client, err := New(good, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		does func()
+		want bool
+	}{{func() {}, true}, {func() { token.Store("second") }, false}, {func() { write("token", "second\n") }, true}} {
+		step.does()
+		if _, err := client.Instant(t.Context(), "it", "vector(1)", time.Now()); (err == nil) != step.want {
+			t.Errorf("with the token of then: %v", err)
+		}
 	}
 }

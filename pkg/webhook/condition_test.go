@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // opted is what a workload has that is opted in, and held if held is set.
@@ -50,31 +50,31 @@ func while(handedOver rollout.Condition) []rollout.Condition {
 	return []rollout.Condition{step.Condition(), handedOver.Because("1 of 3 pods updated, 3 available"), rollout.Unavailable("3 of 3 pods updated"), rollout.Invalid(fmt.Errorf("no number"))}
 }
 
-// checkTakenBack checks what a policy makes of a condition when a built-in controller writes the status.
-func checkTakenBack(t *testing.T, p *Policies, resource string, old, written runtime.Object, c rollout.Condition, taken bool) {
+// checkTakenBack checks what a policy makes of a condition that stands in the status that a built-in controller writes.
+func checkTakenBack(t *testing.T, p *Policies, kind string, old, written runtime.Object, c rollout.Condition, taken bool) {
 	t.Helper()
-	raw := func(object runtime.Object) runtime.RawExtension {
-		encoded, err := json.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return runtime.RawExtension{Raw: encoded}
+	u, stored := build.Stored(t, written), c.Stored(metav1.Time{})
+	condition := map[string]any{"type": api.ConditionComplete, "status": string(stored.Status), "reason": stored.Reason, "message": stored.Message}
+	if err := unstructured.SetNestedSlice(u.Object, []any{condition}, "status", "conditions"); err != nil {
+		t.Fatal(err)
 	}
-	kind := written.GetObjectKind().GroupVersionKind()
-	now := admitted(t, p, "inplace-rollout-pending-"+resource, &admissionv1.AdmissionRequest{
-		UID: "1", Operation: admissionv1.Update, Namespace: "default", Name: "web", SubResource: "status",
-		Kind:      metav1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind},
-		Resource:  metav1.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: resource},
-		UserInfo:  authenticationv1.UserInfo{Username: builtIn},
-		OldObject: raw(old), Object: raw(written),
-	})
+	now := stores(t, p, builtIn, kind, encoded(t, old), encoded(t, u))
 	is, _ := conditionsOf(t, now)
 	if is == nil {
 		t.Fatalf("it is %s", now)
 	}
 	if is.Pending() != taken || is.Pending() && is.Complete() || !is.Pending() && is.Says() != c {
-		t.Errorf("%+v is taken back: %t, want %t; it is %+v\nnow %s", c, is.Pending(), taken, is.Says(), raw(written).Raw)
+		t.Errorf("%+v is taken back: %t, want %t; it is %+v\nnow %s", c, is.Pending(), taken, is.Says(), encoded(t, u))
 	}
+}
+
+func encoded(t *testing.T, object any) string {
+	t.Helper()
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // conditionsOf returns what the conditions of an object say; nil and 0 if it has none.
@@ -317,17 +317,12 @@ func TestTakenBackOfDaemonSets(t *testing.T) {
 		for _, held := range []bool{false, true} {
 			for _, updated := range []int32{2, 3} {
 				for _, observed := range []int64{1, 2} {
-					written := func(c rollout.Condition) *appsv1.DaemonSet {
-						s, stored := set(held, "2", observed, updated), c.Stored(metav1.Time{})
-						s.Status.Conditions = []appsv1.DaemonSetCondition{{Type: api.ConditionComplete, Status: stored.Status, Reason: stored.Reason, Message: stored.Message}}
-						return s
-					}
-					old := set(held, "2", 1, 3)
+					old, written := set(held, "2", 1, 3), set(held, "2", observed, updated)
 					for _, c := range beside(u.Over) {
-						checkTakenBack(t, p, "daemonsets", old, written(c), c, held || observed > 1 && updated < 3 || of != "2")
+						checkTakenBack(t, p, "DaemonSet", old, written, c, held || observed > 1 && updated < 3 || of != "2")
 					}
 					for _, c := range while(u.HandedOver) {
-						checkTakenBack(t, p, "daemonsets", old, written(c), c, false)
+						checkTakenBack(t, p, "DaemonSet", old, written, c, false)
 					}
 				}
 			}
@@ -362,15 +357,10 @@ func TestTakenBackOfStatefulSets(t *testing.T) {
 			for _, onDelete := range []bool{false, true} {
 				for _, revision := range []string{"web-1", "web-2"} {
 					for _, now := range []int32{0, 1, 11} {
-						written := func(c rollout.Condition) *appsv1.StatefulSet {
-							s, stored := set(held, onDelete, now, revision), c.Stored(metav1.Time{})
-							s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: stored.Status, Reason: stored.Reason, Message: stored.Message}}
-							return s
-						}
-						old := set(held, onDelete, now, "web-1")
+						old, written := set(held, onDelete, now, "web-1"), set(held, onDelete, now, revision)
 						for _, c := range append(beside(u.Over), while(u.HandedOver)...) {
 							other := c.Partition > 0 && (onDelete || c.Partition != int(now))
-							checkTakenBack(t, p, "statefulsets", old, written(c), c, revision != "web-1" || c.Complete && (held || other))
+							checkTakenBack(t, p, "StatefulSet", old, written, c, revision != "web-1" || c.Complete && (held || other))
 						}
 					}
 				}
@@ -392,12 +382,10 @@ func TestTakenBackOfDeployments(t *testing.T) {
 		}
 	}
 	complete := rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Details: "3 of 3 pods are of revision 1"}
-	stored := complete.Stored(metav1.Time{})
+	said := ptr.To(complete.Stored(metav1.Time{})).Says()
 	for _, observed := range []int64{1, 2} {
 		for _, updated := range []int32{0, 2, 3} {
-			written := set(observed, updated)
-			written.Status.Conditions = []appsv1.DeploymentCondition{{Type: api.ConditionComplete, Status: stored.Status, Reason: stored.Reason, Message: stored.Message}}
-			checkTakenBack(t, p, "deployments", set(1, 3), written, stored.Says(), observed > 1 && updated < 3)
+			checkTakenBack(t, p, "Deployment", set(1, 3), set(observed, updated), said, observed > 1 && updated < 3)
 		}
 	}
 }

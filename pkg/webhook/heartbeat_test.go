@@ -58,6 +58,16 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 	return policies
 }
 
+// admit is what the policies make of a write.
+func admit(t *testing.T, policies *webhook.Policies, w webhook.Write) *unstructured.Unstructured {
+	t.Helper()
+	after, err := policies.Admit(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after
+}
+
 // workload has a template with the image, annotations, and a time of its last write.
 func workload(t *testing.T, kind, image, annotations, written string) *unstructured.Unstructured {
 	t.Helper()
@@ -173,10 +183,7 @@ func TestAbsent(t *testing.T) {
 					}
 				}
 				for _, asked := range []string{"once", "twice"} {
-					after, err := policies.Admit(t.Context(), webhook.Write{Old: old, Object: object, User: "user"})
-					if err != nil {
-						t.Fatal(err)
-					}
+					after := admit(t, policies, webhook.Write{Old: old, Object: object, User: "user"})
 					_, held := after.GetAnnotations()[api.HoldAnnotation]
 					if held != tt.held {
 						t.Errorf("%s, asked %s: held is %t, want %t", kind, asked, held, tt.held)
@@ -223,25 +230,18 @@ func TestMarkWithoutController(t *testing.T) {
 		"edits are not to wait": {map[string]string{api.WhenAbsentAnnotation: api.LetGo}, early, false},
 	} {
 		policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": tt.account})
-		admit := func(w webhook.Write) *unstructured.Unstructured {
-			after, err := policies.Admit(t.Context(), w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return after
-		}
 		for _, had := range []string{"", live} {
 			for what, w := range map[string]webhook.Write{
 				"an edit":                 {Old: under("", had, early), Object: under(":2", had, tt.time), User: "user"},
 				"an edit of a marked one": {Old: under("", had+mark, early), Object: under(":2", had+mark, tt.time), User: "user"},
 				"a write of a marked one": {Old: under("", had+mark, early), Object: under("", had+mark, tt.time), User: "user"},
 			} {
-				after := admit(w)
-				if got, want := after.GetAnnotations()[api.HoldAnnotation], map[bool]string{true: "OnDelete"}[tt.marked]; got != want || got != admit(webhook.Write{Old: w.Old, Object: after, User: "user"}).GetAnnotations()[api.HoldAnnotation] {
+				after := admit(t, policies, w)
+				if got, want := after.GetAnnotations()[api.HoldAnnotation], map[bool]string{true: "OnDelete"}[tt.marked]; got != want || got != admit(t, policies, webhook.Write{Old: w.Old, Object: after, User: "user"}).GetAnnotations()[api.HoldAnnotation] {
 					t.Errorf("%s, %s%s: the mark is %q, want %q", name, what, had, got, want)
 				}
 			}
-			if after := admit(webhook.Write{Old: under("", had, early), Object: under("", had, tt.time), User: "user"}); after.GetAnnotations()[api.HoldAnnotation] != "" {
+			if after := admit(t, policies, webhook.Write{Old: under("", had, early), Object: under("", had, tt.time), User: "user"}); after.GetAnnotations()[api.HoldAnnotation] != "" {
 				t.Errorf("%s: a write that changes nothing is marked", name)
 			}
 		}
@@ -249,7 +249,7 @@ func TestMarkWithoutController(t *testing.T) {
 		if err := unstructured.SetNestedField(status.Object, int64(5), "status", "observedGeneration"); err != nil {
 			t.Fatal(err)
 		}
-		after := admit(webhook.Write{Old: under("", mark, early), Object: status, User: "built-in", Subresource: "status"})
+		after := admit(t, policies, webhook.Write{Old: under("", mark, early), Object: status, User: "built-in", Subresource: "status"})
 		if got, _, _ := unstructured.NestedInt64(after.Object, "status", "observedGeneration"); got != map[bool]int64{true: 4, false: 5}[tt.marked] {
 			t.Errorf("%s: generation %d counts as observed, of 5", name, got)
 		}
@@ -302,10 +302,7 @@ func TestRecreateOfANewDeployment(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		after, err := policies.Admit(t.Context(), webhook.Write{Old: old, Object: object, User: "user"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := admit(t, policies, webhook.Write{Old: old, Object: object, User: "user"})
 		if free := isFree(t, after); free == tt.held {
 			t.Errorf("status %v: held is %t, want %t", tt.status, !free, tt.held)
 		}
@@ -339,10 +336,7 @@ func TestDeploymentWithoutPods(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		after, err := policies.Admit(t.Context(), webhook.Write{Old: old, Object: object, User: "user"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := admit(t, policies, webhook.Write{Old: old, Object: object, User: "user"})
 		if free := isFree(t, after); free == tt.held {
 			t.Errorf("%s: held is %t, want %t", about, !free, tt.held)
 		}

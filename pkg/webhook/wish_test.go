@@ -122,10 +122,7 @@ func TestWish(t *testing.T) {
 			asks := old.DeepCopy()
 			asks.SetAnnotations(map[string]string{})
 
-			after, err := policies.Admit(t.Context(), webhook.Write{Object: asks, Old: old, User: deploy.User, FieldManager: api.FieldManager})
-			if err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
+			after := admit(t, policies, webhook.Write{Object: asks, Old: old, User: deploy.User, FieldManager: api.FieldManager})
 			if policy.Held(after) {
 				t.Errorf("%s: the policy keeps the hold", what)
 			}

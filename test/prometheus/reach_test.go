@@ -3,145 +3,14 @@
 package prometheus_test
 
 import (
-	"crypto/tls"
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"k8s.io/client-go/util/cert"
-
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
-	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
-
-// guarded is a proxy before Prometheus that wants TLS, and a certificate and a token, or a password and a tenant.
-func guarded(t *testing.T, server *prometheus.Server, pair tls.Certificate, token *atomic.Value) string {
-	t.Helper()
-	target, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := http.StripPrefix("/prometheus", httputil.NewSingleHostReverseProxy(target))
-	proxy := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, password, basic := r.BasicAuth()
-		switch {
-		case basic && (user != "us" || password != "secret" || r.Header.Get("X-Scope-OrgID") != "team"):
-			http.Error(w, "no org id", http.StatusUnauthorized)
-		case !basic && r.Header.Get("Authorization") != "Bearer "+token.Load().(string):
-			w.WriteHeader(http.StatusUnauthorized)
-		case !basic && (len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.String() != pair.Leaf.Subject.String()):
-			w.WriteHeader(http.StatusForbidden)
-		default:
-			forward.ServeHTTP(w, r)
-		}
-	}))
-	proxy.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
-	proxy.StartTLS()
-	t.Cleanup(proxy.Close)
-	return proxy.URL + "/prometheus/"
-}
-
-func write(t *testing.T, name string, data []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// TestReach goes through a proxy that checks who we are. What is wrong is said, and the token may change. What a Prometheus of many
-// tenants wants is said in one file, as for Prometheus' own tools; without a part of it the error says where it belongs.
-func TestReach(t *testing.T) {
-	t.Parallel()
-	h := hours()
-	server := start(t, h)
-	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(crt, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var token atomic.Value
-	token.Store("first")
-	good := options(server, h)
-	good.Window = time.Hour
-	good.URL = guarded(t, server, pair, &token)
-	good.CAFile, good.CertFile, good.KeyFile = write(t, "ca.crt", crt), write(t, "tls.crt", crt), write(t, "tls.key", key)
-	good.BearerTokenFile = write(t, "token", []byte("first\n"))
-
-	for want, change := range map[string]func(*history.Options){
-		"--prometheus-ca-file":                    func(o *history.Options) { o.CAFile = "" },
-		"401 Unauthorized":                        func(o *history.Options) { o.BearerTokenFile = "" },
-		"no such file":                            func(o *history.Options) { o.BearerTokenFile = "gone" },
-		"403 Forbidden":                           func(o *history.Options) { o.CertFile, o.KeyFile = "", "" },
-		"--prometheus-url must have a host name":  func(o *history.Options) { o.URL = strings.Replace(o.URL, "127.0.0.1", "localhost", 1) },
-		"server gave HTTP response to HTTPS":      func(o *history.Options) { o.URL = strings.Replace(server.URL(), "http:", "https:", 1) },
-		"Client sent an HTTP request to an HTTPS": func(o *history.Options) { o.URL = strings.Replace(o.URL, "https:", "http:", 1) },
-	} {
-		o := good
-		change(&o)
-		if err := newStore(t, o).Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error is %v, want …%s…", err, want)
-		}
-	}
-	trusting := good
-	trusting.CAFile, trusting.InsecureSkipVerify = "", true
-	refreshed(t, trusting, now)
-
-	store := refreshed(t, good, ago(time.Hour))
-	token.Store("second")
-	if err := store.Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("with the old token: %v", err)
-	}
-	if err := os.WriteFile(good.BearerTokenFile, []byte("second\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Refresh(t.Context(), now); err != nil || !store.Complete() {
-		t.Errorf("with the new token: %v", err)
-	}
-
-	const header = "http_headers: {X-Scope-OrgID: {values: [team]}}\n"
-	auth := "basic_auth: {username: us, password_file: " + write(t, "password", []byte("secret")) + "}\n"
-	trust := "tls_config: {ca_file: " + good.CAFile + "}\n"
-	hosted := options(server, h)
-	hosted.Window, hosted.URL = time.Hour, good.URL
-	for _, tt := range []struct{ config, want, refused string }{
-		{config: auth + header + trust},
-		{config: auth + trust, want: "no org id"},
-		{config: header + trust, want: "for a password or header --prometheus-http-config"},
-		{config: auth + header, want: "or by tls_config in --prometheus-http-config"},
-		{config: "unknown_key: 1", refused: "unknown_key"},
-		{config: auth + "bearer_token: x", refused: "at most one of"},
-	} {
-		hosted.HTTPConfigFile = write(t, "http.yaml", []byte(tt.config))
-		store, err := history.New(hosted)
-		if tt.refused != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.refused) || !strings.Contains(err.Error(), hosted.HTTPConfigFile) {
-				t.Errorf("with %q: %v, want …%s…", tt.config, err, tt.refused)
-			}
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Refresh(t.Context(), now); (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("with %q the error is %v, want …%s…", tt.config, err, tt.want)
-		}
-	}
-}
 
 // TestNothingThere: what nobody scrapes is missed at once, and not taken for unused.
 func TestNothingThere(t *testing.T) {
