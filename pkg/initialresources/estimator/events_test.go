@@ -24,6 +24,8 @@ func TestNews(t *testing.T) {
 			"InitialResourcesSet", "app: memory 1Gi (percentile 90 of 1 sample of the image:tag in 7d, in the namespace, raised for 1 OOM kill)"},
 		{"in place of another", "[{name: app, resources: {requests: {cpu: 100m}}}]", `{"app":{"cpu":{"request":"100m","was":"55m",` + why + `}}}`,
 			"InitialResourcesSet", "in the namespace) instead of 55m, app: no memory"},
+		{"a default", "[{name: app, resources: {requests: {cpu: 70m}}}]", `{"app":{"cpu":{"request":"70m","from":"default"}}}`,
+			"InitialResourcesSet", "app: cpu 70m (the default for the image), "},
 		{"told only", "[{name: app, resources: {requests: {cpu: 1}}}]", `{"app":{"cpu":{"skipped":"annotate","request":"100m",` + why + `}}}`,
 			"InitialResourcesEstimated", "in the namespace) would be set"},
 		{"no quota", "[{name: app}]", `{"app":{"cpu":{"skipped":"quota","request":"100m",` + why + `}}}`,

@@ -109,6 +109,20 @@ func TestBook(t *testing.T) {
 	}
 }
 
+// TestBookOfDefaults: of an image that nobody has run, what the file of defaults says is published.
+func TestBookOfDefaults(t *testing.T) {
+	u, l := &usage{}, ladder(estimate.InNamespace)
+	u.ran(t, "shop", "nginx:1.25", 0.2, 64)
+	var err error
+	if l.Defaults, err = estimate.ParseDefaults([]byte("valkey/valkey: {cpu: 70m}\nnginx: {cpu: 5}\n")); err != nil {
+		t.Fatal(err)
+	}
+	data, _ := newBook(u, l, 10, now).table("shop")
+	if !strings.HasPrefix(data["docker.io-_valkey-_valkey.cpu"], "70m ") || !strings.HasPrefix(data[nginx+"_-1.25.cpu"], "200m ") || !strings.HasPrefix(data[nginx+".cpu"], "200m ") {
+		t.Errorf("published is %v", data)
+	}
+}
+
 // TestBookFull keeps what runs most.
 func TestBookFull(t *testing.T) {
 	u := &usage{}

@@ -4,12 +4,9 @@ package estimator
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,37 +47,6 @@ func waitEvents(t *testing.T, namespace, pod string, want ...string) {
 			}
 		}
 		return len(all) == len(want), fmt.Sprintf("%q", all)
-	})
-}
-
-// TestDefault: a pod whose image nobody has run gets what the file of defaults says.
-func TestDefault(t *testing.T) {
-	if !cp.AtLeast("1.36") {
-		t.Skip("there is no MutatingAdmissionPolicy v1")
-	}
-	namespace(t, "shop", "enabled")
-	file := filepath.Join(t.TempDir(), "defaults.yaml")
-	if err := os.WriteFile(file, []byte("valkey/valkey: {cpu: 70m, memory: 90Mi}\nnginx: {cpu: 5, memory: 5Gi}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	alone(t, "--default-requests="+file)
-	waitEntry(t, "shop", nginx+"_-1.25.cpu", "200m")
-	waitEntry(t, "shop", "docker.io-_valkey-_valkey.cpu", "70m")
-	eventually(t, "a pod with requests", func() (bool, string) {
-		created, err := client.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "new-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{
-				{Name: "app", Image: "valkey/valkey:9"}, {Name: "web", Image: "nginx:1.25"},
-			}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		request, known := created.Spec.Containers[0].Resources.Requests, created.Spec.Containers[1].Resources.Requests
-		if request.Cpu().String() != "70m" || request.Memory().String() != "90Mi" || known.Cpu().String() != "200m" {
-			return false, fmt.Sprint(request, known)
-		}
-		waitEvents(t, "shop", created.Name, "InitialResourcesSet: app: cpu 70m (the default for the image), app: memory 90Mi (the default for the image), web: cpu 200m (percentile 90 of ")
-		return true, ""
 	})
 }
 
