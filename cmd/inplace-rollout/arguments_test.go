@@ -37,6 +37,7 @@ func TestArguments(t *testing.T) {
 		{newEstimateCommand, "-f web.yaml --policy=sometimes", `--policy is "sometimes": want always, if-not-set, never`},
 		{newEstimateCommand, "nginx", "--prometheus-url is required"},
 		{newEstimateCommand, "nginx:1:2 --prometheus-url=http://127.0.0.1:1", `"nginx:1:2" is not the name of an image`},
+		{newEstimateCommand, "nginx --prometheus-url=http://127.0.0.1:1 --server=http://127.0.0.1:1", `reading what containers have used: asking Prometheus for info: Post "http://127.0.0.1:1/api/v1/query": `},
 		{newEstimateCommand, "-f testdata/nothing.yaml --prometheus-url=http://127.0.0.1:1", "testdata/nothing.yaml has no workload and no pod"},
 		{newStatusCommand, "-o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newStatusCommand, "--timeout=1m", "--timeout goes with --watch"},
