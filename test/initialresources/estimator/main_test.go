@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -223,20 +222,4 @@ func waitMetric(t *testing.T, p *controller.Process, line string) {
 		}
 		return strings.Contains(text, "\n"+line+"\n"), strings.Join(near, "")
 	})
-}
-
-// metric is the value of a metric that begins so.
-func metric(t *testing.T, p *controller.Process, name string) float64 {
-	t.Helper()
-	text, err := p.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(text, "\n"+name)
-	value, _, _ := strings.Cut(rest, "\n")
-	number, err := strconv.ParseFloat(value, 64)
-	if err != nil {
-		t.Fatalf("%s is %q: %v", name, value, err)
-	}
-	return number
 }

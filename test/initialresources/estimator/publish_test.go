@@ -57,7 +57,7 @@ func TestPublish(t *testing.T) {
 	t.Run("what a quota has left", func(t *testing.T) {
 		apply(t, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: few, namespace: shop}, spec: {hard: {requests.cpu: "1"}}}`)
 		waitEntry(t, "shop", "quota.cpu", "1")
-		apply(t, pod("shop", "takes", "", "", "300m"))
+		apply(t, pod("shop", "takes", "", "300m"))
 		waitEntry(t, "shop", "quota.cpu", "700m")
 	})
 	waitEntry(t, "shop", "quota.cpu", "")
@@ -71,7 +71,7 @@ func TestPublish(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		apply(t, pod("bank", "large", "", "", "5"))
+		apply(t, pod("bank", "large", "", "5"))
 		waitEntry(t, "shop", "room.cpu", "3")
 	})
 	waitEntry(t, "shop", "room.cpu", "8")
@@ -131,19 +131,12 @@ func asEstimator(t *testing.T) kubernetes.Interface {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// pod is one with an image of the history. It may have the annotation that admission gives, the
-// label that opts in, and a request.
-func pod(namespace, name, annotation, mode, cpu string) string {
-	meta, resources := "", ""
-	if mode != "" {
-		meta += fmt.Sprintf(", labels: {%s: %s}", api.InitialResourcesLabel, mode)
-	}
+// pod is one with an image of the history, and a request. It may have the annotation that admission gives.
+func pod(namespace, name, annotation, cpu string) string {
+	meta := ""
 	if annotation != "" {
-		meta += fmt.Sprintf(", annotations: {%s: '%s'}", api.EstimateAnnotation, annotation)
+		meta = fmt.Sprintf(", annotations: {%s: '%s'}", api.EstimateAnnotation, annotation)
 	}
-	if cpu != "" {
-		resources = fmt.Sprintf(", resources: {requests: {cpu: %q}}", cpu)
-	}
-	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {namespace: %s, name: %s%s}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: 'nginx:1.25'%s}]}}",
-		namespace, name, meta, resources)
+	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {namespace: %s, name: %s%s}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: 'nginx:1.25', resources: {requests: {cpu: %q}}}]}}",
+		namespace, name, meta, cpu)
 }
