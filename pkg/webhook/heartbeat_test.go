@@ -282,58 +282,40 @@ func TestWhoseHeartbeat(t *testing.T) {
 	}
 }
 
-// TestRecreateOfANewDeployment: while the Deployment controller recreates all pods, an edit is not held. Of a Deployment that it
-// has not looked at yet it says the same, but that one may adopt pods.
-func TestRecreateOfANewDeployment(t *testing.T) {
-	const now = "2026-11-24T03:00:00Z"
-	policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: now}})
-	for _, tt := range []struct {
-		status map[string]any
-		held   bool
-	}{
-		{map[string]any{}, true},
-		{map[string]any{"observedGeneration": int64(1)}, false},
-		{map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "updatedReplicas": int64(1)}, true},
-	} {
-		old, object := workload(t, "Deployment", "", "", now), workload(t, "Deployment", ":2", "", now)
-		for _, o := range []*unstructured.Unstructured{old, object} {
-			o.Object["status"] = tt.status
-			if err := unstructured.SetNestedField(o.Object, "Recreate", "spec", "strategy", "type"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		after := admit(t, policies, webhook.Write{Old: old, Object: object, User: "user"})
-		if free := isFree(t, after); free == tt.held {
-			t.Errorf("status %v: held is %t, want %t", tt.status, !free, tt.held)
-		}
-	}
-}
-
-// TestDeploymentWithoutPods: an edit is not held where there is no pod to keep, and where a hold would keep pods from coming.
+// TestDeploymentWithoutPods: an edit is not held where there is no pod to keep, and where a hold would keep pods from coming. While the
+// Deployment controller recreates all pods, there is none to keep either; of a Deployment that it has not looked at yet its status says
+// the same, but that one may adopt pods.
 func TestDeploymentWithoutPods(t *testing.T) {
 	const now, until, over = "2026-11-24T03:00:00Z", "2026-11-24T03:00:40Z", "2026-11-24T02:00:00Z"
+	type status = map[string]any
+	seen, running := status{"observedGeneration": int64(1)}, status{"observedGeneration": int64(1), "replicas": int64(1), "updatedReplicas": int64(1)}
 	for about, tt := range map[string]struct {
 		until, had string
+		recreate   bool
 		replicas   int64
 		generation int64
-		status     map[string]any
+		status     status
 		held       bool
 	}{
-		"none is wanted":                               {until: until, generation: 2, status: map[string]any{"observedGeneration": int64(2)}},
-		"none is wanted, and there are some":           {until: until, generation: 2, status: map[string]any{"observedGeneration": int64(2), "replicas": int64(1)}, held: true},
-		"nobody has seen that some are wanted":         {until: until, replicas: 1, generation: 2, status: map[string]any{"observedGeneration": int64(1)}},
-		"somebody has, and they are about to come":     {until: until, replicas: 1, generation: 2, status: map[string]any{"observedGeneration": int64(2)}, held: true},
-		"nobody has looked at it":                      {until: until, replicas: 1, generation: 1, status: map[string]any{}, held: true},
-		"nor would anybody let go":                     {until: over, had: live, replicas: 1, generation: 1, status: map[string]any{}},
-		"nobody would let go, and somebody has looked": {until: over, had: live, replicas: 1, generation: 1, status: map[string]any{"observedGeneration": int64(1), "replicas": int64(1)}, held: true},
+		"none is wanted":                               {until: until, generation: 2, status: status{"observedGeneration": int64(2)}},
+		"none is wanted, and there are some":           {until: until, generation: 2, status: status{"observedGeneration": int64(2), "replicas": int64(1)}, held: true},
+		"nobody has seen that some are wanted":         {until: until, replicas: 1, generation: 2, status: seen},
+		"somebody has, and they are about to come":     {until: until, replicas: 1, generation: 2, status: status{"observedGeneration": int64(2)}, held: true},
+		"nobody has looked at it":                      {until: until, replicas: 1, generation: 1, status: status{}, held: true},
+		"nor would anybody let go":                     {until: over, had: live, replicas: 1, generation: 1, status: status{}},
+		"nobody would let go, and somebody has looked": {until: over, had: live, replicas: 1, generation: 1, status: running, held: true},
+		"it recreates, and nobody has looked":          {until: until, recreate: true, replicas: 1, status: status{}, held: true},
+		"it recreates":                                 {until: until, recreate: true, replicas: 1, status: seen},
+		"it has recreated":                             {until: until, recreate: true, replicas: 1, status: running, held: true},
 	} {
 		policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: tt.until}})
 		old, object := workload(t, "Deployment", "", tt.had, now), workload(t, "Deployment", ":2", tt.had, now)
 		for _, o := range []*unstructured.Unstructured{old, object} {
 			o.Object["status"] = tt.status
 			o.SetGeneration(tt.generation)
-			if err := unstructured.SetNestedField(o.Object, tt.replicas, "spec", "replicas"); err != nil {
-				t.Fatal(err)
+			spec := o.Object["spec"].(map[string]any)
+			if spec["replicas"] = tt.replicas; tt.recreate {
+				spec["strategy"] = map[string]any{"type": "Recreate"}
 			}
 		}
 		after := admit(t, policies, webhook.Write{Old: old, Object: object, User: "user"})
