@@ -4,36 +4,9 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
-	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-
-func TestWritten(t *testing.T) {
-	const kubelet, statefulSets = "system:kwok", "system:serviceaccount:kube-system:statefulset-controller"
-	r := result{Way: inPlace, Writes: []measure.Write{
-		{User: "admin", Verb: "patch", Resource: "statefulsets", Count: 1},
-		{User: controller.User, Verb: "patch", Resource: "pods/resize", Count: 4},
-		{User: controller.User, Verb: "create", Resource: "events", Count: 2},
-		{User: kubelet, Verb: "patch", Resource: "pods/status", Count: 5},
-		{User: statefulSets, Verb: "update", Resource: "statefulsets/status", Count: 1},
-	}}
-	for what, c := range map[string]struct {
-		counts func(measure.Write) bool
-		want   float64
-	}{
-		"everything":                  {func(measure.Write) bool { return true }, 13},
-		"what the controller wrote":   {r.carries, 6},
-		"the built-in controller's":   {result{Way: builtIn}.carries, 1},
-		"what the controller resized": {func(w measure.Write) bool { return r.carries(w) && w.Resource == "pods/resize" && w.Verb == "patch" }, 4},
-	} {
-		if n := r.written(c.counts); n != c.want {
-			t.Errorf("%s: %v writes, want %v of %+v", what, n, c.want, r.Writes)
-		}
-	}
-}
 
 func TestPercentile(t *testing.T) {
 	hundred := make([]time.Duration, 100)
