@@ -31,10 +31,7 @@ const (
 	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
 	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
 	simLasting    = "sim.inplace-rollout.io/resize=lasting"
-	simSilent     = "sim.inplace-rollout.io/resize=never"
 	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
-
-	simNotReady = "sim.inplace-rollout.io/ready=false"
 
 	// simKubelet has the kubelet played as one of an older version.
 	simKubelet = "sim.inplace-rollout.io/kubelet"
@@ -67,17 +64,6 @@ func (s *sandbox[W]) tooSmall(pods ...string) {
 	}
 	for _, pod := range pods {
 		s.annotatePod(pod, simInfeasible)
-	}
-}
-
-// largeEnough takes tooSmall back.
-func (s *sandbox[W]) largeEnough(pods ...string) {
-	s.t.Helper()
-	if cp.AtLeast("1.36") {
-		return
-	}
-	for _, pod := range pods {
-		s.annotatePod(pod, simAccepted)
 	}
 }
 

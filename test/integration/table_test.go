@@ -202,29 +202,6 @@ func apart(t *testing.T, name string) (pod string) {
 	return pool(t, name, "8", "8", "8")
 }
 
-// TestTooSmallNode: the API server refuses the new size for the pod on the small
-// node (403 NodeCapacity), or the kubelet does; only that pod is replaced, and lands elsewhere.
-func TestTooSmallNode(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Pod: pool(t, "small", "2", "4", "4")})
-	addToPool(t, "small", "small-new", "4")
-	before := w.uids()
-	small := ""
-	for name, pod := range w.pods() {
-		if pod.Spec.NodeName == "small-0" {
-			small = name
-		}
-	}
-	w.tooSmall(small)
-	w.setResources("cpu=3", "cpu=3500m")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, small)
-	if node := w.pods()[small].Spec.NodeName; node != "small-new" {
-		t.Errorf("%s is on node %s, want small-new", small, node)
-	}
-}
-
 // TestNoNodeFits: a running pod is not given up for one that no node can hold,
 // until there is such a node.
 func TestNoNodeFits(t *testing.T) {
