@@ -62,6 +62,7 @@ func testHandover[W metav1.Object](t *testing.T, s *sandbox[W], edit handover, a
 	}
 	s.assertNoRefusals()
 	s.waitEvent("HandedOver", edit.why)
+	s.assertWarns("HandedOver", edit.name == "QoS class" || edit.name == "RestartOnly") // the others ask for new pods
 	if n := len(s.history()); n != 2 {
 		t.Errorf("%d revisions, want two", n)
 	}

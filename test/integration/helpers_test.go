@@ -86,11 +86,6 @@ func reinstall(t *testing.T) func() {
 	})
 }
 
-// memoryRestarts is a policy, as metadata of a workload.
-func memoryRestarts(direction string) string {
-	return `annotations: {inplace-rollout.io/resource-resize-policy: "memory` + direction + `=RestartOnly"}`
-}
-
 // shipped is the path of a file of this module, or of what is built from it.
 func shipped(path ...string) string {
 	return filepath.Join(append([]string{controller.Root()}, path...)...)

@@ -151,34 +151,6 @@ func checkCell[W metav1.Object](c cell, s *sandbox[W], before map[string]types.U
 	}
 }
 
-func TestRestartOnlyIsRestarted(t *testing.T) {
-	parallel(t)
-	for _, strategy := range []string{"RollingUpdate", "OnDelete"} {
-		t.Run(strategy, func(t *testing.T) {
-			parallel(t)
-			w := newWorkload(t, options{Replicas: 2, Meta: `annotations: {` + setPolicy + `: "cpu=LiveResizeable, app/memory:decrease=RestartOnly"}`,
-				Spec: "updateStrategy: {type: " + strategy + "}"})
-			before := w.uids()
-			w.setResources("cpu=150m,memory=120Mi", "") // memory grows: live
-			w.waitComplete()
-			w.assertMoved(0)
-			w.assertReplaced(before)
-			w.setResources("cpu=180m,memory=110Mi", "") // memory shrinks: it dominates
-			if strategy == "OnDelete" {
-				w.waitCondition("WaitingForDelete", "memory of app: RestartOnly (annotation app/memory:decrease)")
-				w.assertReplaced(before)
-				w.kubectl("delete", "pod", "web-0", "web-1")
-			} else {
-				w.waitEvent("HandedOver", "memory of app: RestartOnly (annotation app/memory:decrease)")
-				w.assertWarns("HandedOver", true)
-			}
-			w.waitComplete()
-			w.assertMoved(0)
-			w.assertReplaced(before, "web-0", "web-1")
-		})
-	}
-}
-
 // pool makes nodes that only this test's pods can use.
 func pool(t *testing.T, name string, cpus ...string) (pod string) {
 	t.Helper()
@@ -218,25 +190,6 @@ func TestNoNodeFits(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-0", "web-1")
-}
-
-// TestRestartContainer: the kubelet restarts the container in place, one pod after
-// the other.
-func TestRestartContainer(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Resources: base + ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"})
-	before := w.uids()
-	w.setResources("cpu=150m,memory=100Mi", "")
-	w.waitComplete()
-	w.assertMoved(0) // cpu alone restarts nothing
-	w.setResources("cpu=150m,memory=150Mi", "")
-	w.waitComplete()
-	w.assertReplaced(before)
-	for name, pod := range w.pods() {
-		if got := pod.Status.ContainerStatuses[0].RestartCount; got != 1 {
-			t.Errorf("%s: the container restarted %d times, want once", name, got)
-		}
-	}
 }
 
 // TestFlow is the flow T=0…T=12 of KEP-1287, driven by edits of the template: 1,

@@ -59,7 +59,7 @@ func (c cell) name() string {
 // resizes, restarts, what people do meanwhile, and what they are told.
 var simulated = []string{
 	"TestHold", "TestCreate", ".*RestoredFromABackup", "TestTable", "TestResize", "TestUndo", "TestPartition", "TestOptIn",
-	"TestOptOut", "TestPod", "TestHandover", "TestRestart", "TestInvalid", "TestInjected", "TestUnsupported",
+	"TestOptOut", "TestPod", "TestHandover", "TestInvalid", "TestInjected", "TestUnsupported",
 	"TestNoNodeFits", "TestFlow$", "TestAbandoned", "TestDeployment", "TestDaemonSet", "TestClasses",
 	"TestAnnotations", "TestWarn", "TestFence", "TestResizeRight", "TestWebhook", "TestCommand[^s]", "TestRetry", "TestReapplies",
 }
