@@ -152,20 +152,6 @@ func TestDaemonSetNodeNotReady(t *testing.T) {
 	d.assertMoved(before, "150m")
 }
 
-// TestDaemonSetTaintedNode: its pod stays as one too many, and gets size and revision, so that the
-// DaemonSet controller does not replace it after the release.
-func TestDaemonSetTaintedNode(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{})
-	before := d.uids()
-	d.kubectl("taint", "node", d.node(2), "example.com/no=more:NoSchedule")
-	d.edit("150m")
-	d.waitSize(d.on(2).Name, "150m")
-	d.waitFor("a misscheduled pod", func(o *appsv1.DaemonSet) bool { return o.Status.NumberMisscheduled == 1 })
-	d.kubectl("taint", "node", d.node(2), "example.com/no-")
-	d.assertMoved(before, "150m")
-}
-
 // TestDaemonSetAdoptsPods: a set that is made again begins at template generation 1, so that pods of
 // before count as updated by their label, whatever their size is.
 func TestDaemonSetAdoptsPods(t *testing.T) {

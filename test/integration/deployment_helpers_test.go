@@ -213,19 +213,6 @@ func (d *deployment) budget(rule string, allowed int32) {
 	})
 }
 
-// editBoth edits a StatefulSet and a Deployment, and checks that both are rolled out in place, with
-// the pods that they had before.
-func editBoth(w *workload, d *deployment, ofSet, ofDeployment map[string]types.UID) {
-	w.t.Helper()
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	w.waitComplete()
-	d.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(ofSet)
-	d.assertMoved(ofDeployment, "150m")
-}
-
 func (d *deployment) openGate(name string) {
 	d.t.Helper()
 	d.patchPod(name, `{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`, "status")
