@@ -34,7 +34,6 @@ var parts = slices.Concat(
 	},
 	around("benchmark", "controlplane", "prometheus", "initialresources/admission", "initialresources/estimator", "hold", "gates", "chart", "docs", "worlds", "matrix", "integration"),
 	[]part{
-		{name: "kills", make: []string{"integration", "RUN=^TestKilledAtEveryWrite$$", "KILLS=all"}, packages: []string{"./test/integration"}, tags: "integration"},
 		{name: "simulations", make: []string{"simulations"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
 		{name: "soak", make: []string{"soak"}, packages: []string{"./test/worlds"}},
 		{name: "mutants", make: []string{"mutants"}, packages: []string{"./test/mutants", "./test/worlds", "./test/integration", "./test/simulated"}, tags: "integration"},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -367,17 +366,7 @@ func (w *world) uninstall() string {
 func (w *world) runJob() string {
 	w.t.Helper()
 	job := w.job()
-	spec := job.Spec.Template.Spec
-	kubeconfig, err := w.cp.ServiceAccountKubeconfig(w.t.Context(), platform, spec.ServiceAccountName, "")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	cmd := exec.CommandContext(w.t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), spec.Containers[0].Args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	said, err := cmd.CombinedOutput()
-	if err != nil {
-		w.t.Fatalf("%v: %s", err, said)
-	}
+	said := w.runAs(job.Spec.Template.Spec)
 	pods, err := w.client.CoreV1().Pods(platform).List(w.t.Context(), metav1.ListOptions{LabelSelector: "job-name=" + job.Name})
 	if err != nil {
 		w.t.Fatal(err)
@@ -388,7 +377,7 @@ func (w *world) runJob() string {
 			w.t.Fatal(err)
 		}
 	}
-	return string(said)
+	return said
 }
 
 // assertNothingLeft waits until what the release had is gone.

@@ -40,7 +40,6 @@ const (
 	WatchCut      Kind = "watch cut"
 	WatchLate     Kind = "watch late"
 	WatchReplayed Kind = "watch replayed"
-	LeaseCut      Kind = "lease cut" // only on demand
 )
 
 // class of requests that meet the same kinds of faults.

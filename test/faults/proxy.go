@@ -57,7 +57,6 @@ type Proxy struct {
 
 	mu        sync.Mutex
 	calm      chan struct{} // closed while there are no faults
-	noLeases  chan struct{} // closed when Leases pass again; nil while they do
 	held      []*Held
 	frozen    func(*http.Request) bool // which watches bring nothing; nil if all do
 	thawed    chan struct{}            // closed by Thaw
@@ -130,13 +129,12 @@ func (p *Proxy) URL() string { return p.url }
 // Close ends the proxy, and cuts what is under way.
 func (p *Proxy) Close() {
 	p.Calm()
-	p.PassLeases()
 	p.close.Do(func() { close(p.closed) })
 	_ = p.server.Close() // its listener closes once
 }
 
 // Calm ends all faults, those under way too. What waits for its time goes on at once; what was
-// never to be answered is cut. Leases have a switch of their own.
+// never to be answered is cut.
 func (p *Proxy) Calm() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,26 +156,6 @@ func (p *Proxy) Storm() {
 	}
 }
 
-// CutLeases gives requests for Leases no answer any more, and does not pass them on. No other
-// fault ever meets a Lease.
-func (p *Proxy) CutLeases() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.noLeases == nil {
-		p.noLeases = make(chan struct{})
-	}
-}
-
-// PassLeases ends CutLeases. Requests that had no answer get none.
-func (p *Proxy) PassLeases() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.noLeases != nil {
-		close(p.noLeases)
-		p.noLeases = nil
-	}
-}
-
 // Counts says how many faults of each kind there were.
 func (p *Proxy) Counts() map[Kind]int {
 	p.mu.Lock()
@@ -194,10 +172,10 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("User-Agent", p.options.UserAgent)
 	}
 	p.mu.Lock()
-	noLeases, calm := p.noLeases, p.calm
+	calm := p.calm
 	p.mu.Unlock()
 	if strings.HasPrefix(r.URL.Path, "/apis/coordination.k8s.io/") {
-		return p.passLease(r, noLeases)
+		return p.target.RoundTrip(r) // no fault ever meets a Lease
 	}
 	c := classOf(r)
 	if c == watches {
@@ -216,18 +194,6 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.calm = calm
 	return p.freezable(c, r)(faults[f.kind](p, r, f))
-}
-
-func (p *Proxy) passLease(r *http.Request, noLeases chan struct{}) (*http.Response, error) {
-	if noLeases == nil {
-		return p.target.RoundTrip(r)
-	}
-	p.count(LeaseCut)
-	select {
-	case <-noLeases:
-	case <-r.Context().Done():
-	}
-	return nil, errCut
 }
 
 // pass passes a request on, and keeps what a later fault needs of the answer.
@@ -256,10 +222,4 @@ func (p *Proxy) cut(r *http.Request) error {
 		_ = c.Close() // may be closed already
 	}
 	return errCut
-}
-
-func (p *Proxy) count(kind Kind) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.counts[kind]++
 }

@@ -238,110 +238,53 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-func TestReads(t *testing.T) {
-	t.Run("slow: what was true when it was read", func(t *testing.T) {
-		t.Parallel()
-		w := one(t, reads, SlowRead)
-		got := make(chan string)
-		go func() {
-			version, _ := w.list(t.Context(), "")
-			got <- version
-		}()
-		for w.proxy.Counts()[SlowRead] == 0 {
-			time.Sleep(time.Millisecond)
+// TestOldLists: lists of resourceVersion=0 may be old, and no others.
+func TestOldLists(t *testing.T) {
+	t.Parallel()
+	var seed uint64 // the first list is slow, the second and third old
+	for ; ; seed++ {
+		_, first, _ := choose(seed, reads, 1)
+		_, second, _ := choose(seed, reads, 2)
+		_, third, _ := choose(seed, reads, 3)
+		if first == SlowRead && second == OldList && third == OldList {
+			break
 		}
-		if version := <-got; version != "100" {
-			t.Errorf("version %q", version)
+	}
+	w := newWorld(t, Options{Seed: seed, Rate: 1, Patience: 10 * time.Millisecond})
+	for i, want := range []struct{ ask, get string }{{"0", "100"}, {"0", "100"}, {"", "102"}} {
+		if got, err := w.list(t.Context(), want.ask); err != nil || got != want.get {
+			t.Errorf("list %d for %q: version %q, %v, want %s", i, want.ask, got, err, want.get)
 		}
-	})
-	t.Run("an old list for resourceVersion=0 only", func(t *testing.T) {
-		t.Parallel()
-		var seed uint64 // the first list is slow, the second and third old
-		for ; ; seed++ {
-			_, first, _ := choose(seed, reads, 1)
-			_, second, _ := choose(seed, reads, 2)
-			_, third, _ := choose(seed, reads, 3)
-			if first == SlowRead && second == OldList && third == OldList {
-				break
-			}
-		}
-		w := newWorld(t, Options{Seed: seed, Rate: 1, Patience: 10 * time.Millisecond})
-		for i, want := range []struct{ ask, get string }{{"0", "100"}, {"0", "100"}, {"", "102"}} {
-			if got, err := w.list(t.Context(), want.ask); err != nil || got != want.get {
-				t.Errorf("list %d for %q: version %q, %v, want %s", i, want.ask, got, err, want.get)
-			}
-			w.server.write()
-		}
-		if counts := w.proxy.Counts(); counts[OldList] != 1 || counts[SlowRead] != 2 {
-			t.Errorf("counted %v", counts)
-		}
-	})
-	t.Run("expired in the middle of a paged list", func(t *testing.T) {
-		t.Parallel()
-		w := one(t, reads, ListExpired)
-		_, err := w.client.AppsV1().Deployments("a").List(t.Context(), metav1.ListOptions{Limit: 1, Continue: "x"})
-		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("the client sees %v", err)
-		}
-	})
+		w.server.write()
+	}
+	if counts := w.proxy.Counts(); counts[OldList] != 1 || counts[SlowRead] != 2 {
+		t.Errorf("counted %v", counts)
+	}
 }
 
-func TestWatches(t *testing.T) {
-	t.Run("expired", func(t *testing.T) {
-		t.Parallel()
-		w := one(t, watches, WatchExpired)
-		_, err := w.client.AppsV1().Deployments("a").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "100"})
-		if !apierrors.IsResourceExpired(err) {
-			t.Errorf("the client sees %v", err)
+// TestReplayed: a watch that goes on brings again what an earlier one has brought.
+func TestReplayed(t *testing.T) {
+	t.Parallel()
+	var seed uint64 // the first is cut, the second replayed
+	for ; ; seed++ {
+		_, first, _ := choose(seed, watches, 1)
+		_, second, _ := choose(seed, watches, 2)
+		if first == WatchCut && second == WatchReplayed {
+			break
 		}
-	})
-	t.Run("cut", func(t *testing.T) {
-		t.Parallel()
-		w := one(t, watches, WatchCut)
-		stream := w.watch(t, "100")
-		w.server.write()
-		if seen := versions(stream, 2); !slices.Equal(seen, []string{"101"}) {
-			t.Errorf("it brings %v before it is cut", seen)
-		}
-	})
-	t.Run("late", func(t *testing.T) {
-		t.Parallel()
-		w := one(t, watches, WatchLate)
-		stream := w.watch(t, "100")
-		begin := time.Now()
-		w.server.write()
-		if seen := versions(stream, 1); !slices.Equal(seen, []string{"101"}) || time.Since(begin) < 30*time.Millisecond {
-			t.Errorf("it brings %v after %s", seen, time.Since(begin))
-		}
-		w.proxy.Calm()
-		w.server.write()
-		if seen := versions(stream, 1); !slices.Equal(seen, []string{"102"}) {
-			t.Errorf("it brings %v in the end", seen)
-		}
-	})
-	t.Run("replayed", func(t *testing.T) {
-		t.Parallel()
-		var seed uint64 // the first is cut, the second replayed
-		for ; ; seed++ {
-			_, first, _ := choose(seed, watches, 1)
-			_, second, _ := choose(seed, watches, 2)
-			if first == WatchCut && second == WatchReplayed {
-				break
-			}
-		}
-		w := newWorld(t, Options{Seed: seed, WatchRate: 1, Patience: 100 * time.Millisecond})
-		w.server.write()
-		w.server.write()
-		if seen := versions(w.watch(t, "101"), 2); !slices.Equal(seen, []string{"102"}) {
-			t.Errorf("the first brings %v", seen)
-		}
-		if seen := versions(w.watch(t, "102"), 1); !slices.Equal(seen, []string{"102"}) {
-			t.Errorf("the second brings %v, want what the first has brought", seen)
-		}
-		if counts := w.proxy.Counts(); counts[WatchReplayed] != 1 {
-			t.Errorf("counted %v", counts)
-		}
-	})
+	}
+	w := newWorld(t, Options{Seed: seed, WatchRate: 1, Patience: 100 * time.Millisecond})
+	w.server.write()
+	w.server.write()
+	if seen := versions(w.watch(t, "101"), 2); !slices.Equal(seen, []string{"102"}) {
+		t.Errorf("the first brings %v", seen)
+	}
+	if seen := versions(w.watch(t, "102"), 1); !slices.Equal(seen, []string{"102"}) {
+		t.Errorf("the second brings %v, want what the first has brought", seen)
+	}
+	if counts := w.proxy.Counts(); counts[WatchReplayed] != 1 {
+		t.Errorf("counted %v", counts)
+	}
 }
 
 // TestSeed shows that the same seed gives the same faults, whatever passes at the same time.

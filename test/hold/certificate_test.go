@@ -160,31 +160,10 @@ func TestRenewal(t *testing.T) {
 func TestMended(t *testing.T) {
 	w := serve(t)
 	create(t, "mended", true)
-	foreign, _, err := cert.GenerateSelfSignedCertKey("foreign", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	configurations, secrets := client.AdmissionregistrationV1().MutatingWebhookConfigurations(), client.CoreV1().Secrets(controller.Namespace)
+	secrets := client.CoreV1().Secrets(controller.Namespace)
 	for name, damage := range map[string]func() error{
 		"the manifest is applied again": func() error { return w.Apply(t.Context()) },
-		"a foreign CA instead": func() error {
-			c, err := configurations.Get(t.Context(), "inplace-rollout", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			for i := range c.Webhooks {
-				c.Webhooks[i].ClientConfig.CABundle = foreign
-			}
-			_, err = configurations.Update(t.Context(), c, metav1.UpdateOptions{})
-			return err
-		},
-		"no Secret": func() error { return secrets.Delete(t.Context(), "inplace-rollout-webhook", metav1.DeleteOptions{}) },
-		"no configuration for a while": func() error {
-			if err := configurations.Delete(t.Context(), "inplace-rollout", metav1.DeleteOptions{}); err != nil {
-				return err
-			}
-			return w.Apply(t.Context())
-		},
+		"no Secret":                     func() error { return secrets.Delete(t.Context(), "inplace-rollout-webhook", metav1.DeleteOptions{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()

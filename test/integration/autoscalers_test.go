@@ -43,10 +43,7 @@ func TestAutoscalers(t *testing.T) {
 	t.Run("Initial", testInitial)
 	t.Run("InPlaceOrRecreate", testInPlaceOrRecreate)
 	t.Run("Infeasible", testInfeasibleBesideUpdater)
-	for _, mode := range []string{"Recreate", "Auto"} {
-		t.Run(mode, func(t *testing.T) { testRecreate(t, mode) })
-	}
-	t.Run("Divided", testDivided)
+	t.Run("Recreate", testRecreate)
 	t.Run("StartupBoost", testStartupBoost)
 }
 
@@ -105,7 +102,7 @@ func testRecommendation(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.apply(regexp.MustCompile(`\bdb\b`).ReplaceAllString(string(example), "web"))
-	cpu := w.recommended("cpu")
+	cpu := w.recommended()
 	for _, pod := range w.pods() {
 		if got := cpuOf(pod.Spec.Containers[0].Resources); got != "100m" {
 			t.Errorf("%s requests %s before anybody has written that into the template", pod.Name, got)
@@ -153,40 +150,23 @@ func (s *sandbox[W]) runJob(job *batchv1.JobSpec) {
 // rollout is complete with them.
 func testInitial(t *testing.T) {
 	t.Parallel()
-	t.Run("StatefulSet", func(t *testing.T) {
-		t.Parallel()
-		w := newWorkload(t, options{PodMeta: used})
-		w.ownController(t, controller.Options{})
-		w.waitComplete()
-		cpu, before := w.vertical("Initial", "cpu"), w.uids()
-		w.kubectl("delete", "pod", "web-1")
-		w.waitSize("web-1", cpu)
-		w.waitComplete()
-		w.assertReplaced(before, "web-1")
+	w := newWorkload(t, options{PodMeta: used})
+	w.ownController(t, controller.Options{})
+	w.waitComplete()
+	cpu, before := w.vertical("Initial"), w.uids()
+	w.kubectl("delete", "pod", "web-1")
+	w.waitSize("web-1", cpu)
+	w.waitComplete()
+	w.assertReplaced(before, "web-1")
 
-		before = w.uids()
-		w.annotatePod("web-0", simInfeasible)
-		w.setResources("cpu=150m", "")
-		w.waitComplete()
-		w.assertReplaced(before, "web-0")
-		for name, want := range map[string]string{"web-0": cpu, "web-1": "150m", "web-2": "150m"} {
-			w.waitSize(name, want)
-		}
-	})
-	t.Run("RestartOnly", func(t *testing.T) {
-		t.Parallel()
-		w := newWorkload(t, options{PodMeta: used, Meta: memoryRestarts("")})
-		w.ownController(t, controller.Options{})
-		w.waitComplete()
-		cpu := w.vertical("Initial", "cpu")
-		w.kubectl("delete", "pod", "web-1")
-		w.waitSize("web-1", cpu)
-		before := w.uids()
-		w.setResources("cpu=150m", "")
-		w.waitComplete()
-		w.assertReplaced(before, "web-1") // whose memory is not the template's, and is not again
-		w.waitSize("web-1", cpu)
-	})
+	before = w.uids()
+	w.annotatePod("web-0", simInfeasible)
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertReplaced(before, "web-0")
+	for name, want := range map[string]string{"web-0": cpu, "web-1": "150m", "web-2": "150m"} {
+		w.waitSize(name, want)
+	}
 }
 
 // testInPlaceOrRecreate: between edits the updater's sizes stay. On an edit the template wins, as
@@ -197,7 +177,7 @@ func testInPlaceOrRecreate(t *testing.T) {
 	w.ownController(t, controller.Options{})
 	w.waitComplete()
 	w.markAudit()
-	before, cpu := w.uids(), w.vertical("InPlaceOrRecreate", "cpu")
+	before, cpu := w.uids(), w.vertical("InPlaceOrRecreate")
 	w.waitSizes(cpu)
 	w.assertUncontested()
 
@@ -246,19 +226,18 @@ func testInfeasibleBesideUpdater(t *testing.T) {
 	w.annotatePod("web-1", simInfeasible)
 	w.setResources("cpu=150m", "")
 	w.waitCondition("Infeasible", "web-1")
-	w.vertical("InPlaceOrRecreate", "cpu")
+	w.vertical("InPlaceOrRecreate")
 	w.waitComplete()
 	w.assertReplaced(before, "web-1")
 }
 
 // testRecreate: the updater evicts pods, also in the middle of a rollout, which is complete all the same.
-func testRecreate(t *testing.T, mode string) {
-	t.Helper()
+func testRecreate(t *testing.T) {
 	t.Parallel()
 	w := newWorkload(t, options{PodMeta: used})
 	w.ownController(t, controller.Options{})
 	w.waitComplete()
-	before, cpu := w.uids(), w.vertical(mode, "cpu")
+	before, cpu := w.uids(), w.vertical("Recreate")
 	w.waitSizes(cpu)
 	w.assertAllReplaced(before)
 	before = w.uids()
@@ -269,33 +248,6 @@ func testRecreate(t *testing.T, mode string) {
 	w.assertAllReplaced(before)
 	if held(w.get()) {
 		t.Error("still held")
-	}
-}
-
-// testDivided: the autoscaler has the memory, and the template the cpu.
-func testDivided(t *testing.T) {
-	t.Parallel()
-	w := newWorkload(t, options{PodMeta: used, Resources: "{requests: {cpu: 100m}, limits: {cpu: 200m}}"})
-	w.ownController(t, controller.Options{})
-	w.waitComplete()
-	before, memory := w.uids(), w.vertical("InPlaceOrRecreate", "memory")
-	has := func(pod corev1.Pod) bool {
-		return pod.Spec.Containers[0].Resources.Requests.Memory().String() == memory
-	}
-	for name := range before {
-		w.waitPod(name, "to have the recommended memory", has)
-	}
-	w.setResources("cpu=150m", "")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before)
-	for name, pod := range w.pods() {
-		if !has(pod) {
-			t.Errorf("%s lost the memory that the autoscaler had given it: %v", name, pod.Spec.Containers[0].Resources)
-		}
-	}
-	if _, _, message := complete(w.get()); strings.Contains(message, "also resized") {
-		t.Errorf("nobody disagrees, but the condition says %q", message)
 	}
 }
 
@@ -346,11 +298,9 @@ func (s *sandbox[W]) waitSizes(cpu string) {
 	}
 }
 
-// vertical makes a VerticalPodAutoscaler for the workload, of memory or of cpu and memory, and
-// returns how much it recommends.
-func (s *sandbox[W]) vertical(mode, resource string) string {
+// vertical makes a VerticalPodAutoscaler for the workload, and returns how much cpu it recommends.
+func (s *sandbox[W]) vertical(mode string) string {
 	s.t.Helper()
-	controlled := map[string]string{"cpu": "cpu, memory", "memory": "memory"}
 	s.apply(fmt.Sprintf(`
 apiVersion: autoscaling.k8s.io/v1
 kind: VerticalPodAutoscaler
@@ -358,16 +308,16 @@ metadata: {name: web}
 spec:
   targetRef: {apiVersion: apps/v1, kind: %s, name: web}
   updatePolicy: {updateMode: %q}
-  resourcePolicy: {containerPolicies: [{containerName: app, controlledResources: [%s]}]}
-`, s.kind, mode, controlled[resource]))
-	return s.recommended(resource)
+  resourcePolicy: {containerPolicies: [{containerName: app, controlledResources: [cpu, memory]}]}
+`, s.kind, mode))
+	return s.recommended()
 }
 
-// recommended waits until the autoscaler says how much.
-func (s *sandbox[W]) recommended(resource string) (target string) {
+// recommended waits until the autoscaler says how much cpu.
+func (s *sandbox[W]) recommended() (target string) {
 	s.t.Helper()
 	eventually(s.t, "a recommendation", func() (bool, string) {
-		target = s.kubectl("get", "vpa/web", "-o", "jsonpath={.status.recommendation.containerRecommendations[0].target."+resource+"}")
+		target = s.kubectl("get", "vpa/web", "-o", "jsonpath={.status.recommendation.containerRecommendations[0].target.cpu}")
 		return target != "", s.kubectl("get", "vpa/web", "-o", "yaml")
 	})
 	return target

@@ -7,9 +7,6 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
 // progressing is the Deployment's own condition Progressing, as status and reason.
@@ -66,30 +63,6 @@ func TestDeploymentExceedsDeadline(t *testing.T) {
 	}
 }
 
-// TestDeploymentHistoryRefused: a quota of ReplicaSets has no room for the history. The rollout waits a while, and says so. When the
-// quota is raised, the history is kept. What happens otherwise is proved in pkg/deployment.
-func TestDeploymentHistoryRefused(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{})
-	quota := func(n string) {
-		d.apply(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: sets}, spec: {hard: {count/replicasets.apps: "` + n + `"}}}`)
-	}
-	quota("1")
-	d.waitFor("the quota to be counted", func(*appsv1.Deployment) bool {
-		return d.kubectl("get", "resourcequota", "sets", "-o", `jsonpath={.status.used.count/replicasets\.apps}`) == "1"
-	})
-	before := d.uids()
-	d.setResources("cpu=150m", "")
-	d.waitCondition("QuotaExceeded", "revision 1 is not kept in the history yet: ")
-	quota("2")
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-	d.assertReplicaSets(2)
-	if got := d.events("RevisionNotKept"); len(got) != 0 {
-		t.Errorf("told %q, and it is kept", got)
-	}
-}
-
 // TestReplicaSetOfTheUser: a Deployment takes over a ReplicaSet that somebody has made before, whose
 // pods have no pod-template-hash.
 func TestReplicaSetOfTheUser(t *testing.T) {
@@ -109,27 +82,4 @@ func TestReplicaSetOfTheUser(t *testing.T) {
 	if active := d.active(); active.Name != "web" {
 		t.Errorf("the pods belong to %s", summary(d.replicaSets()))
 	}
-}
-
-// TestDaemonSetNodesComeAndGo: pods of new nodes are born at the new size, and those of nodes that
-// are gone are no members.
-// It alone proves that while a rollout is held; the real garbage collector takes the time.
-func TestDaemonSetNodesComeAndGo(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{Replicas: 4})
-	before := d.uids()
-	slow, gone := d.on(1).Name, d.on(4).Name
-	d.annotatePod(slow, simLasting)
-	d.begin("150m", slow)
-	d.markAudit()
-	d.addNode(5, controlplane.Node{})
-	d.removeNode(4)
-	d.waitOn(5, "to be born at the new size", func(pod corev1.Pod) bool { return hasSize(pod, "150m") })
-	if !held(d.get()) {
-		t.Error("not held any more: this shows nothing")
-	}
-	d.annotatePod(slow, simAccepted)
-	d.waitComplete()
-	d.assertSettled("150m")
-	d.assertReplaced(before, gone)
 }

@@ -128,38 +128,3 @@ func TestClasses(t *testing.T) {
 	}
 	d.assertNoRefusals()
 }
-
-// TestClassesThatCannotBeHad: the pod keeps the template's size, the condition says why and where, and an edit of the template goes on
-// beside that. It alone proves that of what the real API server refuses; the other reasons are rows of TestClasses in pkg/daemonset.
-func TestClassesThatCannotBeHad(t *testing.T) {
-	parallel(t)
-	for name, tt := range map[string]struct{ size, limits, says string }{
-		"too large for the node": {size: ofCPU("9") + `, "limits": {"cpu": "9"}`, says: "infeasible on node "},
-		"LimitRange":             {size: `"limits": {"cpu": "600m"}`, limits: `{type: Container, max: {cpu: 500m}}`, says: "must be at most 500m"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			parallel(t)
-			d := newDaemonSet(t, options{Replicas: 3, Node: sizeLabels("large", "", "small")})
-			if tt.limits != "" {
-				d.apply(`{apiVersion: v1, kind: LimitRange, metadata: {name: limits}, spec: {limits: [` + tt.limits + `]}}`)
-			} else {
-				d.tooSmall(d.on(1).Name)
-			}
-			d.waitComplete()
-			before := d.containers()
-			d.classes(class("large", tt.size), class("small", ofCPU("50m")))
-			d.waitCondition("Infeasible", tt.says)
-			d.waitCondition("Infeasible", "; 1 of 2 has the size of its node's class; "+d.on(1).Name+": ")
-			d.largeEnough(d.on(1).Name) // before 1.36 the kubelet would refuse the edit, too
-			d.setResources("cpu=110m", "")
-			d.waitOn(2, "to have the new size", func(pod corev1.Pod) bool { return hasSize(pod, "110m") })
-			d.waitFor("the edit to be rolled out", func(o *appsv1.DaemonSet) bool { return !held(o) && rolledOutDaemons(o) })
-			d.waitEvent("RolloutStarted", "app: cpu request 100m→110m")
-			d.assertUntouched(before)
-			d.classes()
-			d.waitSizes("110m", "110m", "110m")
-			d.waitSays(ofGeneration(d.get(), 3, 3))
-			d.assertUntouched(before)
-		})
-	}
-}

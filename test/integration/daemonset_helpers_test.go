@@ -99,14 +99,6 @@ func (d *daemonSet) addNode(i int, node controlplane.Node) {
 	}
 }
 
-// removeNode deletes the i-th node, as a cloud does whose machine is gone.
-func (d *daemonSet) removeNode(i int) {
-	d.t.Helper()
-	if err := client.CoreV1().Nodes().Delete(d.t.Context(), d.node(i), metav1.DeleteOptions{}); err != nil {
-		d.t.Fatal(err)
-	}
-}
-
 // notReady has the i-th node and its pod not be Ready, with a silent kubelet.
 func (d *daemonSet) notReady(i int) {
 	d.t.Helper()

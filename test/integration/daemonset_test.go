@@ -4,13 +4,12 @@ package integration
 
 import (
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
@@ -82,63 +81,6 @@ func TestDaemonSetUndo(t *testing.T) {
 	}
 }
 
-// TestDaemonSetInfeasibleOnSomeNodes: a pod cannot move, so one whose node cannot hold the size is
-// kept, and is told of with its node; those on other nodes are resized.
-func TestDaemonSetInfeasibleOnSomeNodes(t *testing.T) {
-	parallel(t)
-	small := func(i int) controlplane.Node {
-		return controlplane.Node{CPU: map[bool]string{true: "2", false: "4"}[i <= 2], Memory: "16Gi"}
-	}
-	for action, restarts := range map[string]int{"LiveResizePreferred": 0, "Restart": 2} {
-		t.Run(action, func(t *testing.T) {
-			parallel(t)
-			d := newDaemonSet(t, options{Replicas: 4, Node: small, Meta: "annotations: {" + setAction + ": " + action + "}"})
-			before := d.uids()
-			kept := map[string]types.UID{d.on(1).Name: before[d.on(1).Name], d.on(2).Name: before[d.on(2).Name]}
-			d.tooSmall(d.on(1).Name, d.on(2).Name)
-			d.setResources("cpu=3", "cpu=3500m")
-			d.waitCondition("NoNodeFits", "2 of 4 pods resized; ")
-			for i := range 2 {
-				d.waitCondition("NoNodeFits", d.node(i+1))
-				d.waitCondition("NoNodeFits", d.on(i+1).Name)
-			}
-			d.waitEvent("NoNodeFits", d.on(1).Name)
-			others := d.uids()
-			maps.DeleteFunc(others, func(name string, uid types.UID) bool { return before[name] == uid })
-			if len(others) != restarts {
-				t.Errorf("restarted %v, want %d pods", others, restarts)
-			}
-			d.assertReplaced(kept)
-			d.largeEnough(d.on(1).Name, d.on(2).Name)
-			d.kubectl("annotate", "--overwrite", d.ref, setAction+"=LiveResize")
-			d.setResources("cpu=150m", "cpu=200m") // fits everywhere: it mends every pod
-			d.waitComplete()
-			d.assertReplaced(kept)
-			d.assertSettled("150m")
-		})
-	}
-}
-
-// TestDaemonSetRestartsOnItsNode: pods that cannot be resized are restarted, each by itself, within
-// maxUnavailable; nobody else is touched.
-func TestDaemonSetRestartsOnItsNode(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{Replicas: 4})
-	before := d.uids()
-	stuck := []string{d.on(2).Name, d.on(3).Name}
-	for _, name := range stuck {
-		d.annotatePod(name, simInfeasible)
-	}
-	log := d.logPods()
-	d.edit("150m")
-	d.assertSettled("150m")
-	d.assertReplaced(before, stuck...)
-	log.assertReady(3)
-	log.assertMost(4)
-	d.waitEvent("RestartFallback", stuck[0])
-	d.assertWarns("RestartFallback", true)
-}
-
 // TestDaemonSetSurges: with maxSurge a restart brings the new pod first, which only the DaemonSet
 // controller can. What can be resized is.
 func TestDaemonSetSurges(t *testing.T) {
@@ -174,7 +116,9 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 		return observed(o) && len(d.pods()) == 4
 	})
 	d.waitImage("app:2", 1)
-	d.setResources("cpu=150m", "")
+	if said := d.warnings("set", "resources", d.ref, "--requests=cpu=150m"); !strings.Contains(said, "the previous rollout with maxSurge is not over") {
+		t.Errorf("after the edit the API server says %s", said)
+	}
 	if held(d.get()) {
 		t.Error("the edit is held, and the surge is lost")
 	}
@@ -205,20 +149,6 @@ func TestDaemonSetNodeNotReady(t *testing.T) {
 	d.assertReplaced(before)
 	d.readyAgain(1)
 	d.waitComplete()
-	d.assertMoved(before, "150m")
-}
-
-// TestDaemonSetTaintedNode: its pod stays as one too many, and gets size and revision, so that the
-// DaemonSet controller does not replace it after the release.
-func TestDaemonSetTaintedNode(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{})
-	before := d.uids()
-	d.kubectl("taint", "node", d.node(2), "example.com/no=more:NoSchedule")
-	d.edit("150m")
-	d.waitSize(d.on(2).Name, "150m")
-	d.waitFor("a misscheduled pod", func(o *appsv1.DaemonSet) bool { return o.Status.NumberMisscheduled == 1 })
-	d.kubectl("taint", "node", d.node(2), "example.com/no-")
 	d.assertMoved(before, "150m")
 }
 

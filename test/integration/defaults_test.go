@@ -126,19 +126,3 @@ func TestWhatFollowsForThePod(t *testing.T) {
 	}
 	w.assertNoRefusals()
 }
-
-// notRequired is what every container has whose resizePolicy says nothing.
-const notRequired = `{"spec":{"template":{"spec":{"containers":[{"name":"app","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]}]}}}}`
-
-// TestNotRequired writes out what every container has, and changes the size after that.
-func TestNotRequired(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{})
-	before := w.uids()
-	for _, patch := range []string{notRequired, cpuEdit} {
-		w.patch(patch)
-		w.waitComplete()
-		w.assertMoved(0)
-		w.assertReplaced(before)
-	}
-}

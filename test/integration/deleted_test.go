@@ -4,7 +4,6 @@ package integration
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,19 +89,6 @@ func TestDeletedAfterResize(t *testing.T) {
 	q.assertDeleted(t)
 	w.waitEvent("DeletedAfterResize", "after its resize, TerminationTarget NoMatchingWorkload: No matching Workload")
 	w.assertMoved(0)
-}
-
-// TestDeletedAfterResizeOfDeployment is the same for a Deployment.
-func TestDeletedAfterResizeOfDeployment(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{Pod: lives, PodMeta: terminates})
-	q := admits(t, d.namespace)
-	d.setResources("cpu=150m", "")
-	d.waitComplete()
-	q.assertDeleted(t)
-	d.waitEvent("DeletedAfterResize", "after its resize, TerminationTarget NoMatchingWorkload: No matching Workload")
-	eventually(t, "the others to be gone", func() (bool, string) { return len(d.pods()) == 3, strings.Join(d.names(), " ") })
-	d.assertSettled("150m")
 }
 
 // TestDeletedAfterLiveResize: with the action LiveResize nobody else is asked, and the condition says what to do.

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -38,29 +37,6 @@ func TestTableOfDeployments(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestDeploymentInfeasiblePodIsReplacedAlone: only the pod whose node says no is
-// replaced, by eviction.
-func TestDeploymentInfeasiblePodIsReplacedAlone(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{Replicas: 4})
-	before, first := d.uids(), d.active().Name
-	stuck := d.names()[1]
-	d.annotatePod(stuck, simInfeasible)
-	d.markAudit()
-	d.edit("150m")
-	d.assertSettled("150m")
-	d.assertReplaced(before, stuck)
-	d.assertReplicaSets(2)
-	if active := d.active().Name; active != first {
-		t.Errorf("ReplicaSet %s has the pods, want %s as before", active, first)
-	}
-	if got := only(d.writes(), "create pods/eviction"); !slices.Equal(got, []string{stuck}) {
-		t.Errorf("evicted %v, want %s alone", got, stuck)
-	}
-	d.waitEvent("RestartFallback", stuck)
-	d.assertProgressing()
 }
 
 // TestDeploymentRespectsBudgets: a PodDisruptionBudget that allows nothing holds the eviction up, and nothing else. So do two that
@@ -178,24 +154,4 @@ func TestDeploymentOrphansDetached(t *testing.T) {
 		return len(pods) == 2, fmt.Sprintf("%d pods", len(pods))
 	})
 	d.assertReplaced(before) // the one that was not Ready has gone again
-}
-
-// TestDeploymentTooSmallNode: the API server refuses the new size for the pod on the
-// small node (403 NodeCapacity), or the kubelet does; only that pod is replaced, and lands elsewhere.
-func TestDeploymentTooSmallNode(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{Pod: pool(t, "too-small", "2", "4", "4"), Spec: noSurge})
-	addToPool(t, "too-small", "too-small-new", "4")
-	before := d.uids()
-	small := ""
-	for name, pod := range d.pods() {
-		if pod.Spec.NodeName == "too-small-0" {
-			small = name
-		}
-	}
-	d.tooSmall(small)
-	d.setResources("cpu=3", "cpu=3500m")
-	d.waitComplete()
-	d.assertSettled("3")
-	d.assertReplaced(before, small)
 }

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,38 +213,7 @@ func (d *deployment) budget(rule string, allowed int32) {
 	})
 }
 
-// editBoth edits a StatefulSet and a Deployment, and checks that both are rolled out in place, with
-// the pods that they had before.
-func editBoth(w *workload, d *deployment, ofSet, ofDeployment map[string]types.UID) {
-	w.t.Helper()
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	w.waitComplete()
-	d.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(ofSet)
-	d.assertMoved(ofDeployment, "150m")
-}
-
 func (d *deployment) openGate(name string) {
 	d.t.Helper()
 	d.patchPod(name, `{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`, "status")
-}
-
-// assertResizedOnce checks that every pod was written once.
-func (d *deployment) assertResizedOnce(pods map[string]types.UID) {
-	d.t.Helper()
-	writes := d.writes()
-	resized := only(writes, "patch pods/resize")
-	slices.Sort(resized)
-	if !slices.Equal(resized, slices.Sorted(maps.Keys(pods))) {
-		d.t.Errorf("%d resizes of %d pods", len(resized), len(pods))
-	}
-	ofPods, others := tally(writes)
-	for name, n := range ofPods {
-		if n > 1 {
-			d.t.Errorf("%d writes to %s, want one", n, name)
-		}
-	}
-	d.t.Logf("%d writes besides those to pods", len(others))
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 )
@@ -45,35 +44,6 @@ func TestDeployment(t *testing.T) {
 	if resizes := only(d.writes(), "patch pods/resize"); len(resizes) != 6 {
 		t.Errorf("resized %v, want the two new pods born at the new size", resizes)
 	}
-}
-
-// TestDeploymentRolloutStatusAfterARevert: the ReplicaSet still has the template that comes back, so that
-// the Deployment controller takes every pod for updated at once.
-func TestDeploymentRolloutStatusAfterARevert(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{Meta: liveOnly}) // the silent pod is not restarted
-	d.waitComplete()
-	before := d.uids()
-	slow := d.names()[0]
-	d.annotatePod(slow, simSilent)
-	d.begin("150m", slow)
-	d.setResources("cpu=100m", "")
-	status := d.rolloutStatus()
-	time.Sleep(2 * time.Second)
-	select {
-	case <-status.done:
-		t.Errorf("rollout status has returned, and %s is still to be resized back", slow)
-	default:
-	}
-	d.annotatePod(slow, simAccepted)
-	status.wait(t)
-	for name, pod := range d.pods() {
-		if !hasSize(pod, "100m") {
-			t.Errorf("rollout status has returned, and %s runs with %+v", name, pod.Status.ContainerStatuses[0].Resources)
-		}
-	}
-	d.waitComplete()
-	d.assertMoved(before, "100m")
 }
 
 // TestDeploymentBackAndForth edits A→B→A→B→C and goes back through the history;
@@ -135,46 +105,6 @@ func TestDeploymentHistoryLimit(t *testing.T) {
 	}
 }
 
-// TestDeploymentHistoryOfImagesIsKept: the history that the Deployment controller
-// itself has made stays, and going back to it is its own rollout.
-func TestDeploymentHistoryOfImagesIsKept(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{Replicas: 2})
-	d.kubectl("set", "image", d.ref, "app=app:2")
-	d.waitComplete()
-	before := d.uids()
-	d.edit("150m")
-	d.assertMoved(before, "150m")
-	d.assertReplicaSets(3)
-	if got := d.history(); len(got) != 3 {
-		t.Errorf("the history lists %v, want three revisions: %s", got, summary(d.replicaSets()))
-	}
-	d.kubectl("rollout", "undo", d.ref, "--to-revision=1")
-	d.waitComplete()
-	d.assertAllReplaced(before)
-	d.assertSettled("100m")
-	if image := d.get().Spec.Template.Spec.Containers[0].Image; image != "app:1" {
-		t.Errorf("image %s after the undo, want app:1", image)
-	}
-}
-
-// TestDeploymentReapplies: a GitOps tool says again and again that it is not paused.
-func TestDeploymentReapplies(t *testing.T) {
-	parallel(t)
-	o := options{Kind: "Deployment", Spec: "paused: false"}
-	d := newDeployment(t, o)
-	before := d.uids()
-	d.reapply(o)
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-	// The field is still the user's: another value conflicts with nobody.
-	o.Resources, o.Spec = largerThanBase, "paused: true"
-	d.apply(manifest(t, d.namespace, o))
-	if got := d.get(); !got.Spec.Paused || held(got) {
-		t.Errorf("paused %t, annotations %v, want it paused by its user", got.Spec.Paused, got.Annotations)
-	}
-}
-
 // TestDeploymentStrategies resizes under strategies that a Deployment can have. It alone proves that the real
 // Deployment controller replaces nothing under them; the pure tests know only what it is said to do.
 func TestDeploymentStrategies(t *testing.T) {
@@ -193,35 +123,4 @@ func TestDeploymentStrategies(t *testing.T) {
 			log.assertMost(3)
 		})
 	}
-}
-
-// TestDeploymentPausedByItsUser is left alone while it is edited; resuming it is
-// held, and what has been edited meanwhile is done in place.
-func TestDeploymentPausedByItsUser(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{})
-	d.waitComplete()
-	before := d.uids()
-	d.markAudit()
-	d.kubectl("rollout", "pause", d.ref)
-	d.setResources("cpu=150m", "")
-	d.setResources("cpu=180m", "")
-	d.waitCondition("Paused", "")
-	if got := d.get(); held(got) || !got.Spec.Paused {
-		t.Errorf("paused %t, annotations %v, want it as its user left it", got.Spec.Paused, got.Annotations)
-	}
-	if resizes := only(d.writes(), "patch pods/resize"); len(resizes) > 0 {
-		t.Errorf("resized %v", resizes)
-	}
-	d.kubectl("rollout", "resume", d.ref)
-	d.waitComplete()
-	d.assertMoved(before, "180m")
-	d.assertReplicaSets(2)
-	d.assertProgressing()
-
-	// Resumed without an edit: let go at once, and nothing happens.
-	d.kubectl("rollout", "pause", d.ref)
-	d.kubectl("rollout", "resume", d.ref)
-	d.waitComplete()
-	d.assertMoved(before, "180m")
 }

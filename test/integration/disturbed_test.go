@@ -7,42 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
-
-// TestBackFromAnAddedLimit is A→C→A where C adds a limit and web-2 has it
-// already: it cannot be taken away, and the StatefulSet controller takes web-2 for
-// one of A. Only we can know, from managedFields, and only a new pod helps.
-func TestBackFromAnAddedLimit(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Resources: "{requests: {cpu: 100m}}"})
-	before := w.uids()
-	w.annotatePod("web-2", simLasting)
-	w.setResources("cpu=100m", "memory=1Gi")
-	w.waitPod("web-2", "to have the limit", func(pod corev1.Pod) bool { return !pod.Spec.Containers[0].Resources.Limits.Memory().IsZero() })
-	w.kubectl("rollout", "undo", "statefulset/web")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-2")
-	if limit := w.pods()["web-2"].Spec.Containers[0].Resources.Limits; len(limit) > 0 {
-		t.Errorf("web-2 still has limits %v", limit)
-	}
-}
-
-// TestStuckPodIsDeleted: an OrderedReady set is stuck at a pod that is not Ready;
-// here one that no node can take at the old size, and whose QoS class would change.
-func TestStuckPodIsDeleted(t *testing.T) {
-	parallel(t)
-	w := createWorkload(t, options{Replicas: 1, Resources: "{requests: {cpu: 64}}"})
-	w.waitUnschedulable("web-0")
-	before := w.uids()
-	w.setResources("cpu=150m,memory=100Mi", "cpu=150m,memory=100Mi")
-	w.waitFor("the new pod", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 1 && !held(set) })
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-0")
-}
 
 // TestPodWithoutNode: a pod that no node has room for has nothing to lose. It is resized, also with LiveResize, and runs; where
 // that is not enough, the scheduler's words are told, and another edit helps.

@@ -58,7 +58,7 @@ func (l *podLog) assertImage(want string) {
 	l.t.Helper()
 	l.replay(func(pods map[types.UID]corev1.Pod) {
 		for _, pod := range pods {
-			if image := imageOf(pod); image != want {
+			if image := pod.Spec.Containers[0].Image; image != want {
 				l.t.Fatalf("%s came with image %s, want %s", pod.Name, image, want)
 			}
 		}

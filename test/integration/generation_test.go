@@ -77,55 +77,39 @@ func conditionOf(pod *corev1.Pod, of corev1.PodConditionType) corev1.ConditionSt
 // by that that it is done.
 func TestOperatorThatWaitsForTheGeneration(t *testing.T) {
 	parallel(t)
-	for name, edit := range map[string]struct {
-		do       func(w *workload)
-		replaced []string
-	}{
-		"a container restarts": {func(w *workload) { w.setResources("cpu=100m,memory=150Mi", "") }, nil},
-		"a pod is lost": {func(w *workload) {
-			w.annotatePod("web-1", simLasting)
-			w.setResources("cpu=150m,memory=100Mi", "")
-			w.waitPod("web-1", "to be asked", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "150m" })
-			w.kubectl("delete", "pod", "web-1")
-		}, []string{"web-1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			parallel(t)
-			w := createWorkload(t, options{
-				Replicas: 2, Pod: "readinessGates: [{conditionType: example.com/started}]",
-				Resources: base + ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]",
-			})
-			w.starts()
-			w.waitComplete()
-			before := w.uids()
-			w.markAudit()
-			edit.do(w)
-			told := w.rolloutStatus()
-			w.waitComplete()
-			if <-told.done; told.err != nil {
-				t.Errorf("kubectl rollout status: %v, it said\n%s", told.err, told.out)
-			}
-			w.assertReplaced(before, edit.replaced...)
-			w.waitFor("the hold to be over", func(set *appsv1.StatefulSet) bool { return done(set) && set.Status.UpdatedReplicas == 2 })
-			shown := 0
-			for _, v := range w.versions() {
-				if !held(v.workload) {
-					continue
-				}
-				if v.workload.Status.ObservedGeneration == v.workload.Generation {
-					shown++
-				}
-				object := untyped(t, "StatefulSet", v.workload)
-				if is, err := status.Compute(object); err != nil || is.Status == status.CurrentStatus {
-					t.Errorf("held, and others take it for %v, %v: %+v", is, err, v.workload.Status)
-				}
-				if s := v.workload.Status; s.ObservedGeneration >= v.workload.Generation && s.ReadyReplicas == 2 {
-					t.Errorf("the generation is shown, and all pods are Ready: %+v", s)
-				}
-			}
-			if shown == 0 {
-				t.Error("the generation was never shown")
-			}
-		})
+	w := createWorkload(t, options{
+		Replicas: 2, Pod: "readinessGates: [{conditionType: example.com/started}]",
+		Resources: base + ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]",
+	})
+	w.starts()
+	w.waitComplete()
+	before := w.uids()
+	w.markAudit()
+	w.setResources("cpu=100m,memory=150Mi", "") // its containers restart
+	told := w.rolloutStatus()
+	w.waitComplete()
+	if <-told.done; told.err != nil {
+		t.Errorf("kubectl rollout status: %v, it said\n%s", told.err, told.out)
+	}
+	w.assertReplaced(before)
+	w.waitFor("the hold to be over", func(set *appsv1.StatefulSet) bool { return done(set) && set.Status.UpdatedReplicas == 2 })
+	shown := 0
+	for _, v := range w.versions() {
+		if !held(v.workload) {
+			continue
+		}
+		if v.workload.Status.ObservedGeneration == v.workload.Generation {
+			shown++
+		}
+		object := untyped(t, "StatefulSet", v.workload)
+		if is, err := status.Compute(object); err != nil || is.Status == status.CurrentStatus {
+			t.Errorf("held, and others take it for %v, %v: %+v", is, err, v.workload.Status)
+		}
+		if s := v.workload.Status; s.ObservedGeneration >= v.workload.Generation && s.ReadyReplicas == 2 {
+			t.Errorf("the generation is shown, and all pods are Ready: %+v", s)
+		}
+	}
+	if shown == 0 {
+		t.Error("the generation was never shown")
 	}
 }

@@ -3,14 +3,10 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -128,55 +124,4 @@ func (s *sandbox[W]) assertNoDrift(when, file string) {
 		found, err := s.drift(file)
 		return err == nil, fmt.Sprintf("%v\n%s", err, found)
 	})
-}
-
-// TestSomebodyElseResizes is what docs/autoscalers.md says of a VerticalPodAutoscaler:
-// between edits its sizes stay, and an edit overrides them.
-func TestSomebodyElseResizes(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{})
-	w.waitComplete()
-	before, resources := w.uids(), `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"170m","memory":"150Mi"}}}]}}`
-	resizeAs := func(name string) {
-		t.Helper()
-		if _, err := client.CoreV1().Pods(w.namespace).Patch(context.Background(), name, types.StrategicMergePatchType, []byte(resources),
-			metav1.PatchOptions{FieldManager: "vpa-updater"}, "resize"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.markAudit()
-	resizeAs("web-1")
-	w.kubectl("scale", w.ref, "--replicas=4") // something for the controller to look at
-	w.waitPod("web-3", "to be there", func(pod corev1.Pod) bool { return true })
-	w.waitComplete()
-	if writes := w.writes(); len(only(writes, "patch pods/resize")) > 0 {
-		t.Errorf("between edits the controller wrote %q", writes)
-	}
-
-	w.annotatePod("web-0", simDeferred)
-	w.setResources("cpu=150m", "")
-	w.waitCondition("Deferred", "web-0")
-	if got := w.pods()["web-1"].Spec.Containers[0].Resources.Requests; got.Cpu().String() != "150m" || got.Memory().String() != "100Mi" {
-		t.Errorf("after the edit web-1 requests %v, want what the template says", got)
-	}
-	for _, name := range []string{"web-0", "web-1", "web-2"} { // one that waits, and two that are done
-		resizeAs(name)
-		w.waitPod(name, "to be resized again", func(pod corev1.Pod) bool {
-			r := pod.Spec.Containers[0].Resources
-			return cpuOf(r) == "150m" && r.Requests.Memory().String() == "100Mi"
-		})
-	}
-	w.waitCondition("Deferred", "; also resized by vpa-updater")
-	w.annotatePod("web-0", simAccepted)
-	w.waitComplete()
-	if _, _, message := complete(w.get()); !strings.HasSuffix(message, "; also resized by vpa-updater") {
-		t.Errorf("the condition says %q", message)
-	}
-	if told := w.events("ResizedByOthers"); len(told) != 1 || !strings.HasPrefix(told[0], "vpa-updater also resizes pods of this StatefulSet") {
-		t.Errorf("events %q, want one that names the autoscaler", told)
-	}
-	w.assertReplaced(before)
-	if _, held := w.get().Annotations[api.HoldAnnotation]; held {
-		t.Error("still held")
-	}
 }

@@ -62,6 +62,7 @@ func testHandover[W metav1.Object](t *testing.T, s *sandbox[W], edit handover, a
 	}
 	s.assertNoRefusals()
 	s.waitEvent("HandedOver", edit.why)
+	s.assertWarns("HandedOver", edit.name == "QoS class" || edit.name == "RestartOnly") // the others ask for new pods
 	if n := len(s.history()); n != 2 {
 		t.Errorf("%d revisions, want two", n)
 	}
@@ -101,39 +102,4 @@ func (s *sandbox[W]) readyUntilComplete(rolledOut func(W) bool) {
 		_, reason, _ := complete(got)
 		return reason == "Complete" && rolledOut(got), describe(got)
 	})
-}
-
-// TestDeploymentResourcesDuringAnImageRollout: the new image's pods are resized, and
-// the Deployment controller replaces the others, at the new size at once.
-func TestDeploymentResourcesDuringAnImageRollout(t *testing.T) {
-	parallel(t)
-	d := newDeployment(t, options{Replicas: 4, Spec: "strategy: {rollingUpdate: {maxSurge: 2, maxUnavailable: 0}}"})
-	old := d.uids()
-	d.patch(notReady)
-	renewed := d.waitImage("app:2", 2)
-	before := d.uids()
-	d.markAudit()
-
-	d.setResources("cpu=150m", "")
-	for _, name := range renewed {
-		d.waitSize(name, "150m")
-	}
-	d.readyUntilComplete(rolledOut)
-
-	d.assertSettled("150m")
-	after := d.uids()
-	for _, name := range renewed {
-		if after[name] != before[name] {
-			t.Errorf("%s of the new image was replaced", name)
-		}
-	}
-	d.assertAllReplaced(old)
-	if created := d.podsWritten("create"); len(created) != 2 {
-		t.Errorf("created %v, want two pods besides %v", created, renewed)
-	}
-	for _, name := range only(d.writes(), "patch pods/resize") {
-		if !slices.Contains(renewed, name) {
-			t.Errorf("%s was resized, which is replaced anyway or born at the new size", name)
-		}
-	}
 }

@@ -115,34 +115,3 @@ func TestHeldIsUndone(t *testing.T) {
 		assertEditsHeld(t, process, everyKind)
 	}
 }
-
-// TestReadyMeansHeld takes away what holds, and installs it again. As soon as a controller is ready then, edits
-// are held: API servers apply what they have accepted a second later.
-func TestReadyMeansHeld(t *testing.T) {
-	x := newTrio(t, options{Replicas: 1})
-	defer reinstall(t)()
-	letsGo(t)
-	process := ownController(t, letGo)
-	x.waitComplete()
-	if controller.Hold(cp) == prerequisite.Webhook {
-		administer(t, "delete", "mutatingwebhookconfiguration", prerequisite.WebhookConfiguration)
-		waitNotReady(t, process, "is missing")
-	} else {
-		administer(t, append([]string{"delete", "mutatingadmissionpolicybindings"}, prerequisite.MutatingPolicies...)...)
-		waitNotReady(t, process, "MutatingAdmissionPolicyBinding inplace-rollout-hold-statefulsets is missing")
-		administer(t, append([]string{"delete", "mutatingadmissionpolicies"}, prerequisite.MutatingPolicies...)...)
-	}
-	assertEditsHeld(t, process, func(string) bool { return false })
-	process.Stop()
-	if err := install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ownController(t, letGo)
-	before := x.uids()
-	x.setCPU("150m")
-	x.waitComplete()
-	if after := x.uids(); fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Errorf("pods %v became %v", before, after)
-	}
-	x.assertAsBefore(0)
-}

@@ -23,34 +23,34 @@ import (
 func TestHelm(t *testing.T) {
 	parallel(t)
 	for _, serverSide := range []string{"true", "false"} {
-		t.Run("StatefulSet, on the server side "+serverSide, func(t *testing.T) {
-			parallel(t)
-			r := &release{t: t, serverSide: serverSide}
-			o := options{By: r.install, Kind: "StatefulSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
-			w := newWorkload(t, o)
-			before := w.uids()
-			upgradeTwice(r, w.sandbox, o, w.waitComplete, true)
-			w.assertMoved(0)
-			w.assertReplaced(before)
-		})
-		t.Run("Deployment, on the server side "+serverSide, func(t *testing.T) {
-			parallel(t)
-			r := &release{t: t, serverSide: serverSide}
-			o := options{By: r.install, Kind: "Deployment", Spec: "paused: false"}
-			d := newDeployment(t, o)
-			before := d.uids()
-			upgradeTwice(r, d.sandbox, o, d.waitComplete, false)
-			d.assertMoved(before, "100m")
-		})
-		t.Run("DaemonSet, on the server side "+serverSide, func(t *testing.T) {
-			parallel(t)
-			r := &release{t: t, serverSide: serverSide}
-			o := options{By: r.install, Kind: "DaemonSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
-			d := newDaemonSet(t, o)
-			before := d.uids()
-			upgradeTwice(r, d.sandbox, o, d.waitComplete, true)
-			d.assertMoved(before, "100m")
-		})
+		for kind, spec := range map[string]string{
+			"StatefulSet": "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}", "Deployment": "paused: false",
+			"DaemonSet": "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}",
+		} {
+			t.Run(kind+", on the server side "+serverSide, func(t *testing.T) {
+				parallel(t)
+				r := &release{t: t, serverSide: serverSide}
+				o := options{By: r.install, Kind: kind, Spec: spec}
+				switch kind {
+				case "StatefulSet":
+					w := newWorkload(t, o)
+					before := w.uids()
+					upgradeTwice(r, w.sandbox, o, w.waitComplete, true)
+					w.assertMoved(0)
+					w.assertReplaced(before)
+				case "Deployment":
+					d := newDeployment(t, o)
+					before := d.uids()
+					upgradeTwice(r, d.sandbox, o, d.waitComplete, false)
+					d.assertMoved(before, "100m")
+				case "DaemonSet":
+					d := newDaemonSet(t, o)
+					before := d.uids()
+					upgradeTwice(r, d.sandbox, o, d.waitComplete, true)
+					d.assertMoved(before, "100m")
+				}
+			})
+		}
 	}
 }
 

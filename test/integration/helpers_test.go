@@ -31,10 +31,7 @@ const (
 	simDeferred   = "sim.inplace-rollout.io/resize=deferred"
 	simInfeasible = "sim.inplace-rollout.io/resize=infeasible"
 	simLasting    = "sim.inplace-rollout.io/resize=lasting"
-	simSilent     = "sim.inplace-rollout.io/resize=never"
 	simAccepted   = "sim.inplace-rollout.io/resize=accepted"
-
-	simNotReady = "sim.inplace-rollout.io/ready=false"
 
 	// simKubelet has the kubelet played as one of an older version.
 	simKubelet = "sim.inplace-rollout.io/kubelet"
@@ -70,17 +67,6 @@ func (s *sandbox[W]) tooSmall(pods ...string) {
 	}
 }
 
-// largeEnough takes tooSmall back.
-func (s *sandbox[W]) largeEnough(pods ...string) {
-	s.t.Helper()
-	if cp.AtLeast("1.36") {
-		return
-	}
-	for _, pod := range pods {
-		s.annotatePod(pod, simAccepted)
-	}
-}
-
 // needsPolicies skips a test that takes the policies away which hold.
 func needsPolicies(t *testing.T) {
 	t.Helper()
@@ -98,11 +84,6 @@ func reinstall(t *testing.T) func() {
 			t.Error(err)
 		}
 	})
-}
-
-// memoryRestarts is a policy, as metadata of a workload.
-func memoryRestarts(direction string) string {
-	return `annotations: {inplace-rollout.io/resource-resize-policy: "memory` + direction + `=RestartOnly"}`
 }
 
 // shipped is the path of a file of this module, or of what is built from it.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,27 +141,17 @@ func TestHoldPolicy(t *testing.T) {
 	negative := s.refused("spec.updateStrategy.rollingUpdate.partition: Invalid value: -1", "patch", web, "--patch", partition("-1"))
 	const onDelete, toOnDelete = "OnDelete", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`
 	s.run([]holdStep{
-		{"forging a hold", s.kubectls("annotate", web, hold+"=7"), unheld, "0", ""},
-		{"a negative partition is refused by Kubernetes", negative, unheld, "0", ""},
-		{"raising the partition sets nothing going", s.patches(partition("3")), unheld, "3", kubectlPatch},
-		{"lowering it is held where it was", s.patches(partition("1")), "1", "3", kubectlPatch},
-		{"a negative partition is refused while it is held", negative, "1", "3", kubectlPatch},
-		{"the controller lets go", s.asController("annotate", web, hold+"-"), unheld, "1", kubectlPatch},
-		{"changing the template", s.image("app:2"), "1", everything, kubectlPatch},
-		{"wishing another partition", s.patches(partition("0")), "0", everything, kubectlPatch},
-		{"replacing all annotations", s.kubectls("patch", web, "--type=json", removesAnnotations), "0", everything, kubectlPatch},
-		{"scaling", s.kubectls("scale", web, "--replicas=1"), "0", everything, kubectlPatch},
-		{"applying on the client side", s.applies(""), "0", everything, kubectlPatch},
+		{"changing the template", s.image("app:2"), "0", everything, ""},
+		{"a negative partition is refused while it is held", negative, "0", everything, ""},
+		{"wishing another partition", s.patches(partition("2")), "2", everything, kubectlPatch},
+		{"replacing all annotations", s.kubectls("patch", web, "--type=json", removesAnnotations), "2", everything, kubectlPatch},
+		{"applying on the client side", s.applies(""), "2", everything, kubectlPatch},
 		{"applying the partition on the server side", s.applies(strategy("1"), forced...), "1", everything, gitops},
 		{"and again", s.applies(strategy("1"), serverSide...), "1", everything, gitops},
-		{"the controller lets ordinal 2 go", s.asController("annotate", web, api.PartitionAnnotation+"=2"), "1", "2", gitops},
-		{"a new template holds everything again", s.image("app:3"), "1", everything, gitops},
-		{"opting out lets go", s.kubectls("label", web, enabled+"-"), unheld, "1", gitops},
-		{"opted out, a change of the template is nobody's business", s.image("app:4"), unheld, "1", gitops},
-		{"opting in with pods that lag behind", s.kubectls("label", web, enabled+"=true"), "1", everything, gitops},
-		{"switched to OnDelete, it is marked", s.patches(toOnDelete), onDelete, "", ""},
+		{"the controller lets go", s.asController("annotate", web, hold+"-"), unheld, "1", gitops},
+		{"switched to OnDelete", s.patches(toOnDelete), unheld, "", ""},
+		{"an edit is marked", s.image("app:3"), onDelete, "", ""},
 		{"people let go of it", s.kubectls("annotate", web, hold+"-", "--field-manager="+api.ReleaseManager), unheld, "", ""},
-		{"an edit marks it again", s.image("app:5"), onDelete, "", ""},
 		{"switching back alone", s.patches(`{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`), "0", everything, ""},
 	})
 }
@@ -187,22 +176,16 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 		sandbox: d.sandbox, options: o, name: "paused", field: func(d *appsv1.Deployment) string { return fmt.Sprint(d.Spec.Paused) },
 		rolls: func(d *appsv1.Deployment) bool { return !d.Spec.Paused }, settled: d.waitRolledOut, running: d.running,
 	}
-	const rollout, no, yes = "kubectl-rollout", "false", "true"
+	const no, yes = "false", "true"
 	web, letGo := d.ref, s.asController("annotate", d.ref, api.HoldAnnotation+"-")
 	s.run([]holdStep{
-		{"the user pauses", s.kubectls("rollout", "pause", web), unheld, yes, rollout},
-		{"resuming it", s.kubectls("rollout", "resume", web), no, yes, ""},
-		{"the controller lets go", letGo, unheld, no, ""},
 		{"setting the image", s.image("app:2"), no, yes, ""},
 		{"the controller lets go of that", letGo, unheld, no, ""},
 		{"setting the image again", s.image("app:3"), no, yes, ""},
-		{"scaling", s.kubectls("scale", web, "--replicas=1"), no, yes, ""},
-		{"resuming is what is wished already", s.kubectls("rollout", "resume", web), no, yes, ""},
 		{"pausing is refused by kubectl, as done", s.refused("paused", "rollout", "pause", web), no, yes, ""},
 		{"undo is refused by kubectl", s.refused("paused", "rollout", "undo", web), no, yes, ""},
 		{"restart is refused by kubectl", s.refused("paused", "rollout", "restart", web), no, yes, ""},
 		{"applying on the server side that it is paused is a wish", s.applies("paused: true", forced...), yes, yes, gitops},
-		{"and once more", s.applies("paused: true", forced...), yes, yes, gitops},
 		{"and no more, by whoever owned it", s.applies("", forced...), no, yes, ""},
 		{"replacing all annotations", s.kubectls("patch", web, "--type=json", removesAnnotations), no, yes, ""},
 		{"applying on the client side", s.applies(""), no, yes, ""},
@@ -210,9 +193,7 @@ func TestHoldPolicyForDeployments(t *testing.T) {
 		{"applying on the server side that it is not paused", s.applies("paused: false", forced...), no, yes, gitops},
 		{"and again", s.applies("paused: false", serverSide...), no, yes, gitops},
 		{"and no more", s.applies("", serverSide...), no, yes, ""},
-		{"opting out lets go", s.kubectls("label", web, enabled+"-"), unheld, no, ""},
-		{"opting in and resuming at once", s.patches(`{"metadata":{"labels":{"` + enabled + `":"true"}},"spec":{"paused":null}}`), no, yes, ""},
-		{"the controller lets go at last", letGo, unheld, no, ""},
+		{"the controller lets go", letGo, unheld, no, ""},
 		{"undo is held", s.kubectls("rollout", "undo", web), no, yes, ""},
 	})
 }
@@ -230,104 +211,23 @@ func TestHoldPolicyForDaemonSets(t *testing.T) {
 	refused := func(limits string) func() {
 		return s.refused("one of maxUnavailable (", "patch", d.ref, "--patch", `{"spec":{"updateStrategy":{"rollingUpdate":`+limits+`}}}`)
 	}
-	const wish, rolls, holding, own, rolling = "RollingUpdate", "RollingUpdate 1/0", "OnDelete 1/0", "OnDelete", "updateStrategy: {type: RollingUpdate}"
-	web, letGo := d.ref, s.asController("annotate", d.ref, api.HoldAnnotation+"-")
+	const wish, holding, own, rolling = "RollingUpdate", "OnDelete 1/0", "OnDelete", "updateStrategy: {type: RollingUpdate}"
+	web := d.ref
 	s.run([]holdStep{
-		{"forging a wish", s.kubectls("annotate", web, api.HoldAnnotation+"=OnDelete"), unheld, rolls, ""},
 		{"setting the image", s.image("app:2"), wish, holding, ""},
 		{"undo", s.kubectls("rollout", "undo", web), wish, holding, ""},
 		{"restart", s.kubectls("rollout", "restart", web), wish, holding, ""},
 		{"replacing all annotations", s.kubectls("patch", web, "--type=json", removesAnnotations), wish, holding, ""},
-		{"another limit is kept", strategy(`{"rollingUpdate":{"maxUnavailable":"50%"}}`), wish, "OnDelete 50%/0", ""},
-		{"so is a surge", strategy(`{"type":"RollingUpdate","rollingUpdate":{"maxUnavailable":"0%","maxSurge":"100%"}}`), wish, "OnDelete 0%/100%", kubectlPatch},
+		{"a surge is kept", strategy(`{"type":"RollingUpdate","rollingUpdate":{"maxUnavailable":"0%","maxSurge":"100%"}}`), wish, "OnDelete 0%/100%", kubectlPatch},
 		{"Kubernetes would refuse both", refused(`{"maxUnavailable":1}`), wish, "OnDelete 0%/100%", kubectlPatch},
 		{"and too many", refused(`{"maxSurge":"101%"}`), wish, "OnDelete 0%/100%", kubectlPatch},
 		{"and what is no percentage", refused(`{"maxSurge":"1"}`), wish, "OnDelete 0%/100%", kubectlPatch},
 		{"the limits of before", strategy(`{"rollingUpdate":{"maxUnavailable":1,"maxSurge":0}}`), wish, holding, kubectlPatch},
-		{"taking rollingUpdate away", strategy(`{"rollingUpdate":null}`), unheld, own, kubectlPatch},
-		{"switching back", strategy(`{"type":"RollingUpdate"}`), wish, holding, kubectlPatch},
-		{"the controller lets go", letGo, unheld, rolls, kubectlPatch},
-		{"an edit", s.image("app:4"), wish, holding, kubectlPatch},
 		{"applying on the client side", s.applies(""), wish, holding, kubectlPatch},
 		{"applying the strategy on the client side", s.applies("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}"), wish, holding, kubectlApply},
 		{"applying OnDelete takes the limits away, and is a wish", s.applies("updateStrategy: {type: OnDelete}"), unheld, own, kubectlApply},
 		{"applying the strategy on the server side", s.applies(rolling, forced...), wish, holding, gitops},
 		{"and again", s.applies(rolling, serverSide...), wish, holding, gitops},
-		{"the controller lets go again", letGo, unheld, rolls, gitops},
-		{"applying the same", s.applies(rolling, serverSide...), unheld, rolls, gitops},
-		{"applying limits", s.applies("updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}", serverSide...), unheld, "RollingUpdate 2/0", gitops},
-		{"and an edit on top", s.image("app:7"), wish, "OnDelete 2/0", gitops},
 		{"applying no strategy any more", s.applies("", forced...), wish, holding, ""},
-		{"opting out lets go", s.kubectls("label", web, enabled+"-"), unheld, rolls, ""},
 	})
-}
-
-// TestSurgeInFlight: while the DaemonSet controller makes the new pods beside the old ones, a hold
-// would have it delete the new ones. No controller runs.
-func TestSurgeInFlight(t *testing.T) {
-	for _, tt := range []struct {
-		name, limits string
-		surge        bool
-	}{
-		{"half as many more", "{maxUnavailable: 0%, maxSurge: 50%}", true},
-		{"one less", "{maxUnavailable: 1, maxSurge: 0}", false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			d := newDaemonSet(t, options{Replicas: 2, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: " + tt.limits + "}"})
-			// The DaemonSet controller counts the oldest pod of a node, by whole seconds, and then by its name.
-			time.Sleep(time.Second)
-			settled, edits := strategyOf(d.get()), 0
-			edit := func(args ...string) string {
-				edits++
-				return d.warnings(append([]string{"patch", d.ref, "--patch", fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"edit":"%d","sim.inplace-rollout.io/ready":"false"}}}}}`, edits)}, args...)...)
-			}
-			edit("--field-manager=" + api.ReleaseManager)
-			d.waitFor("the built-in rollout to be in flight", func(o *appsv1.DaemonSet) bool {
-				return observed(o) && o.Status.UpdatedNumberScheduled < o.Status.CurrentNumberScheduled &&
-					(tt.surge && len(d.pods()) == 3 || o.Status.NumberAvailable < o.Status.DesiredNumberScheduled)
-			})
-			for range 2 {
-				warned := edit()
-				got := d.get()
-				if held(got) == tt.surge || tt.surge && strategyOf(got) != settled {
-					t.Errorf("after an edit: hold %s, strategy %s", holdOf(got), strategyOf(got))
-				}
-				if strings.Contains(warned, "the previous rollout with maxSurge is not over") != tt.surge {
-					t.Errorf("after an edit the API server says %s", warned)
-				}
-			}
-			if !tt.surge {
-				return
-			}
-			d.waitFor("two pods on a node", func(*appsv1.DaemonSet) bool { return len(d.pods()) == 3 })
-			d.kubectl("label", d.ref, enabled+"-")
-			d.kubectl("label", d.ref, enabled+"=true")
-			if got := d.get(); held(got) || strategyOf(got) != settled {
-				t.Errorf("opted in again: hold %s, strategy %s", holdOf(got), strategyOf(got))
-			}
-			d.patch(`{"spec":{"template":{"metadata":{"annotations":{"sim.inplace-rollout.io/ready":null}}}}}`)
-			d.waitRolledOut()
-			d.patch(`{"spec":{"template":{"metadata":{"annotations":{"edit":"last"}}}}}`)
-			if got := d.get(); holdOf(got) != "RollingUpdate" {
-				t.Errorf("when it is over: hold %s, strategy %s", holdOf(got), strategyOf(got))
-			}
-		})
-	}
-}
-
-// TestDaemonSetReapplies: a GitOps tool says again and again that it is RollingUpdate.
-func TestDaemonSetReapplies(t *testing.T) {
-	parallel(t)
-	o := options{Kind: "DaemonSet", Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
-	d := newDaemonSet(t, o)
-	before := d.uids()
-	d.reapply(o)
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-	// The field is still the user's: another value conflicts with nobody.
-	o.Resources, o.Spec = largerThanBase, "updateStrategy: {type: OnDelete}"
-	d.apply(manifest(t, d.namespace, o))
-	if got := d.get(); held(got) || got.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
-		t.Errorf("hold %s and type %s, want the user's OnDelete", holdOf(got), strategyOf(got))
-	}
 }

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestResize(t *testing.T) {
@@ -69,43 +68,43 @@ func TestPartition(t *testing.T) {
 	w.assertReplaced(before)
 }
 
-func TestOptInWhilePodsLagBehind(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{OptedOut: true, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}"})
-	before := w.uids()
-	w.setResources("cpu=150m", "")
-	w.waitFor("the built-in rollout to replace the first pod", func(set *appsv1.StatefulSet) bool {
-		return observed(set) && set.Status.UpdatedReplicas == 1 && set.Status.ReadyReplicas == 3
-	})
-	w.patch(`{"metadata":{"labels":{"inplace-rollout.io/enabled":"true"}},"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-2")
-}
-
+// TestReapplies: a GitOps tool says again and again, of each kind, what the hold changes. The field is still the user's then: another
+// value conflicts with nobody.
 func TestReapplies(t *testing.T) {
 	parallel(t)
-	o := options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
-	w := newWorkload(t, o)
-	before := w.uids()
-	w.reapply(o)
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before)
-	// The field is still the user's: another value conflicts with nobody.
-	o.Resources, o.Spec = largerThanBase, "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}"
-	w.apply(manifest(t, w.namespace, o))
-	if got := *w.get().Spec.UpdateStrategy.RollingUpdate.Partition; got != 3 {
-		t.Errorf("partition %d, want 3", got)
-	}
+	t.Run("StatefulSet", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"})
+		reapply(w.sandbox, "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}", "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}")
+		if got := partitionOf(w.get()); got != "3" {
+			t.Errorf("partition %s, want 3", got)
+		}
+	})
+	t.Run("Deployment", func(t *testing.T) {
+		parallel(t)
+		d := newDeployment(t, options{Spec: "paused: false"})
+		reapply(d.sandbox, "paused: false", "paused: true")
+		if !d.get().Spec.Paused {
+			t.Error("it is not paused by its user")
+		}
+	})
+	t.Run("DaemonSet", func(t *testing.T) {
+		parallel(t)
+		const limits = "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"
+		d := newDaemonSet(t, options{Spec: limits})
+		reapply(d.sandbox, limits, "updateStrategy: {type: OnDelete}")
+		if got := strategyOf(d.get()); got != "OnDelete" {
+			t.Errorf("the strategy is %s, want the user's OnDelete", got)
+		}
+	})
 }
 
-// reapply applies a larger size again and again while a pod holds the rollout up.
-func (s *sandbox[W]) reapply(o options) {
+// reapply applies a larger size again and again while a pod holds the rollout up, and another value of the field at last.
+func reapply[W metav1.Object](s *sandbox[W], spec, other string) {
 	s.t.Helper()
-	slow := s.names()[0]
+	before, slow := s.uids(), s.names()[0]
 	s.annotatePod(slow, simLasting)
-	o.Kind, o.Resources = s.kind, largerThanBase
+	o := options{Kind: s.kind, Resources: largerThanBase, Spec: spec}
 	for range 10 {
 		s.apply(manifest(s.t, s.namespace, o))
 		if !held(s.get()) {
@@ -113,23 +112,15 @@ func (s *sandbox[W]) reapply(o options) {
 		}
 	}
 	s.annotatePod(slow, simAccepted)
-}
-
-func TestImageChange(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{})
-	before := w.uids()
-	edited := time.Now()
-	w.kubectl("set", "image", "statefulset/web", "app=app:2")
-	w.waitFor("the hold to be let go", func(set *appsv1.StatefulSet) bool { return !held(set) })
-	t.Logf("handed over %s after kubectl was started", time.Since(edited).Round(time.Millisecond))
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-0", "web-1", "web-2")
-	w.waitEvent("HandedOver", "spec.containers[app].image")
-	w.assertWarns("HandedOver", false) // it was asked for
-	if got := only(w.writes(), "patch pods/resize"); len(got) > 0 {
-		t.Errorf("resized %v", got)
+	s.waitComplete()
+	s.assertReplaced(before)
+	for name := range before {
+		s.waitSize(name, "150m")
+	}
+	o.Spec = other
+	s.apply(manifest(s.t, s.namespace, o))
+	if held(s.get()) {
+		s.t.Error("held, and nothing is edited")
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -220,67 +219,4 @@ spec:
 	d.assertMoved(before, "160m")
 	b.assertLeastRights(t, mark)
 	b.uninstall(t)
-}
-
-// TestUninstall takes deploy/ away in the middle of rollouts, with the controller
-// running, in the order of docs/install.md. Nothing is left held, and the
-// built-in controllers finish. It alone proves that of all kinds at once.
-func TestUninstall(t *testing.T) {
-	needsPolicies(t)
-	ownController(t, controller.Options{})
-	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}"})
-	d := newDeployment(t, options{})
-	ds := newDaemonSet(t, options{Spec: "updateStrategy: {rollingUpdate: {maxUnavailable: 100%}}"})
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	const deferred = "sim.inplace-rollout.io/resize=deferred"
-	slow := ds.on(2).Name
-	w.annotatePod("web-1", deferred)
-	d.annotatePod(d.names()[0], deferred)
-	ds.annotatePod(slow, deferred)
-	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	ds.setResources("cpu=150m", "")
-	w.waitCondition("Deferred", "web-1")
-	ds.waitCondition("Deferred", "2 of 3 pods resized")
-	d.waitCondition("Deferred", d.names()[0])
-
-	install := reinstall(t)
-	defer install()
-	if err := controller.Uninstall(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
-	got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes")
-	if got.code != 0 || strings.Count(got.stdout, " released\n") != 3 {
-		t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
-	}
-	if got := command(t, cp.Kubeconfig(), "default", "", "release", "--all", "-A", "--yes"); got.stdout != "Nothing is held.\n" {
-		t.Errorf("once more: %d: %s%s", got.code, got.stdout, got.stderr)
-	}
-	set := w.get()
-	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 1 {
-		t.Errorf("the set: %s", describe(set))
-	}
-	if o := ds.get(); held(o) || strategyOf(o) != "RollingUpdate 100%/0" {
-		t.Errorf("the DaemonSet: %s", describe(o))
-	}
-	if o := d.get(); held(o) || o.Spec.Paused {
-		t.Errorf("the Deployment: %s", describe(o))
-	}
-
-	w.waitFor("the built-in rollout", func(set *appsv1.StatefulSet) bool {
-		return observed(set) && set.Status.UpdatedReplicas == 2 && set.Status.AvailableReplicas == 3
-	})
-	w.assertReplaced(setBefore, "web-1") // web-2 was resized and relabelled before
-	d.assertSettled("150m")
-	d.assertAllReplaced(before)
-	ds.assertSettled("150m")
-	now := ds.uids()
-	for name, uid := range daemonsBefore { // the others were resized and relabelled before
-		if _, kept := now[name]; kept != (name != slow) || kept && now[name] != uid {
-			t.Errorf("%s is kept: %t", name, kept)
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,36 +33,18 @@ func TestFenceOfALargeTemplate(t *testing.T) {
 	w.waitComplete()
 	d.waitComplete()
 	ds.waitComplete()
-	editBoth(w, d, w.uids(), d.uids())
-	before := ds.uids()
+	ofSet, ofDeployment, before := w.uids(), d.uids(), ds.uids()
+	w.setResources("cpu=150m", "")
+	d.edit("150m")
 	ds.edit("150m")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(ofSet)
+	d.assertMoved(ofDeployment, "150m")
 	ds.assertMoved(before, "150m")
 	if got := d.history(); !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("the history is %v", got)
 	}
-}
-
-// TestLargeDeployment has nodes of its own, and a controller of its own.
-func TestLargeDeployment(t *testing.T) {
-	const replicas = 200
-	for i := range 2 {
-		addToPool(t, "large", fmt.Sprintf("large-%d", i), "64")
-	}
-	ownController(t, controller.Options{})
-	d := createDeployment(t, options{Replicas: replicas, Pod: "{nodeSelector: {pool: large}, tolerations: [{key: pool, operator: Exists}]}"})
-	began := time.Now()
-	d.kubectl("rollout", "status", d.ref, "--timeout=5m")
-	d.kubectl("wait", "--for=condition=inplace-rollout.io/Complete", d.ref, "--timeout=5m")
-	t.Logf("%d pods were created in %s", replicas, time.Since(began).Round(time.Millisecond))
-	before := d.uids()
-	d.markAudit()
-
-	began = time.Now()
-	d.setResources("cpu=150m", "")
-	d.kubectl("wait", "--for=condition=inplace-rollout.io/Complete", d.ref, "--timeout=5m")
-	t.Logf("and resized in %s", time.Since(began).Round(time.Millisecond))
-	d.assertMoved(before, "150m")
-	d.assertResizedOnce(before)
 }
 
 // TestDaemonSetOnManyNodes: a tenth of the pods is under way at once, none is replaced, and a pod

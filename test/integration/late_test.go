@@ -39,23 +39,6 @@ func TestLateWrites(t *testing.T) {
 			t.Errorf("the cpu of another pod is %s", cpu)
 		}
 	})
-	t.Run("a resize of the edit before", func(t *testing.T) { // meets the size of the newest
-		t.Parallel()
-		w := newWorkload(t, options{})
-		uids := w.uids()
-		late := hold(t, w.sandbox, "/pods/web-2/resize", "")
-		w.setResources("cpu=150m", "")
-		late.strike()
-		w.setResources("cpu=170m", "")
-		w.ownController(t, controller.Options{})
-		w.waitComplete()
-		late.arrivesInVain(http.StatusConflict)
-		if cpu := cpuOf(w.pods()["web-2"].Spec.Containers[0].Resources); cpu != "170m" {
-			t.Errorf("the cpu is %s after the rollout", cpu)
-		}
-		w.assertMoved(0)
-		w.assertReplaced(uids)
-	})
 	t.Run("a label", func(t *testing.T) { // says of a pod that it is of a size that it has no more
 		t.Parallel()
 		w := newWorkload(t, options{})
@@ -98,19 +81,6 @@ func TestLateWrites(t *testing.T) {
 		w.waitComplete()
 		w.assertMoved(0)
 		w.assertReplaced(uids)
-	})
-	t.Run("the end of a Deployment's hold", func(t *testing.T) {
-		t.Parallel()
-		d := newDeployment(t, options{Replicas: 2})
-		uids := d.uids()
-		late := hold(t, d.sandbox, "/deployments/web", api.HoldAnnotation)
-		d.setResources("cpu=150m", "")
-		late.strike()
-		d.setResources("cpu=170m", "")
-		late.arrivesInVain(http.StatusConflict)
-		d.ownController(t, controller.Options{})
-		d.waitComplete()
-		d.assertMoved(uids, "170m")
 	})
 	t.Run("an eviction", func(t *testing.T) { // of a pod that has got its size meanwhile
 		t.Parallel()

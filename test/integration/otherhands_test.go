@@ -125,13 +125,6 @@ func TestAdmittedValues(t *testing.T) {
 			},
 		},
 		{
-			name: "a request is raised, and would be above the new limit", from: base, limits: "cpu=120m", want: "cpu 100m/120m, memory 100Mi/200Mi",
-			admit: func(_ *unstructured.Unstructured, containers []any) []any {
-				set(containers, "requests", map[string]any{"cpu": "180m", "memory": "100Mi"})
-				return containers
-			},
-		},
-		{
 			name: "a limit is removed", requests: "memory=300Mi", limits: "memory=300Mi", want: "cpu 200m/0, memory 300Mi/300Mi",
 			admit: func(_ *unstructured.Unstructured, containers []any) []any {
 				set(containers, "limits", map[string]any{"memory": "200Mi"})

@@ -3,11 +3,8 @@
 package integration
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -17,95 +14,56 @@ import (
 func TestUndoKeepsPolicyAndAction(t *testing.T) {
 	parallel(t)
 	const action, policy, timeout = api.ResizeActionAnnotation, api.ResizePolicyAnnotation, api.DeferredTimeoutAnnotation
-	t.Run("one that was added stays", func(t *testing.T) {
-		parallel(t)
-		d := newDeployment(t, options{Meta: `annotations: {inplace-rollout.io/resource-resize-policy: "cpu=LiveResizeable", app: web}`})
-		d.edit("150m")
-		for _, annotation := range []string{action + "=LiveResize", policy + "=memory=RestartOnly", timeout + "=90s"} {
-			d.kubectl("annotate", "--overwrite", "deployment/web", annotation)
-		}
-		before := d.uids()
-		for name := range before {
-			d.annotatePod(name, simInfeasible)
-		}
-		d.kubectl("rollout", "undo", "deployment/web")
-		d.waitCondition("Infeasible", "left as it is")
-		d.assertReplaced(before)
-		a := d.get().Annotations
-		if a[action] != "LiveResize" || a[policy] != "memory=RestartOnly" || a[timeout] != "90s" || a[api.InForceAnnotation] != "" || a["app"] != "web" {
-			t.Errorf("annotations %v", a)
-		}
-	})
-	t.Run("what it had before it was opted in does not come back", func(t *testing.T) {
-		parallel(t)
-		d := newDeployment(t, options{OptedOut: true, Meta: `annotations: {inplace-rollout.io/resource-resize-action: Restart}`})
-		d.setResources("cpu=150m", "")
-		d.waitRolledOut()
-		d.kubectl("annotate", "deployment/web", action+"-")
-		d.kubectl("label", "--overwrite", "deployment/web", enabled+"=true")
-		d.waitComplete()
-		before := d.uids()
-		d.kubectl("rollout", "undo", "deployment/web")
-		d.waitComplete()
-		d.assertReplaced(before)
-	})
+	d := newDeployment(t, options{Meta: `annotations: {inplace-rollout.io/resource-resize-policy: "cpu=LiveResizeable", app: web}`})
+	d.edit("150m")
+	for _, annotation := range []string{action + "=LiveResize", policy + "=memory=RestartOnly", timeout + "=90s"} {
+		d.kubectl("annotate", "--overwrite", "deployment/web", annotation)
+	}
+	before := d.uids()
+	for name := range before {
+		d.annotatePod(name, simInfeasible)
+	}
+	d.kubectl("rollout", "undo", "deployment/web")
+	d.waitCondition("Infeasible", "left as it is")
+	d.assertReplaced(before)
+	a := d.get().Annotations
+	if a[action] != "LiveResize" || a[policy] != "memory=RestartOnly" || a[timeout] != "90s" || a[api.InForceAnnotation] != "" || a["app"] != "web" {
+		t.Errorf("annotations %v", a)
+	}
 }
 
 // TestRetry is a rollout under LiveResize that cannot go on, and is told that it may restart pods.
 func TestRetry(t *testing.T) {
 	parallel(t)
-	t.Run("StatefulSet", func(t *testing.T) {
-		parallel(t)
-		w := newWorkload(t, options{Meta: liveOnly})
-		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "has no rollout in flight") {
-			t.Errorf("nothing is in flight: %+v", got)
-		}
-		before := w.uids()
-		w.annotatePod("web-1", simInfeasible)
-		w.setResources("cpu=150m", "")
-		w.waitCondition("Infeasible", "2 of 3 pods")
-		asked := len(w.audit("patch", "pods", "resize", "web-1"))
-		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "is retried") {
-			t.Fatalf("%+v", got)
-		}
-		w.waitAudit("web-1", asked+2) // for what it has, and then for the size again
-		w.waitCondition("Infeasible", "left as it is")
-		w.assertReplaced(before)
-		if got := w.run("retry", "sts/web", "--action=LiveResizePreferred"); got.code != 0 || !strings.Contains(got.stdout, "LiveResizePreferred is in force") {
-			t.Fatalf("%+v", got)
-		}
-		w.waitComplete()
-		w.assertMoved(0)
-		w.assertReplaced(before, "web-1")
-		if action := w.get().Annotations[api.ResizeActionAnnotation]; action != "LiveResize" {
-			t.Errorf("the action of the next edit is %q", action)
-		}
-		w.setResources("cpu=180m", "")
-		if a := w.get().Annotations; a[api.RetryAnnotation] != "" || a[api.InForceAnnotation] != "" {
-			t.Errorf("after an edit: %v", a)
-		}
-		w.waitComplete()
-	})
-	t.Run("a refusal", func(t *testing.T) {
-		parallel(t)
-		w := newWorkload(t, options{Replicas: 1})
-		w.setQuota("100m")
-		w.waitQuota("100m")
-		w.setResources("cpu=150m", "")
-		w.waitCondition("QuotaExceeded", "exceeded quota")
-		w.waitTold("QuotaExceeded", 1)
-		if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "is retried") {
-			t.Fatalf("%+v", got)
-		}
-		w.waitTold("QuotaExceeded", 2) // a refusal is told of once, unless it is asked for anew
-		w.setQuota("1")
-		// The controller may have noticed that by itself, and the condition may not say so yet.
-		if got := w.run("retry", "sts/web"); got.code != 0 {
-			t.Fatalf("%+v", got)
-		}
-		w.waitComplete()
-		w.assertMoved(0)
-	})
+	w := newWorkload(t, options{Meta: liveOnly})
+	if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "has no rollout in flight") {
+		t.Errorf("nothing is in flight: %+v", got)
+	}
+	before := w.uids()
+	w.annotatePod("web-1", simInfeasible)
+	w.setResources("cpu=150m", "")
+	w.waitCondition("Infeasible", "2 of 3 pods")
+	asked := len(w.audit("patch", "pods", "resize", "web-1"))
+	if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "is retried") {
+		t.Fatalf("%+v", got)
+	}
+	w.waitAudit("web-1", asked+2) // for what it has, and then for the size again
+	w.waitCondition("Infeasible", "left as it is")
+	w.assertReplaced(before)
+	if got := w.run("retry", "sts/web", "--action=LiveResizePreferred"); got.code != 0 || !strings.Contains(got.stdout, "LiveResizePreferred is in force") {
+		t.Fatalf("%+v", got)
+	}
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+	if action := w.get().Annotations[api.ResizeActionAnnotation]; action != "LiveResize" {
+		t.Errorf("the action of the next edit is %q", action)
+	}
+	w.setResources("cpu=180m", "")
+	if a := w.get().Annotations; a[api.RetryAnnotation] != "" || a[api.InForceAnnotation] != "" {
+		t.Errorf("after an edit: %v", a)
+	}
+	w.waitComplete()
 }
 
 // waitAudit waits until the controller has asked n times for a resize of the pod.
@@ -114,23 +72,5 @@ func (s *sandbox[W]) waitAudit(pod string, n int) {
 	eventually(s.t, "the pod to be asked again", func() (bool, string) {
 		asked := s.audit("patch", "pods", "resize", pod)
 		return len(asked) >= n, strings.Join(s.writes(), "\n")
-	})
-}
-
-// waitTold waits until events on the workload have told n times of the reason.
-func (s *sandbox[W]) waitTold(reason string, n int32) {
-	s.t.Helper()
-	eventually(s.t, "events "+reason, func() (bool, string) {
-		list, err := client.CoreV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{
-			FieldSelector: "involvedObject.kind=" + s.kind + ",reason=" + reason,
-		})
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		told := int32(0)
-		for _, e := range list.Items {
-			told += e.Count
-		}
-		return told >= n, fmt.Sprintf("told %d times, want %d", told, n)
 	})
 }

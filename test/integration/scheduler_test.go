@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -87,6 +88,31 @@ func newChance(t *testing.T, random *rand.Rand, pool string) *chance {
 		c.run("-n", c.namespace, "wait", "pvc/in-"+zone, "--for=jsonpath={.status.phase}=Bound", "--timeout=60s")
 	}
 	return c
+}
+
+// newVolume makes a volume that is to be had only in one zone, for a claim.
+func newVolume(t *testing.T, namespace, claim, zone string) {
+	t.Helper()
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + claim},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/nowhere"}},
+			ClaimRef:               &corev1.ObjectReference{Namespace: namespace, Name: claim},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}}},
+			}}},
+		},
+	}
+	if _, err := client.CoreV1().PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.CoreV1().PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("deleting the volume: %v", err)
+		}
+	})
 }
 
 func (c *chance) run(args ...string) {

@@ -3,8 +3,6 @@
 package integration
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -12,7 +10,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -94,51 +91,14 @@ func (s *sandbox[W]) testSpelling(t *testing.T, revision func() string) {
 	}
 	const others = 8
 	for i := range others {
-		otherPolicy(t, s.namespace, i)
+		mark := fmt.Sprintf(`[JSONPatch{op: "add", path: "/metadata/labels/example.com~1large-%d", value: ""}]`, i)
+		otherPolicy(t, s.namespace, fmt.Sprintf("%s-%d", s.namespace, i), mark, func(spec *admissionv1.MutatingAdmissionPolicySpec) {
+			spec.MatchConditions = []admissionv1.MatchCondition{{Name: "is-large", Expression: "object.spec.revisionHistoryLimit > 100"}}
+			spec.FailurePolicy, spec.ReinvocationPolicy = ptr.To(admissionv1.Ignore), admissionv1.NeverReinvocationPolicy
+		})
 	}
 	eventually(t, "the other policies to be in force", func() (bool, string) {
 		out := s.kubectl("patch", s.ref, "--patch", `{"spec": {"revisionHistoryLimit": 101}}`, "--dry-run=server", "--output=yaml")
 		return strings.Count(out, "example.com/large-") >= others, out
-	})
-}
-
-// otherPolicy is one that some other program has in the cluster.
-func otherPolicy(t *testing.T, namespace string, n int) {
-	t.Helper()
-	name := fmt.Sprintf("%s-%d", namespace, n)
-	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
-	if _, err := policies.Create(t.Context(), &admissionv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionv1.MutatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
-				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-					Operations: []admissionv1.OperationType{admissionv1.Update},
-					Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "daemonsets"}},
-				}}},
-			},
-			MatchConditions: []admissionv1.MatchCondition{{Name: "is-large", Expression: "object.spec.revisionHistoryLimit > 100"}},
-			Mutations: []admissionv1.Mutation{{
-				PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{
-					Expression: fmt.Sprintf(`[JSONPatch{op: "add", path: "/metadata/labels/example.com~1large-%d", value: ""}]`, n),
-				},
-			}},
-			FailurePolicy: ptr.To(admissionv1.Ignore), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
-		},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bindings.Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(
-			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}),
-			policies.Delete(context.Background(), name, metav1.DeleteOptions{}),
-		); err != nil {
-			t.Error(err)
-		}
 	})
 }

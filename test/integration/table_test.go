@@ -151,34 +151,6 @@ func checkCell[W metav1.Object](c cell, s *sandbox[W], before map[string]types.U
 	}
 }
 
-func TestRestartOnlyIsRestarted(t *testing.T) {
-	parallel(t)
-	for _, strategy := range []string{"RollingUpdate", "OnDelete"} {
-		t.Run(strategy, func(t *testing.T) {
-			parallel(t)
-			w := newWorkload(t, options{Replicas: 2, Meta: `annotations: {` + setPolicy + `: "cpu=LiveResizeable, app/memory:decrease=RestartOnly"}`,
-				Spec: "updateStrategy: {type: " + strategy + "}"})
-			before := w.uids()
-			w.setResources("cpu=150m,memory=120Mi", "") // memory grows: live
-			w.waitComplete()
-			w.assertMoved(0)
-			w.assertReplaced(before)
-			w.setResources("cpu=180m,memory=110Mi", "") // memory shrinks: it dominates
-			if strategy == "OnDelete" {
-				w.waitCondition("WaitingForDelete", "memory of app: RestartOnly (annotation app/memory:decrease)")
-				w.assertReplaced(before)
-				w.kubectl("delete", "pod", "web-0", "web-1")
-			} else {
-				w.waitEvent("HandedOver", "memory of app: RestartOnly (annotation app/memory:decrease)")
-				w.assertWarns("HandedOver", true)
-			}
-			w.waitComplete()
-			w.assertMoved(0)
-			w.assertReplaced(before, "web-0", "web-1")
-		})
-	}
-}
-
 // pool makes nodes that only this test's pods can use.
 func pool(t *testing.T, name string, cpus ...string) (pod string) {
 	t.Helper()
@@ -202,29 +174,6 @@ func apart(t *testing.T, name string) (pod string) {
 	return pool(t, name, "8", "8", "8")
 }
 
-// TestTooSmallNode: the API server refuses the new size for the pod on the small
-// node (403 NodeCapacity), or the kubelet does; only that pod is replaced, and lands elsewhere.
-func TestTooSmallNode(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Pod: pool(t, "small", "2", "4", "4")})
-	addToPool(t, "small", "small-new", "4")
-	before := w.uids()
-	small := ""
-	for name, pod := range w.pods() {
-		if pod.Spec.NodeName == "small-0" {
-			small = name
-		}
-	}
-	w.tooSmall(small)
-	w.setResources("cpu=3", "cpu=3500m")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, small)
-	if node := w.pods()[small].Spec.NodeName; node != "small-new" {
-		t.Errorf("%s is on node %s, want small-new", small, node)
-	}
-}
-
 // TestNoNodeFits: a running pod is not given up for one that no node can hold,
 // until there is such a node.
 func TestNoNodeFits(t *testing.T) {
@@ -241,25 +190,6 @@ func TestNoNodeFits(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-0", "web-1")
-}
-
-// TestRestartContainer: the kubelet restarts the container in place, one pod after
-// the other.
-func TestRestartContainer(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Resources: base + ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"})
-	before := w.uids()
-	w.setResources("cpu=150m,memory=100Mi", "")
-	w.waitComplete()
-	w.assertMoved(0) // cpu alone restarts nothing
-	w.setResources("cpu=150m,memory=150Mi", "")
-	w.waitComplete()
-	w.assertReplaced(before)
-	for name, pod := range w.pods() {
-		if got := pod.Status.ContainerStatuses[0].RestartCount; got != 1 {
-			t.Errorf("%s: the container restarted %d times, want once", name, got)
-		}
-	}
 }
 
 // TestFlow is the flow T=0…T=12 of KEP-1287, driven by edits of the template: 1,

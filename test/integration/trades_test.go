@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
@@ -28,19 +27,7 @@ func limited(t *testing.T, limits string) func(namespace, manifest string) {
 // told: here a request above the limit that a LimitRange gives to all pods.
 func TestInvalidSize(t *testing.T) {
 	parallel(t)
-	o := options{Resources: "{requests: {cpu: 100m}}", By: limited(t, "{type: Container, default: {cpu: 500m}, defaultRequest: {cpu: 100m}}")}
-	t.Run("StatefulSet", func(t *testing.T) {
-		parallel(t)
-		testInvalid(t, newWorkload(t, o).sandbox)
-	})
-	t.Run("Deployment", func(t *testing.T) {
-		parallel(t)
-		testInvalid(t, newDeployment(t, o).sandbox)
-	})
-}
-
-func testInvalid[W metav1.Object](t *testing.T, s *sandbox[W]) {
-	t.Helper()
+	s := newWorkload(t, options{Resources: "{requests: {cpu: 100m}}", By: limited(t, "{type: Container, default: {cpu: 500m}, defaultRequest: {cpu: 100m}}")})
 	before := s.uids()
 	s.setResources("cpu=600m", "")
 	const why = "a new pod of this size would be refused, too: app: the cpu request 600m is above the limit 500m, which LimitRange sizes fills in"

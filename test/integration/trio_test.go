@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"maps"
 	"strconv"
 	"testing"
 	"time"
@@ -149,13 +148,4 @@ func (x trio) assertMarked(want bool) {
 			x.t.Errorf("%s says that it was not held: %q, want that: %t", ref, is, want)
 		}
 	}
-}
-
-// uids are those of the pods of all.
-func (x trio) uids() map[string]types.UID {
-	x.t.Helper()
-	all := x.w.uids()
-	maps.Copy(all, x.d.uids())
-	maps.Copy(all, x.ds.uids())
-	return all
 }

@@ -94,28 +94,41 @@ func (s *sandbox[W]) testUndone(t *testing.T, undoesValue string, holds func(W) 
 // sandbox, and marks it. It returns what has it do something else.
 func (s *sandbox[W]) undoingPolicy(t *testing.T, does string) (update func(does string)) {
 	t.Helper()
-	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
-	name := s.namespace + "-undoes"
 	expression := func(does string) string {
 		return does + ` + [JSONPatch{op: "add", path: "/metadata/labels/example.com~1undoes", value: "yes"}]`
 	}
-	policy, err := policies.Create(t.Context(), &admissionv1.MutatingAdmissionPolicy{
+	name, round := s.namespace+"-undoes", 0
+	otherPolicy(t, s.namespace, name, expression(does), func(*admissionv1.MutatingAdmissionPolicySpec) {})
+	return func(does string) {
+		t.Helper()
+		round++
+		patch := fmt.Sprintf(`{"metadata": {"labels": {"round": "%d"}}, "spec": {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": %q}}]}}`, round, expression(does))
+		if _, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// otherPolicy is one that some other program has for the workloads of a namespace, whenever they are updated.
+func otherPolicy(t *testing.T, namespace, name, mutation string, change func(*admissionv1.MutatingAdmissionPolicySpec)) {
+	t.Helper()
+	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	policy := &admissionv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.MutatingAdmissionPolicySpec{
 			MatchConstraints: &admissionv1.MatchResources{
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": s.namespace}},
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
 				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
 					Operations: []admissionv1.OperationType{admissionv1.Update},
 					Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments", "daemonsets"}},
 				}}},
 			},
-			Mutations: []admissionv1.Mutation{{
-				PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: expression(does)},
-			}},
+			Mutations:     []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: mutation}}},
 			FailurePolicy: ptr.To(admissionv1.Fail), ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
+	}
+	change(&policy.Spec)
+	if _, err := policies.Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := bindings.Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{
@@ -131,13 +144,4 @@ func (s *sandbox[W]) undoingPolicy(t *testing.T, does string) (update func(does 
 			t.Error(err)
 		}
 	})
-	round := 0
-	return func(does string) {
-		t.Helper()
-		round++
-		patch := fmt.Sprintf(`{"metadata": {"labels": {"round": "%d"}}, "spec": {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": %q}}]}}`, round, expression(does))
-		if _, err := policies.Patch(t.Context(), policy.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -164,28 +164,24 @@ func TestHelmWaits(t *testing.T) {
 	for _, helm := range []struct{ program, flag string }{
 		{"helm", "--wait"}, {"helm", "--wait=watcher"}, {"helm", "--wait=legacy"}, {"helm-3", "--wait"},
 	} {
-		name := helm.program + " " + helm.flag
-		t.Run(name+" StatefulSet", func(t *testing.T) {
-			parallel(t)
-			r := &release{t: t, program: helm.program}
-			o := options{By: r.install, Kind: "StatefulSet"}
-			w := newWorkload(t, o)
-			helmWaits(r, w.sandbox, o, w.waitComplete, helm.flag, waits[helmWait][0])
-		})
-		t.Run(name+" Deployment", func(t *testing.T) {
-			parallel(t)
-			r := &release{t: t, program: helm.program}
-			o := options{By: r.install, Kind: "Deployment"}
-			d := newDeployment(t, o)
-			helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, waits[helmWait][1])
-		})
-		t.Run(name+" DaemonSet", func(t *testing.T) {
-			parallel(t)
-			r := &release{t: t, program: helm.program}
-			o := options{By: r.install, Kind: "DaemonSet"}
-			d := newDaemonSet(t, o)
-			helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, waits[helmWait][2])
-		})
+		for i, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
+			t.Run(helm.program+" "+helm.flag+" "+kind, func(t *testing.T) {
+				parallel(t)
+				r, want := &release{t: t, program: helm.program}, waits[helmWait][i]
+				o := options{By: r.install, Kind: kind}
+				switch kind {
+				case "StatefulSet":
+					w := newWorkload(t, o)
+					helmWaits(r, w.sandbox, o, w.waitComplete, helm.flag, want)
+				case "Deployment":
+					d := newDeployment(t, o)
+					helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, want)
+				case "DaemonSet":
+					d := newDaemonSet(t, o)
+					helmWaits(r, d.sandbox, o, d.waitComplete, helm.flag, want)
+				}
+			})
+		}
 	}
 }
 

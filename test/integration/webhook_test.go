@@ -3,20 +3,15 @@
 package integration
 
 import (
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
@@ -137,73 +132,6 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 	if after := d.running(); after != deploymentBefore {
 		t.Errorf("%s became %s", deploymentBefore, after)
 	}
-	w.assertReplaced(before)
-	ds.assertReplaced(daemonsBefore)
-}
-
-// TestWebhookSetsWhatIsWished: what a webhook sets beside an edit is the user's wish. So MOCO keeps the pods of a StatefulSet
-// back by its partition, and OpenKruise Rollouts those of a Deployment by a pause, until each has approved.
-func TestWebhookSetsWhatIsWished(t *testing.T) {
-	if way := controller.Hold(cp); way != prerequisite.Policy {
-		t.Skip("a webhook answers once, and is not asked what webhooks after it have set") // docs/operators.md says so
-	}
-	parallel(t)
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-	before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	beside := func(set func(object *unstructured.Unstructured)) webhook.Mutate {
-		return func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
-			old := &unstructured.Unstructured{}
-			if r.Operation != admissionv1.Update || old.UnmarshalJSON(r.OldObject.Raw) != nil {
-				return
-			}
-			was, _, _ := unstructured.NestedMap(old.Object, "spec", "template")
-			is, _, _ := unstructured.NestedMap(object.Object, "spec", "template")
-			if !equality.Semantic.DeepEqual(was, is) {
-				set(object)
-			}
-		}
-	}
-	w.serve(true, beside(func(object *unstructured.Unstructured) {
-		_ = unstructured.SetNestedField(object.Object, int64(3), "spec", "updateStrategy", "rollingUpdate", "partition")
-	}))
-	d.serve(false, beside(func(object *unstructured.Unstructured) {
-		_ = unstructured.SetNestedField(object.Object, true, "spec", "paused")
-		_ = unstructured.SetNestedField(object.Object, "yes", "metadata", "annotations", "example.com/in-progressing")
-	}))
-	ds.serve(false, beside(func(object *unstructured.Unstructured) {
-		_ = unstructured.SetNestedField(object.Object, "OnDelete", "spec", "updateStrategy", "type")
-	}))
-	for i, edit := range []struct {
-		do  []string
-		cpu string
-	}{{[]string{"set", "resources", "--requests=cpu=150m"}, "150m"}, {[]string{"set", "image", "app=app:2"}, "150m"}} {
-		for _, s := range []struct {
-			ref string
-			do  func(...string) string
-		}{{w.ref, w.kubectl}, {d.ref, d.kubectl}, {ds.ref, ds.kubectl}} {
-			s.do(slices.Insert(slices.Clone(edit.do), 2, s.ref)...)
-		}
-		w.waitFor("the set's own partition to come back", func(set *appsv1.StatefulSet) bool {
-			return !held(set) && *set.Spec.UpdateStrategy.RollingUpdate.Partition == 3 && templateCPU(set) == edit.cpu && observed(set)
-		})
-		if o := d.get(); held(o) || !o.Spec.Paused {
-			t.Errorf("edit %d: the Deployment is held: %t, paused: %t", i, held(o), o.Spec.Paused)
-		}
-		if o := ds.get(); held(o) || o.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
-			t.Errorf("edit %d: the DaemonSet is held: %t, its strategy: %s", i, held(o), o.Spec.UpdateStrategy.Type)
-		}
-	}
-	d.waitObserved()
-	for _, mark := range []map[string]string{w.get().Annotations, d.get().Annotations, ds.get().Annotations} {
-		if mark[api.WishAnnotation] != "" {
-			t.Errorf("the mark is stored: %v", mark)
-		}
-	}
-	d.kubectl("set", "image", d.ref, "app=app:1")
-	// The approval.
-	d.patch(`{"spec":{"paused":false}}`)
-	d.waitComplete()
-	d.assertMoved(deploymentBefore, "150m")
 	w.assertReplaced(before)
 	ds.assertReplaced(daemonsBefore)
 }

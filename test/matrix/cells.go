@@ -58,17 +58,16 @@ func (c cell) name() string {
 // simulated are the tests of rollouts on simulated nodes: the hold in every shape, and for each kind live
 // resizes, restarts, what people do meanwhile, and what they are told.
 var simulated = []string{
-	"TestHold", "TestForged", "TestCreate", ".*RestoredFromABackup", "TestTable", "TestResize", "TestUndo", "TestPartition", "TestOptIn",
-	"TestOptOut", "TestImage", "TestBack", "TestPod", "TestHandover", "TestRestart", "TestInvalid", "TestInjected", "TestUnsupported",
-	"TestTooSmallNode", "TestNoNodeFits", "TestFlow$", "TestAbandoned", "TestDeployment", "TestDaemonSet", "TestSurge", "TestClasses",
+	"TestHold", "TestCreate", ".*RestoredFromABackup", "TestTable", "TestResize", "TestUndo", "TestPartition", "TestOptIn",
+	"TestOptOut", "TestPod", "TestHandover", "TestInvalid", "TestInjected", "TestUnsupported",
+	"TestNoNodeFits", "TestFlow$", "TestAbandoned", "TestDeployment", "TestDaemonSet", "TestClasses",
 	"TestAnnotations", "TestWarn", "TestFence", "TestResizeRight", "TestWebhook", "TestCommand[^s]", "TestRetry", "TestReapplies",
-	"TestStart",
 }
 
 // shortly are those of them in which versions differ most.
 var shortly = []string{
-	"TestHold", "TestTable$", "TestResize", "TestTooSmallNode", "TestUnsupported", "TestDeployment$", "TestDaemonSet$", "TestWarn",
-	"TestAnnotations", "TestFence$", "TestDeploymentTooSmallNode",
+	"TestHold", "TestTable$", "TestResize", "TestCommandPlan$", "TestUnsupported", "TestDeployment$", "TestDaemonSet$", "TestWarn",
+	"TestAnnotations", "TestFence$",
 }
 
 // estimates are those of initial resources; its table has a name that is in both lists.

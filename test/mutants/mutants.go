@@ -68,7 +68,7 @@ var mutants = []mutant{
 			{"deploy/cluster/pending-statefulsets.yaml", `|| variables.unproved`, ``},
 			{"deploy/cluster/pending-statefulsets.yaml", `variables.held && variables.unproved &&`, `false &&`},
 		}},
-		scenario: scenario{tests: "TestBornAfterAFailure"},
+		scenario: scenario{tests: "TestHostileScaledToZero", testsOf: "./pkg/statefulset"},
 	},
 	{
 		name: "version-of-condition", safety: "resourceVersion precondition of Complete=True",
@@ -87,7 +87,7 @@ var mutants = []mutant{
 			{"deploy/cluster/guard-daemonsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 			{"deploy/cluster/hold-daemonsets.yaml", `(variables.held || variables.stirs && !variables.surging)`, `(variables.edited || !variables.enabledBefore)`},
 		}},
-		scenario: scenario{seed: 1, tests: "Test(Deployment|DaemonSet)?Reapplies"},
+		scenario: scenario{seed: 1, tests: "TestReapplies"},
 	},
 	{
 		name: "live-read", safety: "live read before what takes pods down",
@@ -122,7 +122,7 @@ var mutants = []mutant{
 		without: without{"nobody looks for room", []edit{
 			{"pkg/controller/sync.go", `full, err := c.checkCapacity(ctx, s, o, p)`, `full, err := false, error(nil)`},
 		}},
-		scenario: scenario{tests: "TestNoRoomBesideOthers"},
+		scenario: scenario{tests: "TestNoRoomBesideOthers", testsOf: "./pkg/statefulset"},
 	},
 	{
 		name: "proof", safety: "proof of a size for minReadySeconds",
@@ -130,14 +130,14 @@ var mutants = []mutant{
 			{"pkg/rollout/verdict.go", `	v.prove(o)
 `, ``},
 		}},
-		scenario: scenario{tests: "TestSizeThatFailsLater"},
+		scenario: scenario{tests: "TestSimulation", testsOf: "./pkg/statefulset"},
 	},
 	{
 		name: "newest-image", safety: "a lost pod is made of the newest template before the edit",
 		without: without{"what it is made of is left to the StatefulSet controller", []edit{
 			{"deploy/cluster/pending-statefulsets.yaml", `(variables.born == "" ? [] : [JSONPatch{op: "add", path: "/status/currentRevision", value: variables.born}]) +`, ``},
 		}},
-		scenario: scenario{tests: "TestLostDuringAnImageRollout"},
+		scenario: scenario{tests: "TestLostPodsAreMadeFrom", testsOf: "./pkg/webhook"},
 	},
 	{
 		name: "recreate", safety: "with Recreate no pod is taken down by us",
@@ -158,14 +158,14 @@ var mutants = []mutant{
 		without: without{"all that is to be restarted is handed over at once", []edit{
 			{"pkg/statefulset/plan.go", `if !slices.ContainsFunc(p.Restart, needsRoom) && !p.Unproved() {`, `if !p.Unproved() {`},
 		}},
-		scenario: scenario{tests: "TestRoomForOneRestartOfThree"},
+		scenario: scenario{tests: "TestNextStep", testsOf: "./pkg/statefulset"},
 	},
 	{
 		name: "ahead", safety: "a pod that is down and goes first takes nobody with it",
 		without: without{"the partition is lowered to it", []edit{
 			{"pkg/statefulset/plan.go", `if ahead := p.turn[first:]; !slices.ContainsFunc(ahead, notOurs) {`, `if ahead := p.turn[first:]; false && !slices.ContainsFunc(ahead, notOurs) {`},
 		}},
-		scenario: scenario{tests: "TestRoomThatGoesWhileAPodIsDown"},
+		scenario: scenario{tests: "TestNextStep", testsOf: "./pkg/statefulset"},
 	},
 	{
 		name: "own-node", safety: "room on its own node for a DaemonSet's pod",
@@ -173,7 +173,7 @@ var mutants = []mutant{
 			{"pkg/capacity/places.go", `if only := pinnedTo(pod); only != "" {`, `if only := pinnedTo(pod); false {`},
 			{"pkg/capacity/candidates.go", `if matches, err := affinity.Match(node); err != nil || !matches || !open(pod, node)`, `if _, err := affinity.Match(node); err != nil || !open(pod, node)`},
 		}},
-		scenario: scenario{tests: "TestDaemonSetInfeasibleOnSomeNodes"},
+		scenario: scenario{tests: "TestUnplaceableOnItsNode", testsOf: "./pkg/capacity"},
 	},
 	{
 		name: "made-from", safety: "a DaemonSet's pods are what they were made from",
@@ -187,21 +187,21 @@ var mutants = []mutant{
 		without: without{"the policy holds all the same", []edit{
 			{"deploy/cluster/hold-daemonsets.yaml", `variables.stirs && !variables.surging)`, `variables.stirs)`},
 		}},
-		scenario: scenario{tests: "Test(DaemonSetEditDuringASurge|SurgeInFlight)"},
+		scenario: scenario{tests: "TestDaemonSetEditDuringASurge"},
 	},
 	{
 		name: "orphaned", safety: "a Lease that was taken from its holder is free after that one's term",
 		without: without{"it is free at once", []edit{
 			{"pkg/server/leasegate.go", `!l.orphaned.IsZero() && left > 0 {`, `!l.orphaned.IsZero() && left > leaseDuration {`},
 		}},
-		scenario: scenario{tests: "TestReplicas"},
+		scenario: scenario{tests: "TestLeaseTakenAway", testsOf: "./pkg/server"},
 	},
 	{
 		name: "leader", safety: "the leader writes only while it surely leads",
 		without: without{"the gate before writes is always open", []edit{
 			{"pkg/server/leasegate.go", `return time.Now().Before(g.until) }`, `return true }`},
 		}},
-		scenario: scenario{tests: "TestReplicas/stopped_for_longer_than_the_Lease"},
+		scenario: scenario{tests: "TestLeaseGateIsOpen.*", testsOf: "./pkg/server"},
 	},
 	{
 		name: "absent", safety: "nothing is held while no controller is there",

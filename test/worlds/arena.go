@@ -189,7 +189,7 @@ func (a *arena) judge(outcomes []outcome, players []*player, mark int64) error {
 	}
 	for i := range outcomes {
 		found, err := invariant.Check(events[i], invariant.Options{
-			Controllers: []string{controller.User}, Operators: operators, DeferredTimeout: deferredTimeout, ErrorTimeout: errorTimeout,
+			Controllers: []string{controller.User}, DeferredTimeout: deferredTimeout, ErrorTimeout: errorTimeout,
 			Gaps: a.gaps.list(0, 2*time.Second), Doubts: a.doubts.list(time.Second, 5*time.Second),
 		})
 		if err != nil {

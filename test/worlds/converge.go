@@ -29,9 +29,6 @@ const (
 
 // heal takes away whatever stands in the way but what people have said of the workloads.
 func (p *player) heal(ctx context.Context) error {
-	if p.removed != nil {
-		p.removed()
-	}
 	if err := p.retried(ctx, func() error {
 		return p.admin.CoreV1().ResourceQuotas(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	}); err != nil {

@@ -52,8 +52,6 @@ func newWorld(seed uint64) World {
 	}
 	w.addClasses()
 	w.addTrouble()
-	w.addOperators()
-	w.addHands()
 	return w
 }
 

@@ -71,7 +71,6 @@ type view struct {
 	resized    map[types.UID]bool           // pods that somebody else has resized
 	classed    bool                         // it has had sizes by class of node
 	nodes      map[string]map[string]string // the labels of a DaemonSet's nodes, if it has
-	injects    string                       // what the world's injector does to new pods
 }
 
 var kinds = map[string]kind{
@@ -343,9 +342,6 @@ func differs(pod corev1.Pod, v view) string {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	for _, want := range slices.Concat(template.InitContainers, template.Containers) {
 		n := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == want.Name })
-		if n < 0 && want.Name == "sidecar" && (v.injects == drops || v.injects == renames) {
-			continue
-		}
 		if n < 0 || containers[n].Image != want.Image {
 			return "has not the container " + want.Name + " of the template"
 		}
@@ -362,8 +358,7 @@ func differs(pod corev1.Pod, v view) string {
 				want, has corev1.ResourceList
 			}{{"request", want.Resources.Requests, has.Requests}, {"limit", want.Resources.Limits, has.Limits}} {
 				for resource, quantity := range list.want {
-					admitted := resource == corev1.ResourceCPU && (v.injects == halves || v.injects == unlimit) // it stays, as the simulations check
-					if got, says := list.has[resource]; !admitted && (!says || got.Cmp(quantity) != 0) {
+					if got, says := list.has[resource]; !says || got.Cmp(quantity) != 0 {
 						return fmt.Sprintf("has the %s %s %s of %s, and not %s", resource, list.name, got.String(), want.Name, quantity.String())
 					}
 				}

@@ -41,8 +41,7 @@ type player struct {
 	objects   dynamic.Interface    // as they, too
 	wishes    []wish               // for each workload
 	cleanUp   []func(context.Context) error
-	removed   func() // ends the deletions of what is resized; nil if there are none
-	added     int    // nodes
+	added     int // nodes
 	gaps      *spans
 	tally     tally
 }
@@ -104,15 +103,6 @@ func (p *player) create(ctx context.Context) error {
 			return err
 		}
 	}
-	if p.Injects != "" {
-		if err := p.inject(ctx); err != nil {
-			return err
-		}
-	}
-	if p.Deletes {
-		p.remove(ctx)
-		p.cleanUp = append(p.cleanUp, func(context.Context) error { p.removed(); return nil })
-	}
 	for i, w := range p.Workloads {
 		if w.Budget != "" {
 			if err := p.budget(ctx, w, map[string]any{"maxUnavailable": number(w.Budget)}); err != nil {
@@ -133,11 +123,6 @@ func (p *player) create(ctx context.Context) error {
 		}
 		if err := p.apply(ctx, i); err != nil {
 			return fmt.Errorf("creating %s: %w", w.ref(), err)
-		}
-		if w.Operated {
-			if err := p.operate(ctx, w); err != nil {
-				return err
-			}
 		}
 	}
 	p.await(ctx, 10*time.Second, func() bool {
@@ -268,7 +253,6 @@ func (p *player) view(ctx context.Context, i int) (view, error) {
 		return view{}, fmt.Errorf("getting %s: %w", w.ref(), err)
 	}
 	v, err := kinds[w.Kind].view(object.Object)
-	v.injects = p.Injects
 	if err != nil || !v.revisions {
 		return v, err
 	}

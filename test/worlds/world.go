@@ -18,11 +18,7 @@ type World struct {
 	// Limits are those of a LimitRange.
 	Limits *Limits `json:"limits,omitempty"`
 	// Webhook meddles with every write to a workload, as its name says; none if empty.
-	Webhook string `json:"webhook,omitempty"`
-	// Injects is what an injector makes of new pods, as its name says; nothing if empty.
-	Injects string `json:"injects,omitempty"`
-	// Deletes: somebody deletes what is resized.
-	Deletes   bool       `json:"deletes,omitempty"`
+	Webhook   string     `json:"webhook,omitempty"`
 	Workloads []Workload `json:"workloads"`
 	Edits     []Edit     `json:"edits,omitempty"`
 }
@@ -62,8 +58,6 @@ type Workload struct {
 	History        int32  `json:"history,omitempty"`
 	// Room is the cpu of each of the two nodes that the pods can run on; all have room if empty.
 	Room string `json:"room,omitempty"`
-	// Operated: an operator deletes a StatefulSet's pods by their revision, whenever it is under OnDelete.
-	Operated bool `json:"operated,omitempty"`
 	// Graceful pods take a second to go.
 	Graceful bool `json:"graceful,omitempty"`
 	// Classes is the annotation with a DaemonSet's sizes by class of node; none if empty.
