@@ -245,11 +245,7 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 			}
 			switch {
 			case c.To != nil && sets(v):
-				t.change(have, c, by)
-				t.displace(v)
-				if by.ours && same(v.was, v.is) {
-					t.back = append(t.back, c)
-				}
+				t.set(have, v)
 			case c.To != nil:
 				t.born = appendChange(t.born, c)
 			case c.From == nil:
@@ -260,6 +256,15 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 				t.obstruct("%s", isRemoved(c))
 			}
 		}
+	}
+}
+
+// set notes that a value of have is to be another one, and what that takes back.
+func (t *Target) set(have part, v value) {
+	t.change(have, v.Change, v.by)
+	t.displace(v)
+	if v.by.ours && same(v.was, v.is) {
+		t.back = append(t.back, v.Change)
 	}
 }
 
