@@ -40,6 +40,7 @@ type memory struct {
 	others     sets.Set[string] // the field managers that resize the pods, too
 	looseAfter time.Time        // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
+	rejections rollout.Rejections
 }
 
 func newMemory(workload types.UID) *memory {

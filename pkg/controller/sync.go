@@ -125,7 +125,7 @@ func (c *Controller[W, K]) rest(ctx context.Context, w W, p rollout.Plan) (reque
 		return 0, err
 	case s == nil:
 	case s.hasSynced():
-		p.Condition = p.Condition.Rejecting(s.losses.Rejected())
+		p.Condition = p.Condition.Rejecting(s.rejections.First())
 	case c.access.Condition(w).Says().Reason == rollout.ReasonPodRejected: // until it is known whether that is still so
 		return 0, s.Pods.Err()
 	}
@@ -227,6 +227,7 @@ func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observat
 		edit += ";stopped"
 	}
 	builtIn := !policy.Held(w) && c.kind.BuiltInStatus(w).BuiltIn
+	s.rejections.Begin(edit)
 	if builtIn {
 		edit, condition = edit+";built-in", nil
 	}
@@ -237,7 +238,7 @@ func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observat
 			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventDeletedAfterResize, lost.String())
 		}
 	}
-	if rejected := s.losses.SeeRejected(there, len(toCome), o.Replicas(), o.MadeOfNewest, builtIn); rejected != nil {
+	if rejected := s.rejections.See(there, len(toCome), o.Replicas(), o.MadeOfNewest, builtIn); rejected != nil {
 		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventPodRejected, rejected.Pod+" was "+rejected.Why)
 	}
 }
@@ -261,7 +262,7 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 		s.lifted = false // the condition says of another rollout, or that this one goes on
 	}
 	return rollout.Facts{
-		Losses: &s.losses, Lifted: s.lifted, Tried: &s.tried, Outcomes: s.outcomes(), Places: s.room,
+		Losses: &s.losses, Rejections: &s.rejections, Lifted: s.lifted, Tried: &s.tried, Outcomes: s.outcomes(), Places: s.room,
 		Notes: s.Notes, Defaults: c.options.Defaults, Now: c.clock.Now(), VersionSince: s.since, Cache: cache,
 	}, nil
 }
@@ -344,7 +345,7 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 	if p.Condition.Complete {
 		s.Notes.Over(f.Now.Add(c.options.Defaults.BoosterTimeout))
 		s.tried.Forget()
-		s.losses = rollout.Losses{}
+		s.losses, s.rejections = rollout.Losses{}, rollout.Rejections{}
 	}
 	s.Notes.Forget(there)
 	s.ask(p)

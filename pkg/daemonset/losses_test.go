@@ -20,5 +20,11 @@ func TestDeletedAfterResize(t *testing.T) {
 }
 
 func TestRejectedByKubelet(t *testing.T) {
-	simulated.RejectedByKubelet(t, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) })
+	for gone, strategy := range []appsv1.DaemonSetUpdateStrategy{strategies[3], strategies[0]} { // maxSurge, maxUnavailable
+		simulated.RejectedByKubelet(t, gone, func(t *testing.T) simulated.Guarded {
+			c := newCluster(t, 3, controller.Options{})
+			c.strategy(strategy)
+			return c.guarded(t)
+		})
+	}
 }

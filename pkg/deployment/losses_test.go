@@ -21,7 +21,7 @@ func TestDeletedAfterResize(t *testing.T) {
 }
 
 func TestRejectedByKubelet(t *testing.T) {
-	simulated.RejectedByKubelet(t, func(t *testing.T) simulated.Guarded {
+	simulated.RejectedByKubelet(t, 1, func(t *testing.T) simulated.Guarded {
 		return newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) {
 			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))}
 		}).guarded(t)

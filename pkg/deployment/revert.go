@@ -47,7 +47,7 @@ func (o observation) deserted() rollout.Step {
 // givesBack reports whether base, which has taken the Deployment's template over, is to have its former one back: the rollout was
 // stopped, and is to be reverted, or a kubelet rejects what base makes of that template, again and again.
 func (o observation) givesBack(base *replicaSet, guard *rollout.Guard) bool {
-	return guard.Stopped() && (guard.Revert || o.Losses.Rejected() != nil) && base.previous != nil && base.template.Same(o.deployment.template)
+	return guard.Stopped() && (guard.Revert || o.Rejections.First() != nil) && base.previous != nil && base.template.Same(o.deployment.template)
 }
 
 // madeSince names the pods of base that were made of the template that it has taken over.

@@ -72,7 +72,7 @@ func valueOf(p *part, c Change) *resource.Quantity {
 	return p.value(c.Side, c.Resource)
 }
 
-// Shows says what the pods that are known have of what the template does not say: no plan depends on anything else of them.
+// Shows says what the pods that are known have otherwise than the template says: no plan depends on anything else of them.
 func (a Admission) Shows(template *corev1.PodTemplateSpec) string {
 	a.Filled = nil
 	var shows strings.Builder
@@ -85,9 +85,8 @@ func (a Admission) Shows(template *corev1.PodTemplateSpec) string {
 			said := counterpart(says, p)
 			for _, name := range resizable {
 				for _, side := range sides {
-					c := Change{Container: p.name, Resource: name, Side: side}
-					if said == nil || said.wanted(side, name) == nil {
-						given, known := gives(c)
+					given, known := gives(Change{Container: p.name, Resource: name, Side: side})
+					if said == nil || said.wanted(side, name) == nil || known && !same(given, said.wanted(side, name)) {
 						fmt.Fprint(&shows, p.name, name, side, known, quantity(given), ";")
 					}
 				}
@@ -98,13 +97,17 @@ func (a Admission) Shows(template *corev1.PodTemplateSpec) string {
 }
 
 // Knowing returns the target as it is by what is known of admission. A value that the template says no more is no obstacle where a
-// new pod would have one, too, as where a LimitRange has a default for it, or a webhook: it is to be the same.
+// new pod would have one, too, as where a LimitRange has a default for it, or a webhook: it is to be the same. Nor is anything set in
+// place of what an edit has asked for that was given up, where a new pod would have what is in force.
 func (t Target) Knowing(a Admission) Target {
-	if len(t.removed) == 0 {
+	if len(t.removed)+len(t.back) == 0 {
 		return t
 	}
 	var given, otherwise []Change
 	unproved, gives := 0, a.giving()
+	for _, c := range t.back {
+		t = t.leaving(c, gives)
+	}
 	for _, c := range t.removed {
 		switch value, known := gives(c); {
 		case same(value, c.From):
@@ -150,6 +153,21 @@ func (t Target) setting(values []Change) Target {
 	}
 	t.Obstacles = slices.DeleteFunc(t.Obstacles, func(said string) bool { return strings.HasPrefix(said, classChange) })
 	t.checkPod()
+	return t
+}
+
+// leaving returns the target in which a value that is taken back is the one in force, if new pods have the same.
+func (t Target) leaving(c Change, gives func(Change) (*resource.Quantity, bool)) Target {
+	i := slices.IndexFunc(t.Effects, c.of)
+	if i < 0 {
+		return t
+	}
+	inForce := t.Effects[i].From
+	if value, known := gives(c); !known || inForce == nil || !same(value, inForce) {
+		return t
+	}
+	t.Effects = slices.Delete(slices.Clone(t.Effects), i, i+1)
+	t.Changes = appendChange(slices.DeleteFunc(slices.Clone(t.Changes), c.of), Change{c.Container, c.Resource, c.Side, c.From, inForce})
 	return t
 }
 

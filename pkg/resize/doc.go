@@ -16,7 +16,7 @@
 //	an injector, at the pod's birth                   | container dropped or renamed  | not the rollout's       | not the rollout's
 //	an injector, at the pod's birth                   | container added               | –                       | stays
 //	somebody else, by a resize                        | any                           | the template's          | the template's
-//	we, by a resize for an edit that was given up     | any                           | the template's          | the template's
+//	we, by a resize for an edit that was given up     | any                           | the template's          | the template's [5]
 //	the kubelet or its runtime, in the status alone   | reported otherwise            | see [Target.Observe]    | no resize is under way
 //
 // [1] It stays if the pod would change its QoS class otherwise, and admission has decided about that: see edit.
@@ -26,6 +26,8 @@
 // [3] A request that would be above an edited limit becomes the template's.
 //
 // [4] LimitRanges tell beforehand, and webhooks by the first pod that is made, or that was made for an edit before: see [Admission].
+//
+// [5] What is in force stays, if that is known of new pods in the same way: the other value was never carried out.
 //
 // What follows from a resize that is deferred, infeasible or failing is decided in pkg/policy (the table) and
 // pkg/rollout (when it has been so for too long).

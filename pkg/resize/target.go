@@ -49,6 +49,7 @@ type Target struct {
 	born    []Change    // lead, with Changes, from the pod's spec to that of a new pod
 	filled  []Change    // take out what LimitRanges have filled in, and the template does not say
 	removed []Change    // take out what the template says no more, each with an obstacle
+	back    []Change    // of containers, to what the edit does not change, in place of what we have set before
 	class   bool        // an obstacle is the QoS class
 	lowered bool        // admission gave the pod a lower request at its birth than the older template says, with its limit
 	asked   bool        // somebody has resized the pod
@@ -244,8 +245,7 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 			}
 			switch {
 			case c.To != nil && sets(v):
-				t.change(have, c, by)
-				t.displace(v)
+				t.set(have, v)
 			case c.To != nil:
 				t.born = appendChange(t.born, c)
 			case c.From == nil:
@@ -256,6 +256,15 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 				t.obstruct("%s", isRemoved(c))
 			}
 		}
+	}
+}
+
+// set notes that a value of have is to be another one, and what that takes back.
+func (t *Target) set(have part, v value) {
+	t.change(have, v.Change, v.by)
+	t.displace(v)
+	if v.by.ours && same(v.was, v.is) {
+		t.back = append(t.back, v.Change)
 	}
 }
 
@@ -307,6 +316,7 @@ func (t *Target) applyPod(older, newer *corev1.PodSpec, set owners, sets func(va
 	newest := part{kind: podLevel, requirements: cmp.Or(is.Resources, &corev1.ResourceRequirements{})}
 	changes, effects := t.Changes, t.Effects // of the containers: those of the pod come first
 	t.Changes, t.Effects = nil, nil
+	defer func() { t.back = nil }() // it has been worked out from the template's values of the containers
 	t.apply(have, want, newest, counterpart(parts(was), want), set.in(want), func(v value) bool {
 		said := says != nil && lookup(*v.Side.of(says), v.Resource) != nil
 		v.follows = !said && slices.ContainsFunc(changes, func(c Change) bool { return c.Resource == v.Resource })

@@ -419,6 +419,36 @@ func TestKnowing(t *testing.T) {
 	}
 }
 
+// TestTakenBack: admission lowers the requests of new pods, and a pod was asked for the size of an edit that was given up. What is in
+// force in it stays where new pods are known to have the same.
+func TestTakenBack(t *testing.T) {
+	a, c := build.Size(t, "requests: {cpu: 400m}, limits: {cpu: 400m}"), build.Size(t, "requests: {cpu: 900m}, limits: {cpu: 900m}")
+	born := build.Size(t, "requests: {cpu: 100m}, limits: {cpu: 400m}")
+	ours := build.Ours(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:requests":{"f:cpu":{}},"f:limits":{"f:cpu":{}}}}}}}`)
+	asked := build.Pod("web-0", born, build.WithSize(c), ours)
+	for _, tt := range []struct {
+		name             string
+		pod              *corev1.Pod
+		newer            *corev1.PodTemplateSpec
+		made             *corev1.Pod
+		changes, effects string
+	}{
+		{"nothing is known", asked, a, nil, "app: cpu request 900m→400m, app: cpu limit 900m→400m", "app: cpu request 100m→400m"},
+		{"new pods have what is in force", asked, a, build.Pod("web-1", born), "app: cpu limit 900m→400m, app: cpu request 900m→100m", ""},
+		{"the pod was asked for the template's before", build.Pod("web-0", born, build.WithSize(a), ours), a, build.Pod("web-1", born), "app: cpu request 400m→100m", ""},
+		{"new pods have the template's", asked, a, build.Pod("web-1", a), "app: cpu request 900m→400m, app: cpu limit 900m→400m", "app: cpu request 100m→400m"},
+		{"a resize has set that of the new pod", asked, a, build.Pod("web-1", born, ours), "app: cpu request 900m→400m, app: cpu limit 900m→400m", "app: cpu request 100m→400m"},
+		{"it was carried out", build.Pod("web-0", born, build.Resized(c), ours), a, build.Pod("web-1", born), "app: cpu request 900m→400m, app: cpu limit 900m→400m", "app: cpu request 900m→400m, app: cpu limit 900m→400m"},
+		{"it is edited", asked, c, build.Pod("web-1", born), "", "app: cpu request 100m→900m, app: cpu limit 400m→900m"},
+	} {
+		target, err := resize.For(tt.pod, a, tt.newer)
+		target = target.Knowing(resize.Admission{Made: tt.made})
+		if changes, effects := resize.Describe(target.Changes), resize.Describe(target.Effects); err != nil || changes != tt.changes || effects != tt.effects {
+			t.Errorf("%s: changes %s, want %s; effects %s, want %s; %v", tt.name, changes, tt.changes, effects, tt.effects, err)
+		}
+	}
+}
+
 // TestEffects: the effects begin with what the kubelet says is in force, not with what the
 // spec asks for and the kubelet has not carried out.
 func TestEffects(t *testing.T) {

@@ -19,6 +19,8 @@ type Facts struct {
 	Notes *PodNotes
 	// Losses of the rollout; nil if nobody counts them.
 	Losses *Losses
+	// Rejections of the rollout; nil if nobody counts them.
+	Rejections *Rejections
 	// Lifted: the user has had a guarded rollout tried again that was stopped.
 	Lifted bool
 	// Tried are the pods that were asked as canaries; nil if nobody remembers.
@@ -89,7 +91,7 @@ func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err e
 		return p, nil
 	}
 	p, err = o.Plan(f)
-	p.Condition = p.Condition.Rejecting(f.Losses.Rejected())
+	p.Condition = p.Condition.Rejecting(f.Rejections.First())
 	return p, err
 }
 
@@ -129,7 +131,7 @@ func (f Facts) Options() Options {
 	}
 	return Options{
 		Doubt: doubt, From: from,
-		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost, Rejected: f.Losses.Rejected(),
+		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost, Rejected: f.Rejections.First(),
 		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
 		ErrorTimeout:    f.Defaults.ErrorTimeout, BoosterTimeout: f.Defaults.BoosterTimeout, Now: f.Now,
 	}

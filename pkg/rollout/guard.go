@@ -53,6 +53,7 @@ type Guard struct {
 	promotion string    // what the annotation says if this rollout was promoted
 	tried     Tried
 	losses    *Losses
+	rejected  *Rejected
 }
 
 // Tried are the pods that were asked for the size of a rollout while others waited for them.
@@ -140,7 +141,7 @@ func (f Facts) Guard(version Version, stored *StoredCondition, minReadySeconds i
 		return nil
 	}
 	g := &Guard{Guard: *f.Settings.Guard, Version: version, Lifted: f.Lifted, NotReadyTimeout: f.Defaults.NotReadyTimeout, Outcomes: f.Outcomes}
-	g.Duration, g.tried, g.losses = CanaryDuration(g.Guard, minReadySeconds), f.Tried.of(version), f.Losses
+	g.Duration, g.tried, g.losses, g.rejected = CanaryDuration(g.Guard, minReadySeconds), f.Tried.of(version), f.Losses, f.Rejections.First()
 	if stored != nil {
 		g.promotion = Promotion(version, stored.LastTransitionTime)
 		if !stored.Complete() && !stored.Pending() {
@@ -292,7 +293,7 @@ func (g *guarded) lose(there sets.Set[types.UID]) {
 // loseToOthers takes a canary that others have deleted soon after its resize for a failure, and so many of other pods, too. So
 // it does a new pod that its kubelet has rejected.
 func (g *guarded) loseToOthers() {
-	if r := g.losses.Rejected(); r != nil && !g.Stopped() {
+	if r := g.rejected; r != nil && !g.Stopped() {
 		g.failures = append(g.failures, Failure{Member{Place: Place{Name: r.Pod}}, "was " + r.Why + andThen})
 	}
 	all := g.losses.all()

@@ -9,10 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/kubectl/pkg/util/podutils"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 )
 
@@ -24,9 +21,8 @@ const lossTime = time.Minute
 // maxLosses is how many pods a rollout may lose so. One may be a coincidence, and two in a cluster where much goes on.
 const maxLosses = 3
 
-// Losses are what one rollout has lost: pods that others have deleted soon after their resize, and new pods that a kubelet
-// has rejected. The pods that come in the places of the former have the old size, and would be resized and deleted again.
-// So they count for the rollout, and not for each pod. A controller that is restarted counts anew, unless the condition
+// Losses are the pods of one rollout that others have deleted soon after their resize. The pods that come in their places
+// have the old size, and would be resized and deleted again. So they count for the rollout, and not for each pod. A controller that is restarted counts anew, unless the condition
 // says already that the rollout goes no further. The zero value is of no rollout yet.
 type Losses struct {
 	edit     string // the edit that is rolled out, and the last time that its user had it tried again
@@ -35,29 +31,6 @@ type Losses struct {
 	lost     []Lost
 	doubt    time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
 	said     bool      // the condition said it when the controller began
-	rejected *Rejected
-	past     sets.Set[types.UID] // were rejected before all pods were Ready
-}
-
-// Rejected is a new pod that its kubelet has not let in, and what that said.
-type Rejected struct {
-	Pod string
-	Why string
-
-	made time.Time
-}
-
-// andThen is what helps where a pod was rejected.
-const andThen = "; edit it back, or to a size that the node takes"
-
-// Rejection returns why the kubelet of the pod's node has not let it in; empty if it has. Kubelets begin the message so
-// for every reason, such as OutOfcpu or TopologyAffinityError (rejectPod in pkg/kubelet of Kubernetes).
-func Rejection(pod *corev1.Pod) string {
-	message, rejected := strings.CutPrefix(pod.Status.Message, "Pod was rejected: ")
-	if !rejected || pod.Status.Phase != corev1.PodFailed {
-		return ""
-	}
-	return strings.ReplaceAll(fmt.Sprintf("rejected by the kubelet of node %s: %s: %s", pod.Spec.NodeName, pod.Status.Reason, message), "; ", ", ")
 }
 
 // request is a pod that was asked for its size a moment ago.
@@ -185,80 +158,6 @@ func (l *Losses) Doubt() (doubt bool, from time.Time) {
 		}
 	}
 	return true, from
-}
-
-// SeeRejected looks at the pods that are there, besides which so many are to come, of at least so many, and returns the first new one of the
-// newest template that its kubelet has rejected, if it was not known. It counts until all pods are Ready, and none has come
-// back in its place of the former size, which would be given up again: the controller that makes them may delete it, or leave
-// it there for long, and make others. Where the built-in controller makes the rollout, some pod is missing nearly always: there
-// it counts until a later pod has been let in.
-func (l *Losses) SeeRejected(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
-	l.letIn(there, newest, builtIn)
-	allReady, ready, back, rejected := toCome == 0, 0, false, []*corev1.Pod(nil)
-	for _, pod := range there {
-		_, detached := pod.Labels[api.DetachedLabel]
-		switch {
-		case Rejection(pod) != "":
-			rejected = append(rejected, pod)
-		case detached || Gone(pod):
-		case !podutils.IsPodReady(pod):
-			allReady = false
-		default:
-			ready++
-			back = back || l.rejected != nil && l.rejected.Pod == pod.Name && !newest(pod)
-		}
-	}
-	if allReady && ready >= replicas && !back {
-		l.over(rejected)
-		return nil
-	}
-	i := slices.IndexFunc(rejected, func(pod *corev1.Pod) bool { return !l.past.Has(pod.UID) && newest(pod) })
-	if l.rejected != nil || i < 0 {
-		return nil
-	}
-	l.rejected = &Rejected{rejected[i].Name, Rejection(rejected[i]), rejected[i].CreationTimestamp.Time}
-	return l.rejected
-}
-
-// letIn takes rejections for over that came before the last new pod which its kubelet has let in, where the built-in
-// controller makes the rollout.
-func (l *Losses) letIn(there []*corev1.Pod, newest func(*corev1.Pod) bool, builtIn bool) {
-	if l.past == nil {
-		l.past = sets.Set[types.UID]{}
-	}
-	if !builtIn {
-		return
-	}
-	var last time.Time
-	for _, pod := range there {
-		if made := pod.CreationTimestamp.Time; !Gone(pod) && podutils.IsPodReady(pod) && made.After(last) && newest(pod) {
-			last = made
-		}
-	}
-	if l.rejected != nil && l.rejected.made.Before(last) {
-		l.rejected = nil
-	}
-	for _, pod := range there {
-		if Rejection(pod) != "" && pod.CreationTimestamp.Time.Before(last) {
-			l.past.Insert(pod.UID)
-		}
-	}
-}
-
-// over has the rejection not count any more, and of all pods these not.
-func (l *Losses) over(rejected []*corev1.Pod) {
-	l.rejected, l.past = nil, sets.Set[types.UID]{}
-	for _, pod := range rejected {
-		l.past.Insert(pod.UID)
-	}
-}
-
-// Rejected returns the new pod that was rejected; nil if none was.
-func (l *Losses) Rejected() *Rejected {
-	if l == nil {
-		return nil
-	}
-	return l.rejected
 }
 
 // all returns what has been lost so far.

@@ -22,7 +22,7 @@ func TestDeletedAfterResize(t *testing.T) {
 }
 
 func TestRejectedByKubelet(t *testing.T) {
-	simulated.RejectedByKubelet(t, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) }, policy.OnFailureRevert)
+	simulated.RejectedByKubelet(t, 1, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) }, policy.OnFailureRevert)
 }
 
 // No other pod is restarted though the limits would let it, as long as one is rejected.

@@ -41,7 +41,7 @@ func (o observation) revert(options rollout.Options, from int, former string) (r
 		return rollout.Plan{}, err
 	}
 	p := rollout.Plan{Step: rollout.Next(rollout.Reverting(back, forth), options)}.Revert(guard, o.revision(), former, look.Found())
-	if (len(p.MarkUpdated) > 0 || o.Losses.Rejected() != nil) && rolling(o.set) && partition(o.set) < math.MaxInt32 {
+	if (len(p.MarkUpdated) > 0 || o.Rejections.First() != nil) && rolling(o.set) && partition(o.set) < math.MaxInt32 {
 		// It was lowered for restarts: of a pod there that is marked as one of the former revision, the StatefulSet controller would make
 		// another one, with the size that has failed, as it does of one that its kubelet rejects. It has seen the partition when the set
 		// is looked at next.

@@ -60,7 +60,7 @@ func (h *history) checkCanary(w Write) {
 }
 
 // checkRevert checks a resize that takes the workload's size from a pod, or gives it to one from which it was taken. That the
-// controller knows the template shows in that it has asked the pod for its size, or the pod was made of it.
+// controller knows the template shows in that it has asked the pod for its size, or the pod was made of it, and it has looked since.
 func (h *history) checkRevert(w Write) {
 	p, after := h.named(w.ObjectRef.Name), w.pod()
 	if !w.resized || p == nil || after == nil {
@@ -73,7 +73,7 @@ func (h *history) checkRevert(w Write) {
 	// A pod that its kubelet has not given the size is asked for what it has, and then for the size once more.
 	had, has := work.last().lackedBy(p.last()) == "" && actuated(p.last()), work.last().lackedBy(after) == ""
 	began := work.ofTemplate()[0].at
-	born := p.versions[0].at.After(began) && work.last().lackedBy(p.versions[0].Pod) == ""
+	born := began.Before(w.Since) && p.versions[0].at.After(began) && work.last().lackedBy(p.versions[0].Pod) == ""
 	if had && !has && (born || slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(began) })) {
 		// On the way to a size that the node's class has otherwise, a pod gets the template's: it could not go back to that from
 		// what it has had since its birth, if the class's cannot be had.

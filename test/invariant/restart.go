@@ -314,7 +314,7 @@ func (p *pod) unanswered(now time.Time, patience time.Duration) bool {
 	return (!actuated(last) || last.Status.ObservedGeneration != last.Generation) && slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && now.Sub(a.at)+slack >= patience })
 }
 
-// leftBehind reports whether the controller has added a request or a limit that the template does
+// leftBehind reports whether the controller has set a request or a limit that the template does
 // not have.
 func (p *pod) leftBehind(t corev1.PodTemplateSpec) bool {
 	is, wanted := containers(&p.last().Spec), containers(&t.Spec)
@@ -332,18 +332,19 @@ func (p *pod) leftBehind(t corev1.PodTemplateSpec) bool {
 	})
 }
 
-// grown reports whether there is a request or a limit that neither was there before nor is wanted.
+// grown reports whether there is a request or a limit that was not there before, or was another one, and is not wanted.
 func grown(was, is, wanted corev1.ResourceRequirements) bool {
 	return added(was.Requests, is.Requests, wanted.Requests) || added(was.Limits, is.Limits, wanted.Limits)
 }
 
-// added reports whether there is a size that neither was there before nor is wanted.
+// added reports whether there is a size that was not there before, or was another one, and is not wanted: admission may have given
+// a pod one that its template does not say.
 func added(was, is, wanted corev1.ResourceList) bool {
 	return slices.ContainsFunc(sizes, func(size corev1.ResourceName) bool {
-		_, had := was[size]
-		_, has := is[size]
+		before, had := was[size]
+		now, has := is[size]
 		_, wants := wanted[size]
-		return has && !had && !wants
+		return has && !wants && (!had || now.Cmp(before) != 0)
 	})
 }
 

@@ -117,9 +117,9 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 }
 
 // RejectedByKubelet tries what becomes of a rollout whose pods can only be restarted, and whose new pods are rejected by
-// their kubelets. New makes a world of at least three pods, one of which may be down. Back are the values of on-failure with
-// which a guarded rollout has its pods made of the size from before again.
-func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back ...string) {
+// their kubelets. New makes a world of at least three pods, of which so many are gone then: one, or none where new ones come first
+// and no pod is a canary. Back are the values of on-failure with which a guarded rollout has its pods made of the size from before again.
+func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, back ...string) {
 	t.Helper()
 	const why = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
 	larger := Version{Image: 1, CPU: 3} // so that no pod gives room for others on its way back
@@ -154,8 +154,8 @@ func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back ...str
 			for range 60 {
 				g.Try()
 			}
-			if c := g.Condition(); lost(g, before) != 1 || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
-				t.Fatalf("%d pods are gone, want 1: %+v", lost(g, before), c)
+			if c := g.Condition(); lost(g, before) != gone || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
+				t.Fatalf("%d pods are gone, want %d: %+v", lost(g, before), gone, c)
 			}
 			if n := Count(g.Recorded(), " "+rollout.EventPodRejected+" "); n != 1 {
 				t.Errorf("%d events, want 1: %q", n, g.Recorded())
@@ -164,8 +164,8 @@ func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back ...str
 			for range 30 {
 				g.Try()
 			}
-			if c := g.Condition(); !c.Complete() || lost(g, before) != 1 {
-				t.Errorf("%d pods are gone, want 1, and after an edit back the condition says %+v", lost(g, before), c)
+			if c := g.Condition(); !c.Complete() || lost(g, before) != gone {
+				t.Errorf("%d pods are gone, want %d, and after an edit back the condition says %+v", lost(g, before), gone, c)
 			}
 		})
 	}
@@ -184,6 +184,9 @@ func RejectedByKubelet(t *testing.T, new func(t *testing.T) Guarded, back ...str
 		}
 	})
 	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		if gone == 0 {
+			return
+		}
 		t.Run("a canary, and "+onFailure, func(t *testing.T) {
 			g, before := start(t)
 			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: onFailure})

@@ -1,0 +1,117 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// Rejected is a new pod that its kubelet has not let in, and what that said.
+type Rejected struct {
+	Pod string
+	Why string
+
+	made time.Time
+}
+
+// andThen is what helps where a pod was rejected.
+const andThen = "; edit it back, or to a size that the node takes"
+
+// Rejection returns why the kubelet of the pod's node has not let it in; empty if it has. Kubelets begin the message so
+// for every reason, such as OutOfcpu or TopologyAffinityError (rejectPod in pkg/kubelet of Kubernetes).
+func Rejection(pod *corev1.Pod) string {
+	message, rejected := strings.CutPrefix(pod.Status.Message, "Pod was rejected: ")
+	if !rejected || pod.Status.Phase != corev1.PodFailed {
+		return ""
+	}
+	return strings.ReplaceAll(fmt.Sprintf("rejected by the kubelet of node %s: %s: %s", pod.Spec.NodeName, pod.Status.Reason, message), "; ", ", ")
+}
+
+// Rejections are the new pods of one rollout that kubelets have rejected. The first one counts until it is over: see
+// [Rejections.See]. The zero value is of no rollout yet.
+type Rejections struct {
+	edit  string // the edit that is rolled out, and the last time that its user had it tried again
+	first *Rejected
+	past  sets.Set[types.UID] // of those that are there, these are over
+}
+
+// Begin begins with another rollout, if it is one.
+func (r *Rejections) Begin(edit string) {
+	if r.edit != edit {
+		*r = Rejections{edit: edit}
+	}
+}
+
+// See looks at the pods that are there, besides which so many are to come, of at least so many, and returns the first new one of the
+// newest template that its kubelet has rejected, if it was not known.
+//
+// It counts until all pods are Ready, and none has come back in its place of the former size, which would be given up again: the
+// controller that makes them may delete it, or leave it there for long, and make others. Where the built-in controller makes the
+// rollout, some pod is missing nearly always, or none ever is, as new ones come first: there it counts until a later pod has been let in.
+func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
+	over := func(time.Time) bool { return false }
+	if builtIn {
+		over = lastLetIn(there, newest).After
+	} else if toCome == 0 && r.allReady(there, replicas, newest) {
+		over = func(time.Time) bool { return true }
+	}
+	if r.first != nil && over(r.first.made) {
+		r.first = nil
+	}
+	past := sets.Set[types.UID]{}
+	for _, pod := range there {
+		made := pod.CreationTimestamp.Time
+		switch why := Rejection(pod); {
+		case why == "":
+		case r.past.Has(pod.UID) || over(made):
+			past.Insert(pod.UID)
+		case r.first == nil && newest(pod):
+			r.first = &Rejected{pod.Name, why, made}
+			fresh = r.first
+		}
+	}
+	r.past = past
+	return fresh
+}
+
+// allReady reports whether all pods are Ready but those that are gone, and so many are, and none has come in the place of the
+// rejected one that would be given up again.
+func (r *Rejections) allReady(there []*corev1.Pod, replicas int, newest func(*corev1.Pod) bool) bool {
+	ready := 0
+	for _, pod := range there {
+		_, detached := pod.Labels[api.DetachedLabel]
+		switch {
+		case detached || Gone(pod):
+		case !podutils.IsPodReady(pod) || r.first != nil && r.first.Pod == pod.Name && !newest(pod):
+			return false
+		default:
+			ready++
+		}
+	}
+	return ready >= replicas
+}
+
+// lastLetIn is when the youngest of the new pods was made that their kubelets have let in; zero if there is none.
+func lastLetIn(there []*corev1.Pod, newest func(*corev1.Pod) bool) (last time.Time) {
+	for _, pod := range there {
+		if made := pod.CreationTimestamp.Time; !Gone(pod) && podutils.IsPodReady(pod) && made.After(last) && newest(pod) {
+			last = made
+		}
+	}
+	return last
+}
+
+// First returns the new pod that was rejected; nil if none was.
+func (r *Rejections) First() *Rejected {
+	if r == nil {
+		return nil
+	}
+	return r.first
+}
