@@ -42,9 +42,11 @@ func (h *history) check(w Write) {
 		p := h.named(w.ObjectRef.Name)
 		if w.resized && p != nil {
 			h.checkPartition(w, p)
-		} else if after := w.pod(); p != nil && after != nil && detached(after) && !detached(p.last()) && w.Verb == "patch" {
-			h.checkRestart(w, p)
-			p.since = w.Since
+		} else if after := w.pod(); p != nil && after != nil && detached(after) != detached(p.last()) {
+			if p.restart = false; detached(after) { // else it goes back
+				h.checkRestart(w, p)
+				p.since = w.Since
+			}
 		}
 	}
 	h.checkHeld(w)
