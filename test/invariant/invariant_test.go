@@ -567,7 +567,11 @@ func TestCheck(t *testing.T) {
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
 			l.write(ours, "patch", "pods", "web-a-1", detached("web-a-1", func(p *corev1.Pod) { p.OwnerReferences = nil }))
 		}, "fence pods/web-a-1"},
-		{"a Deployment's pod is evicted for a removed limit that its successor has, too", func(l *trail) { l.unlimited("web-a-1", "web-a-2") }, "once pods/web-a-1"},
+		{"a Deployment's pod is evicted for a removed limit that its successor has, too", func(l *trail) {
+			l.unlimited("web-a-1")
+			l.write(replicaSet, "create", "pods", "web-a-2", pod("web-a-2", "1", "", "web-a", "ReplicaSet", limited))
+			l.write(ours, "create", "pods/eviction", "web-a-0", nil)
+		}, "once pods/web-a-0"},
 		{"Complete, and a pod has had its size for less than minReadySeconds", func(l *trail) {
 			slow := func(s *appsv1.StatefulSet) { s.Spec.Replicas, s.Spec.MinReadySeconds = ptr.To(int32(1)), 300 }
 			l.write(user, "create", "statefulsets", "web", set("1", slow))

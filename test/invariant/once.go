@@ -23,7 +23,7 @@ func (h *history) checkOnce(w Write, work *workload, p *pod) {
 		}
 	}
 	made, known := h.made(p)
-	if known && born.at.Add(w.Since.Sub(w.at)).After(began) && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) {
+	if known && h.telling(work, born.at, began) && born.at.Add(w.Since.Sub(w.at)).After(began) && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) {
 		h.violate(w, Once, p.ref(), "%s had it go for what its successor has, too: it was made of the newest template", w.User.Username)
 		return
 	}
@@ -53,6 +53,20 @@ func (h *history) checkOnce(w Write, work *workload, p *pod) {
 	}
 }
 
+// telling reports whether what comes at a moment is known to be of the newest template: a Deployment's ReplicaSet may just have got
+// that, until the first pod is given up for it.
+func (h *history) telling(work *workload, at, began time.Time) bool {
+	if work.kind != "Deployment" {
+		return true
+	}
+	for _, p := range h.pods {
+		if owner, _ := h.workload(p.last()); owner == work && p.restart && !p.since.Before(began) && p.since.Before(at) {
+			return true
+		}
+	}
+	return false
+}
+
 // successor returns a pod that was born of the newest template, since that began, with just the containers and sizes that a pod has, if
 // what is in force lets pods be resized; nil if there is none.
 func (h *history) successor(work *workload, p *pod, w Write, began time.Time) *pod {
@@ -63,7 +77,7 @@ func (h *history) successor(work *workload, p *pod, w Write, began time.Time) *p
 	for _, other := range h.pods {
 		born := other.versions[0]
 		made, known := h.made(other)
-		if owner, _ := h.workload(other.last()); owner == work && known && born.at.After(began) && born.at.Before(w.Since) && born.Status.QOSClass == is.Status.QOSClass &&
+		if owner, _ := h.workload(other.last()); owner == work && other != p && known && born.at.After(began) && h.telling(work, born.at, began) && born.at.Before(w.Since) && born.Status.QOSClass == is.Status.QOSClass &&
 			equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) && equality.Semantic.DeepEqual(sizesOf(born.Pod), sizesOf(is)) {
 			return other
 		}
