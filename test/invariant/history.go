@@ -164,6 +164,7 @@ type version struct {
 	held, complete      bool
 	parallel            bool // more than one at a time
 	recreate            bool // no new pod may be there before the last old one has gone
+	empty               bool // by its status, the Deployment has no pods: an edit is not held, so that those that come are of it
 	switched            bool // others have changed the strategy to that during the hold
 	released            bool // the user has let go of the hold of this template, or no controller was there to hold it for, or no policy
 	surging             bool // the DaemonSet controller has two pods on some nodes for now
@@ -598,7 +599,7 @@ func (h *history) storeWorkload(w Write) {
 		}
 		// The policy says so itself where no controller was there. But LiveResize lets no pod go.
 		_, left := v.meta.Annotations["inplace-rollout.io/not-held"]
-		v.released = v.released || left && !v.live() || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
+		v.released = v.released || left && !v.live() || !same && !v.held && before.empty || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
 		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
 	}
 	if v.updated != "" {
@@ -672,7 +673,7 @@ func ofStatefulSet(set *appsv1.StatefulSet) version {
 }
 
 func ofDeployment(d *appsv1.Deployment) version {
-	v := version{kind: "Deployment", meta: d.ObjectMeta, template: d.Spec.Template, replicas: ptr.Deref(d.Spec.Replicas, 1), parallel: true}
+	v := version{kind: "Deployment", meta: d.ObjectMeta, template: d.Spec.Template, replicas: ptr.Deref(d.Spec.Replicas, 1), parallel: true, empty: d.Status.Replicas == 0 && d.Status.ObservedGeneration > 0}
 	_, v.held = d.Annotations["inplace-rollout.io/hold"]
 	rolling := d.Spec.Strategy.RollingUpdate
 	inForce, switched := d.Annotations["inplace-rollout.io/in-force-strategy"]
