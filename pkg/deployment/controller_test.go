@@ -274,7 +274,7 @@ func TestEvictionRefused(t *testing.T) {
 		if said == "the budget says no" {
 			refusal = apierrors.NewTooManyRequests(said, 1)
 		}
-		c.evictions = func() error {
+		c.Evictions = func() error {
 			if refusal != nil {
 				tries++
 			}

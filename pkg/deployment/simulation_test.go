@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -50,42 +49,23 @@ type simulation struct {
 	}
 	lag struct{ DC, RSC, Controller bool } // whose view is a round behind
 
-	listed  map[string]*corev1.Pod // as they were before
-	evicted int                    // available pods
-
-	first     version
-	rolling   appsv1.DeploymentStrategy // that users may choose besides Recreate
-	paused    bool                      // what the users want
-	gentle    bool                      // nothing that the users do, and nothing that becomes of a resize, has a pod restarted
-	surpluses int                       // pods that are deleted because the users scale down
-	detached  map[types.UID]bool
-	asked     map[types.UID]int // the edit for which the controller has last resized a pod
-	batch     int               // pods that this sync has asked, and that were Ready
-
-	tried map[types.UID]bool // pods that were asked for a size that kills while they were Ready; nil if there is none
-
-	edits   int // of the template
-	replace int // the edit for which a pod was last given up
-	once    simulated.Once
+	first   version
+	rolling appsv1.DeploymentStrategy // that users may choose besides Recreate
+	paused  bool                      // what the users want
 	nodes   []*corev1.Node
 	births  map[types.UID]birth
 }
 
 // birth is what is known of a pod that its spec does not show.
 type birth struct {
-	of    version // the ReplicaSet's
-	edit  int
-	after bool // a pod had been given up for that edit
-	late  bool // the ReplicaSet had another template by then, or was about to get one
-	open  bool // its record of adoption was not closed: if it is like the former template, it counts as made from that
+	of   version // the ReplicaSet's
+	late bool    // the ReplicaSet had another template by then, or was about to get one
 }
 
 // born notes a new pod of rs.
 func (s *simulation) born(rs *appsv1.ReplicaSet, pod *corev1.Pod) {
 	of, current := simulated.VersionOf(&rs.Spec.Template.Spec), s.sets[rs.Name]
-	late := s.Syncing() || current == nil || simulated.VersionOf(&current.Spec.Template.Spec) != of
-	record := rs.Annotations[api.AdoptedAnnotation]
-	s.births[pod.UID] = birth{of: of, edit: s.edits, after: s.replace == s.edits, late: late, open: record != "" && !strings.Contains(record, `"closed":true`)}
+	s.births[pod.UID] = birth{of, s.Syncing() || current == nil || simulated.VersionOf(&current.Spec.Template.Spec) != of}
 }
 
 // admitted reports whether the pod was made from that template, and is what hands have made of it. Nothing
@@ -94,57 +74,31 @@ func (s *simulation) admitted(pod *corev1.Pod) bool {
 	return s.Hands != nil && (s.births[pod.UID].late || s.Lacks(pod, &s.d.Spec.Template) == "")
 }
 
-// givesUp checks that no place is restarted twice for one edit: what has come since the
-// first pod was given up for it, and was made from the new template, stays.
-func (s *simulation) givesUp(d *Deployment, pod *corev1.Pod) {
-	want, born := simulated.VersionOf(&d.Spec.Template.Spec), s.births[pod.UID]
-	if want != simulated.VersionOf(&s.d.Spec.Template.Spec) {
-		return // the users have made another edit meanwhile
-	}
-	if born.of == want && born.edit == s.edits && born.after {
-		s.t.Fatalf("gives %s up, which has come for another one and is of %v", pod.Name, want)
-	}
-	s.takes(pod, "restarts")
-	s.takes(pod, "all")
-	s.replace = s.edits
-}
-
-// takes checks that no edit restarts more pods than there are replicas, or than a rollout of the Deployment controller has
-// when an edit overtakes it. Of all that go, those that their ReplicaSet has too many included, as many more may go as an
-// edit that was given up can have begun with.
-func (s *simulation) takes(pod *corev1.Pod, place string) {
-	most := 0
-	for _, rs := range s.sets {
-		most += int(*rs.Spec.Replicas)
-	}
-	most = max(most, int(*s.d.Spec.Replicas))
-	if rolling := s.d.Spec.Strategy.RollingUpdate; place == "all" && rolling != nil {
-		most += rolling.MaxSurge.IntValue() + rolling.MaxUnavailable.IntValue()
-	}
-	if why := s.once.Restarts(place, strconv.Itoa(s.edits), most, pod.UID); why != "" {
-		s.t.Fatalf("%s is restarted, and %s", pod.Name, why)
-	}
-}
-
 // Restart puts a new controller in the place of the one that there is.
 func (s *simulation) Restart() {
 	client := &fake.Clientset{}
 	s.serve(client)
-	timeouts := defaults
-	timeouts.DeferredTimeout, timeouts.ErrorTimeout = simulated.Timeout, simulated.Timeout
 	kind := New(client, objects{world: s.world}, "")
 	s.views.sets, s.views.pods, s.views.detached = simulated.NewView(), simulated.NewView(), kind.detached.GetStore()
 	s.kind = &simulated.Kind[*Deployment, *kindState]{Kind: watching{kind, s}, Pods: s.views.pods}
 	var err error
 	s.controller, err = controller.New(s.Renew(), s.kind, client, &record.FakeRecorder{}, simulated.NewNodes(s.nodes...),
-		controller.Options{Defaults: timeouts, Ready: func() error { return nil }, Clock: s.Clock})
+		controller.Options{Defaults: timeouts(), Ready: func() error { return nil }, Clock: s.Clock})
 	s.NoError(err)
 	s.seen.d, s.seen.sets, s.seen.pods = nil, nil, nil
 	s.sees(true, true, true)
 }
 
+// timeouts are the defaults with those of the simulation.
+func timeouts() policy.Defaults {
+	d := defaults
+	d.DeferredTimeout, d.ErrorTimeout = simulated.Timeout, simulated.Timeout
+	return d
+}
+
 // sees lets the watches of the controller catch up.
 func (s *simulation) sees(d, sets, pods bool) {
+	s.looks(deploy.User, map[string]bool{"deployments": d, "replicasets": sets, "pods": pods})
 	if d && s.seen.d != s.d {
 		s.seen.d = s.d
 		s.Notice()
@@ -187,329 +141,13 @@ func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*kindState, 
 	return &kindState{sets}, err
 }
 
-// Gather notes what the plan is made for.
-func (w watching) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (rollout.Observation, error) {
-	w.s.kind.Planned = whole(d)
-	return w.Kind.Gather(ctx, s, d, list, live)
-}
-
-// whole returns the Deployment with its template also where the API server has it.
-func whole(d *Deployment) *Deployment {
-	fields := *d.Deployment
-	fields.Spec.Template = *d.template.PodTemplateSpec
-	return &Deployment{&fields, d.template}
-}
-
 // Sync has the controller take one step.
 func (s *simulation) Sync() (time.Duration, error) {
-	d, err := decodeDeployment(s.stored(s.seen.d))
-	s.NoError(err)
-	s.kind.Planned = whole(d)
-	s.batch, s.evicted, s.listed = 0, 0, maps.Clone(s.Pods)
 	return s.controller.Sync(s.t.Context(), simulated.Web)
-}
-
-// requested checks each of the controller's writes before it is carried out.
-func (s *simulation) requested(verb string, object metav1.Object) {
-	d := s.kind.Planned
-	if surge, unavailable, err := d.bounds(); d.ResourceVersion == s.d.ResourceVersion {
-		s.NoError(err)
-		now := &Deployment{Deployment: &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: d.Spec.Replicas, Strategy: s.strategy}}}
-		if wantSurge, wantUnavailable, err := now.bounds(); err != nil || surge != wantSurge || unavailable != wantUnavailable || d.recreates() != now.recreates() {
-			s.t.Fatalf("takes maxSurge for %d and maxUnavailable for %d, and the edit allowed %d and %d: %v", surge, unavailable, wantSurge, wantUnavailable, err)
-		}
-	}
-	switch pod := s.listed[object.GetName()]; verb {
-	case "resize":
-		s.mayResize(d, s.Pods[object.GetName()])
-		s.triesOn(d, s.Pods[object.GetName()])
-		_, list := policy.ActionInForce(d.Annotations)
-		if seen := s.seen.pods[object.GetName()]; seen != nil && simulated.Forbids(list, seen, simulated.VersionOf(&d.Spec.Template.Spec)) {
-			s.t.Fatalf("resizes %s, which has %+v, and %s is in force", seen.Name, simulated.AppliedSize(seen), list)
-		}
-	case "detach":
-		if !s.needsRestart(pod, d.Deployment) {
-			s.t.Fatalf("detaches %s, which needs no restart", pod.Name)
-		}
-		s.givesUp(d, pod)
-		s.detached[pod.UID] = true
-	case "evict", "delete":
-		if verb == "delete" && podutils.IsPodReady(pod) {
-			s.t.Fatalf("deletes %s, which was Ready", pod.Name)
-		}
-		s.mayEvict(d, pod)
-		if !s.detached[pod.UID] {
-			s.givesUp(d, pod)
-		}
-	}
-}
-
-// mayResize checks that no more pods are under way for one edit than may be.
-func (s *simulation) mayResize(d *Deployment, pod *corev1.Pod) {
-	if s.Hands != nil {
-		return
-	}
-	if seen := s.seen.pods[pod.Name]; seen == nil || !podutils.IsPodReady(seen) {
-		return // it has nothing to lose
-	}
-	surge, unavailable, err := d.bounds()
-	s.NoError(err)
-	s.asked[pod.UID] = int(d.Generation)
-	underWay := 0
-	for _, other := range s.Pods {
-		sent := simulated.SizeOf(other) != simulated.AppliedSize(other) && !s.waitsForRoom(d, other) || other.UID == pod.UID
-		if sent && s.asked[other.UID] == int(d.Generation) && !rollout.Gone(other) && !s.Outcome(other, simulated.VersionOf(&d.Spec.Template.Spec)).Fails() {
-			underWay++
-		}
-	}
-	most := max(surge+unavailable, 1)
-	if underWay > most {
-		s.t.Fatalf("%d pods are under way, more than %d", underWay, most)
-	}
-	s.mayHarm(d, pod, most, unavailable)
-	if action, _ := policy.ActionInForce(d.Annotations); action == string(policy.Restart) {
-		s.t.Fatalf("resizes %s, and the action is Restart", pod.Name)
-	}
-}
-
-// mayHarm checks that a pod that is Ready is not asked while others may have been harmed
-// by the size, or would be down beside it; and that a size is tried on one pod first,
-// then on as many more as have proved it. What has changed since the controller has
-// looked is not held against it.
-func (s *simulation) mayHarm(d *Deployment, pod *corev1.Pod, most, unavailable int) {
-	down, harmed, proved, unproved, proving := 0, 0, 0, 0, 0
-	for name, seen := range s.seen.pods {
-		now, want := s.listed[name], simulated.VersionOf(&d.Spec.Template.Spec)
-		want.Image = 0
-		if seen.UID == pod.UID || rollout.Gone(seen) {
-			continue
-		}
-		if rollout.Gone(now) {
-			proved += asInt(s.available(seen) && simulated.AppliedSize(seen) == want && simulated.SizeOf(seen) == want)
-			continue
-		}
-		sent := simulated.SizeOf(now) == want && now.Generation > 1 && s.asked[now.UID] > 0
-		has := sent && simulated.AppliedSize(now) == want && simulated.AppliedSize(seen) == want
-		switch {
-		case has && s.unproved(now) && s.unproved(seen):
-			down++
-			proving++
-		case s.waitsForRoom(d, now):
-		case s.available(now) || s.available(seen):
-			proved += asInt(simulated.AppliedSize(now) == want && simulated.SizeOf(now) == want)
-			unproved += asInt(sent && !has && s.asked[now.UID] == int(d.Generation) && simulated.AppliedSize(seen) != want && !s.Outcome(now, want).Fails())
-		case podutils.IsPodReady(now) || podutils.IsPodReady(seen):
-			down++
-		default:
-			down++
-			harmed += asInt(has && seen.Generation == now.Generation)
-		}
-	}
-	least := max(unavailable, 1)
-	want := simulated.VersionOf(&d.Spec.Template.Spec)
-	if simulated.Restarts(pod, want) {
-		most = min(most, least)
-	}
-	if harmed >= least {
-		s.t.Fatalf("asks %s while %d pods are not Ready with the size that they were resized to: at most %d may be", pod.Name, harmed, least)
-	} else if simulated.Restarts(pod, want) && down >= least {
-		s.t.Fatalf("restarts the container of %s while %d others are down: at most %d may be", pod.Name, down, least)
-	}
-	if proving >= most {
-		s.t.Fatalf("asks %s while %d pods have yet to prove their size: the limit is %d", pod.Name, proving, most)
-	}
-	if unproved += proving; proved < most && (s.batch > proved || unproved > 0 && s.batch == 0) {
-		s.t.Fatalf("asks %s after %d others, while %d pods have proved the size, and %d have yet to", pod.Name, s.batch, proved, unproved)
-	}
-	s.batch++
-}
-
-// mayEvict checks that a pod is evicted for a reason, and that enough others are available.
-func (s *simulation) mayEvict(d *Deployment, pod *corev1.Pod) {
-	if _, is := pod.Labels[api.DetachedLabel]; is && !s.detached[pod.UID] || !is && !s.needsRestart(pod, d.Deployment) {
-		s.t.Fatalf("evicts %s, which needs no restart", pod.Name)
-	}
-	if d.recreates() && !s.detached[pod.UID] {
-		s.t.Fatalf("evicts %s, and another pod comes before it is gone", pod.Name)
-	}
-	_, unavailable, err := d.bounds()
-	s.NoError(err)
-	if !s.available(pod) {
-		return
-	}
-	s.evicted++
-	available := -s.evicted
-	for _, other := range s.listed {
-		if s.available(other) {
-			available++
-		}
-	}
-	if least := d.replicas() - unavailable; available < least {
-		s.t.Fatalf("evicts %s, and leaves %d available, fewer than %d", pod.Name, available, least)
-	}
-}
-
-func (s *simulation) available(pod *corev1.Pod) bool {
-	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, s.d.Spec.MinReadySeconds, metav1.NewTime(s.Clock.Now()))
-}
-
-// unproved reports whether the pod has been well with the size that it was resized to for less than
-// minReadySeconds.
-func (s *simulation) unproved(pod *corev1.Pod) bool {
-	return s.Unproved(pod, time.Duration(s.d.Spec.MinReadySeconds)*time.Second)
-}
-
-// waitsForRoom reports whether the pod, as the controller saw it, waits for room on its node: nobody
-// waits for it where it has nothing to lose.
-func (s *simulation) waitsForRoom(d *Deployment, pod *corev1.Pod) bool {
-	seen, want := s.seen.pods[pod.Name], simulated.VersionOf(&d.Spec.Template.Spec)
-	want.Image = 0
-	return seen != nil && seen.UID == pod.UID && simulated.Pending(seen) && simulated.SizeOf(seen) == want && s.available(seen) &&
-		!simulated.Restarts(seen, want) && !simulated.Takes(simulated.AppliedSize(seen), want)
-}
-
-// shown reports whether the controller has seen a pod that was born for the edit.
-func (s *simulation) shown() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(s.seen.pods)), func(pod *corev1.Pod) bool {
-		born := s.births[pod.UID]
-		return born.of == simulated.VersionOf(&s.d.Spec.Template.Spec) && born.edit == s.edits && !born.late && !born.open
-	})
-}
-
-// needsRestart reports, by the rules of the world, whether only a new pod can be one of d's template.
-func (s *simulation) needsRestart(pod *corev1.Pod, d *appsv1.Deployment) bool {
-	want, have, applied := simulated.VersionOf(&d.Spec.Template.Spec), simulated.VersionOf(&pod.Spec), simulated.AppliedSize(pod)
-	size := version{CPU: want.CPU, Memory: want.Memory}
-	action, list := policy.ActionInForce(d.Annotations)
-	differs := applied != size || simulated.SizeOf(pod) != size
-	if s.Hands != nil {
-		return want.Image != have.Image || s.NeedsNew(pod, &d.Spec.Template, s.shown()) || s.replacedFirst(pod, d)
-	}
-	return want.Image != have.Image || have.Memory > 0 && want.Memory == 0 ||
-		differs && (s.Outcome(pod, size).Fails() || action == string(policy.Restart) || simulated.Forbids(list, pod, size)) ||
-		s.replacedFirst(pod, d)
-}
-
-// replacedFirst reports whether the resize would take down the pod, and none may be.
-func (s *simulation) replacedFirst(pod *corev1.Pod, d *appsv1.Deployment) bool {
-	_, unavailable, err := (&Deployment{Deployment: d}).bounds()
-	s.NoError(err)
-	want := simulated.VersionOf(&d.Spec.Template.Spec)
-	return unavailable == 0 && simulated.Restarts(pod, want) && simulated.SizeOf(pod).Memory != want.Memory
-}
-
-// letGo checks that pods are left to the Deployment controller only for a reason.
-func (s *simulation) letGo(before, after *appsv1.Deployment) {
-	want := simulated.VersionOf(&after.Spec.Template.Spec)
-	var base *appsv1.ReplicaSet
-	for _, rs := range s.sets {
-		is := simulated.VersionOf(&rs.Spec.Template.Spec)
-		if *rs.Spec.Replicas > 0 && is != want && before.Spec.Strategy.Type != s.strategy.Type && !after.Spec.Paused {
-			s.t.Fatalf("has the Deployment controller take down all of %s, and the edit came with another strategy", rs.Name)
-		}
-		if *rs.Spec.Replicas == 0 || is.Image != want.Image {
-			continue
-		}
-		if is == want {
-			return // every other ReplicaSet goes anyway
-		}
-		if base == nil || number(rs) > number(base) {
-			base = rs
-		}
-	}
-	if base == nil {
-		return
-	}
-	pods := 0
-	for _, pod := range s.listed {
-		if metav1.IsControlledBy(pod, base) && !rollout.Gone(pod) {
-			if pods++; s.needsRestart(pod, before) {
-				return
-			}
-		}
-	}
-	if pods > 0 {
-		s.t.Fatalf("leaves the %d pods of %s to the Deployment controller, and none needs a restart", pods, base.Name)
-	}
 }
 
 // killing is the cpu with which a guarded simulation has containers killed.
 const killing = 3
-
-// triesOn notes which pods are asked for a size that kills.
-func (s *simulation) triesOn(d *Deployment, pod *corev1.Pod) {
-	if s.tried != nil && simulated.VersionOf(&d.Spec.Template.Spec).CPU == killing && podutils.IsPodReady(pod) && podutils.IsPodReady(s.seen.pods[pod.Name]) {
-		s.tried[pod.UID] = true
-	}
-}
-
-// Check is what must hold at any time.
-func (s *simulation) Check() {
-	tried := 0
-	for _, pod := range s.Pods { // what its kubelet can never do kills nothing
-		size := simulated.SizeOf(pod)
-		tried += asInt(s.tried[pod.UID] && size.CPU == killing && pod.DeletionTimestamp == nil && !s.Outcome(pod, size).Fails())
-	}
-	if tried > 1 {
-		s.t.Fatalf("%d pods have a size that kills them, and 1 may", tried)
-	}
-	for _, pod := range s.Pods {
-		if len(pod.OwnerReferences) != 1 || metav1.GetControllerOf(pod) == nil {
-			s.t.Fatalf("%s has the owners %+v", pod.Name, pod.OwnerReferences)
-		}
-	}
-	if policy.Enabled(s.d) && policy.Held(s.d) && !s.d.Spec.Paused {
-		s.t.Fatalf("held, and not paused")
-	}
-	if !s.gentle {
-		return
-	}
-	running := 0
-	for _, rs := range s.sets {
-		if *rs.Spec.Replicas > 0 {
-			running++
-		}
-	}
-	if running > 1 {
-		s.t.Fatalf("%d ReplicaSets have pods, and nothing has to be restarted", running)
-	}
-}
-
-// deleted checks each pod that its ReplicaSet has too many.
-func (s *simulation) deleted(pod *corev1.Pod) {
-	if s.Hands != nil {
-		s.takes(pod, "all")
-	}
-	if s.gentle {
-		if s.surpluses--; s.surpluses < 0 {
-			s.t.Fatalf("%s is deleted, and nobody has scaled down", pod.Name)
-		}
-	}
-}
-
-// complete checks that all pods are as the Deployment wants them when the condition says Complete.
-func (s *simulation) complete() {
-	d := s.d
-	if c := condition(&Deployment{Deployment: d}); c == nil || c.Status != corev1.ConditionTrue || d.Status.ObservedGeneration < d.Generation || !policy.Enabled(d) {
-		return
-	}
-	want := simulated.VersionOf(&d.Spec.Template.Spec)
-	for _, pod := range s.Pods {
-		owner := s.sets[metav1.GetControllerOf(pod).Name]
-		if owner == nil || *owner.Spec.Replicas == 0 || rollout.Gone(pod) || pod.Status.Phase != corev1.PodRunning {
-			continue
-		}
-		if s.admitted(pod) {
-			continue
-		}
-		if s.unproved(pod) {
-			s.t.Fatalf("Complete, and %s has yet to prove its size", pod.Name)
-		}
-		if have := simulated.AppliedSize(pod); simulated.VersionOf(&pod.Spec) != want || have.CPU != want.CPU || have.Memory != want.Memory {
-			s.t.Fatalf("Complete, and %s is of %v and has %v, not %v", pod.Name, simulated.VersionOf(&pod.Spec), have, want)
-		}
-	}
-}
 
 // trace logs each change of an object; rapid shows it when a check fails.
 func (s *simulation) trace(object runtime.Object, gone bool) {
@@ -535,9 +173,6 @@ var happenings = map[string]int{
 	"action": 1, "policy": 2, "pause": 1, "resume": 1, "opt": 1, "release": 1, "history": 1, "strategy": 1,
 }
 
-// rough are those that may have a pod restarted.
-var rough = []string{"edit memory", "edit image", "delete", "action", "policy", "opt", "release", "crash", "strategy"}
-
 // ofRestarts are those that matter where containers restart for another size, and pods are
 // down for other reasons, too.
 var ofRestarts = map[string]int{
@@ -549,14 +184,6 @@ var ofRestarts = map[string]int{
 var ofRoom = map[string]int{
 	"round": 6, "kubelets": 4, "dc": 2, "rsc": 2, "sees the pods": 2, "sees it": 1, "sync": 6, "restart": 1, "time": 1,
 	"edit memory": 5, "edit cpu": 4, "delete": 1, "scale": 1,
-}
-
-// Pod is one of those that there are.
-func (s *simulation) Pod(n int) *corev1.Pod {
-	if len(s.Pods) == 0 {
-		return nil
-	}
-	return s.Pods[slices.Sorted(maps.Keys(s.Pods))[n%len(s.Pods)]]
 }
 
 // Do is one thing that happens.
@@ -602,7 +229,7 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 			return
 		}
 		rs, said := s.sets[names[happens.Arg%len(names)]], maps.Clone(d.Annotations)
-		if s.tried != nil && simulated.VersionOf(&rs.Spec.Template.Spec) == v {
+		if s.Kills != nil && simulated.VersionOf(&rs.Spec.Template.Spec) == v {
 			return // kubectl skips it
 		}
 		undo(d, rs)
@@ -612,10 +239,6 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 		v = simulated.VersionOf(&rs.Spec.Template.Spec)
 	case "scale":
 		n := int32(happens.Arg % 7)
-		if n == 0 && s.gentle {
-			n = 1 // otherwise it is the Deployment controller that chooses which ReplicaSet gets pods again
-		}
-		s.surpluses += int(max(*d.Spec.Replicas-n, 0))
 		d.Spec.Replicas = &n
 	case "pause":
 		if !d.Spec.Paused { // otherwise kubectl says that it is paused already
@@ -641,8 +264,6 @@ func (s *simulation) uses(d *appsv1.Deployment, happens step) {
 	}
 	if v != simulated.VersionOf(&d.Spec.Template.Spec) {
 		d.Spec.Template = *templates[v]
-		s.Says(templates[v])
-		s.edits++
 	}
 }
 
@@ -677,7 +298,6 @@ func (s *simulation) Round() {
 		s.sees(true, true, true)
 	}
 	s.Look()
-	s.Check()
 }
 
 // Unfinished returns what of the rollout is not done; empty if nothing.
@@ -733,13 +353,20 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod) bool) string {
 	return ""
 }
 
-// stuck reports whether the Deployment controller takes for a scaling event what it has
-// nothing to do about, for ever: its replicas were changed to what its only active
-// ReplicaSet happened to have in the middle of a rollout.
-func (s *simulation) stuck() bool {
+// unstuck gets the Deployment controller out of what it takes for a scaling event for ever: its replicas were changed to what its only
+// active ReplicaSet happened to have in the middle of a rollout, or there are several, and the strategy is Recreate.
+func (s *simulation) unstuck() {
 	running := active(slices.Collect(maps.Values(s.sets)))
-	return !s.d.Spec.Paused && len(running) == 1 && *running[0].Spec.Replicas == *s.d.Spec.Replicas &&
-		running[0].Annotations[desiredAnnotation] != fmt.Sprint(*s.d.Spec.Replicas)
+	if s.d.Spec.Paused || !slices.ContainsFunc(running, func(rs *appsv1.ReplicaSet) bool {
+		return rs.Annotations[desiredAnnotation] != fmt.Sprint(*s.d.Spec.Replicas)
+	}) {
+		return
+	}
+	if len(running) > 1 {
+		s.user(func(d *appsv1.Deployment) { d.Spec.Strategy = webDeployment(older, 1).Spec.Strategy })
+	}
+	s.One(step{Do: "scale", Arg: int(*s.d.Spec.Replicas) + 1})
+	s.Rest()
 }
 
 // history returns what of the ReplicaSets is not as it must be at rest; empty if nothing.
@@ -798,24 +425,25 @@ func TestSimulationOfHands(t *testing.T) {
 		s.Converges(s.Unfinished, func() string {
 			return condition(&Deployment{Deployment: s.d}).Says().Reason
 		}, func() {
-			s.Hands.Answers, s.Hands.Fits, s.Hands.Deletes = nil, 0, false
+			s.HandsOff()
 			s.budget = 0
 			s.user(func(d *appsv1.Deployment) {
 				d.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResizePreferred)
 				s.uses(d, step{Do: "edit cpu", Arg: simulated.VersionOf(&d.Spec.Template.Spec).CPU})
 			})
 		})
+		s.Verdict(timeouts())
 	})
 }
 
 // handsOn lets hands be there from the birth of the pods on, or only from now on.
 func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
-	s.Hands, s.Rejects, s.nodes = &h, h.Rejects, append(s.nodes, simulated.Twin(largeNode(), "twin"))
+	s.HandsOn(h)
+	s.nodes = append(s.nodes, simulated.Twin(largeNode(), "twin"))
 	s.Schedule = func(pod *corev1.Pod) string { return s.nodes[s.place(pod)%2].Name }
-	s.Lost = func(pod *corev1.Pod) { s.once.Lost("", strconv.Itoa(s.edits), pod.UID) }
 	s.Resizes = func(old, resized *corev1.Pod) {
 		rs := s.sets[metav1.GetControllerOf(old).Name]
-		newest := &s.kind.Planned.Spec.Template
+		newest := s.kind.Planned.template.PodTemplateSpec
 		why := s.Unedited(old, resized, &rs.Spec.Template, newest)
 		if _, adopted := rs.Annotations[api.AdoptedAnnotation]; adopted && why != "" { // it may be of the former one still
 			why = s.Unedited(old, resized, templates[s.births[old.UID].of], newest)
@@ -875,7 +503,6 @@ func TestSimulationOfCanaries(t *testing.T) {
 		s := newSimulation(t, r, d, outcomes)
 		defer s.Stop()
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
-		s.tried = map[types.UID]bool{}
 		s.Kills = func(_ *corev1.Pod, size version) bool { return size.CPU == killing }
 		guards := map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "45s", api.OnFailureAnnotation: onFailure} // long enough for a kubelet that seldom looks
 		s.user(func(d *appsv1.Deployment) { maps.Copy(d.Annotations, guards) })
@@ -883,7 +510,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 		for range 90 { // it never comes to rest while containers are killed
 			s.Round()
 		}
-		s.tried, s.Kills = nil, nil
+		s.Kills = nil
 		s.user(func(d *appsv1.Deployment) {
 			maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return guards[key] != "" || key == api.OnFailureAnnotation })
 		})
@@ -895,12 +522,12 @@ func TestSimulationOfCanaries(t *testing.T) {
 func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes []simulated.Outcome) *simulation {
 	s := &simulation{
 		world: newWorld(t, d, outcomes), t: r, first: simulated.VersionOf(&d.Spec.Template.Spec), rolling: d.Spec.Strategy,
-		detached: map[types.UID]bool{}, asked: map[types.UID]int{}, replace: -1, births: map[types.UID]birth{}, nodes: []*corev1.Node{largeNode()},
+		births: map[types.UID]birth{}, nodes: []*corev1.Node{largeNode()},
 	}
 	s.birth = s.born
-	s.request, s.released, s.surplus, s.completed = s.requested, s.letGo, s.deleted, s.complete
 	s.Driver = simulated.NewDriver(r, s.Cluster, s)
 	s.Changed = s.trace
+	s.Begins(s.d)
 	s.Begin(12)
 	return s
 }
@@ -908,7 +535,6 @@ func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes [
 // simulate lets things happen to Deployments that begin with one of the images.
 func simulate(t *testing.T, images []int, often map[string]int) {
 	rapid.Check(t, func(r *rapid.T) {
-		gentle := rapid.Bool().Draw(r, "gentle")
 		first := version{Image: rapid.SampledFrom(images).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")}
 		d := webDeployment(first, rapid.IntRange(1, 5).Draw(r, "replicas"))
 		surge := rapid.IntRange(0, 2).Draw(r, "maxSurge")
@@ -919,23 +545,15 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 		}
 		d.Spec.RevisionHistoryLimit = ptr.To(int32(rapid.SampledFrom([]int{10, 0, 1, 2}).Draw(r, "history")))
 		d.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
-		list := []simulated.Outcome{{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}}
-		if !gentle {
-			list = append(list, simulated.Outcome{Infeasible: true}, simulated.Outcome{Refused: true}, simulated.Outcome{Deferred: simulated.Never}, simulated.Outcome{Failing: true},
-				simulated.Outcome{Unready: true}, simulated.Outcome{Slow: 1, Unready: true})
-		}
-		outcomes := rapid.SliceOfN(rapid.SampledFrom(list), 0, 7).Draw(r, "outcomes")
+		outcomes := rapid.SliceOfN(rapid.SampledFrom([]simulated.Outcome{
+			{}, {Slow: 2}, {Deferred: 3}, {Deferred: 1, Slow: 1}, {Infeasible: true}, {Refused: true}, {Deferred: simulated.Never}, {Failing: true}, {Unready: true}, {Slow: 1, Unready: true},
+		}), 0, 7).Draw(r, "outcomes")
 		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, d, outcomes)
 		defer s.Stop()
-		s.gentle = gentle
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
-		all := slices.Concat(happens...)
-		if gentle {
-			all = slices.DeleteFunc(all, func(one step) bool { return slices.Contains(rough, one.Do) })
-		}
-		s.All(all)
+		s.All(slices.Concat(happens...))
 		s.comeToRest(t)
 	})
 }
@@ -944,7 +562,6 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 func (s *simulation) comeToRest(t *testing.T) {
 	s.budget = 0
 	s.Rest()
-	s.complete()
 	if s.d.Labels[api.EnabledLabel] != "true" {
 		for _, pod := range s.Pods {
 			if pod.Labels[api.DetachedLabel] != "" {
@@ -953,7 +570,6 @@ func (s *simulation) comeToRest(t *testing.T) {
 		}
 		s.One(step{Do: "opt", Arg: 1})
 		s.Rest()
-		s.complete()
 	}
 	if s.d.Annotations[api.InForceStrategyAnnotation] != "" { // it may wait for that
 		s.One(step{Do: "strategy", Arg: 1})
@@ -963,11 +579,8 @@ func (s *simulation) comeToRest(t *testing.T) {
 		s.One(step{Do: "resume"}) // nothing can have been done before
 		s.Rest()
 	}
-	if s.stuck() {
-		s.One(step{Do: "scale", Arg: int(*s.d.Spec.Replicas) + 1})
-		s.Rest()
-	}
-	if s.Unfinished() != "" && !s.gentle {
+	s.unstuck()
+	if s.Unfinished() != "" {
 		s.Mended = true // where only people can help, they do
 		clear(s.Broken)
 		s.Rest()
@@ -975,6 +588,7 @@ func (s *simulation) comeToRest(t *testing.T) {
 	if left := s.Unfinished() + s.history(); left != "" {
 		s.t.Fatal(left)
 	}
+	s.Verdict(timeouts())
 }
 
 // TestWatchOfPodsIsBehind: a pod whose resize is infeasible, by what the controller has seen, has
@@ -1037,19 +651,12 @@ func TestRecreateDuringAHold(t *testing.T) {
 			s.user(func(d *appsv1.Deployment) {
 				d.Annotations[api.ResizeActionAnnotation] = tt.action
 				d.Spec.Template = *templates[newer]
-				s.edits++
 			})
 			s.user(func(d *appsv1.Deployment) { recreate(&scene{d: d}) })
 			for range 60 {
 				s.Round()
-				available := 0
-				for _, pod := range s.Pods {
-					available += asInt(s.available(pod))
-				}
-				if least := replicas - tt.unavailable; available < least {
-					t.Fatalf("%d pods are available, fewer than %d", available, least)
-				}
 			}
+			s.Verdict(timeouts())
 			if left := s.Unfinished(); left != "" {
 				t.Error(left)
 			}

@@ -1,7 +1,6 @@
 package deployment
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -18,7 +17,6 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +32,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -64,8 +63,6 @@ type world struct {
 	budget   int                       // evictions that will be refused
 	full     bool                      // a quota has no room for another ReplicaSet
 
-	evictions func() error // what admission says of evictions
-
 	unguarded bool // the admission policies are gone
 	unknown   bool // they take the controller for a user
 	releasing bool // the next write is the one of inplace-rollout release
@@ -90,24 +87,21 @@ type world struct {
 
 	// Called with each new pod of a ReplicaSet.
 	birth func(*appsv1.ReplicaSet, *corev1.Pod)
-
-	// What the test wants to know of the controller's requests that arrive.
-	request func(verb string, object metav1.Object)
-	// What it wants to know of the deletions by the ReplicaSet controller.
-	surplus func(*corev1.Pod)
-	// Of the controller's writes of the condition, when they have been made.
-	completed func()
-	// And of releases.
-	released func(before, after *appsv1.Deployment)
 }
 
 func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) *world {
 	w := &world{
 		t: t, d: d, strategy: d.Spec.Strategy, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
-		birth:   func(*appsv1.ReplicaSet, *corev1.Pod) {},
-		request: func(string, metav1.Object) {}, evictions: func() error { return nil }, surplus: func(*corev1.Pod) {}, completed: func() {}, released: func(_, _ *appsv1.Deployment) {},
+		birth: func(*appsv1.ReplicaSet, *corev1.Pod) {},
 	}
 	w.Cluster = simulated.New(w.place, outcomes)
+	w.Evictions = func() error {
+		if w.budget > 0 {
+			w.budget--
+			return apierrors.NewTooManyRequests("the budget says no", 0)
+		}
+		return nil
+	}
 	w.rsc.wrote = map[types.UID]int{}
 	return w
 }
@@ -149,10 +143,9 @@ func (w *world) createSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 }
 
 func (w *world) removeSet(name string) {
-	w.NextRV()
 	if rs := w.sets[name]; rs != nil {
 		delete(w.sets, name)
-		w.Changed(rs, true)
+		w.Removed(rs)
 	}
 }
 
@@ -165,9 +158,6 @@ func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 	w.Generation(d, before.Spec, d.Spec)
 	w.releasing = false
 	w.storeDeployment(d)
-	if ours && policy.Held(before) && !policy.Held(d) {
-		w.released(before, d)
-	}
 	if simulated.VersionOf(&before.Spec.Template.Spec) != simulated.VersionOf(&d.Spec.Template.Spec) || !policy.Held(before) || !policy.Held(d) ||
 		d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
 		w.strategy = d.Spec.Strategy
@@ -219,8 +209,18 @@ func (w *world) Live() {
 	w.dcSync()
 }
 
+// looks notes at what somebody looks.
+func (w *world) looks(user string, at map[string]bool) {
+	for resource, looks := range at {
+		if looks {
+			w.Looks(user, resource)
+		}
+	}
+}
+
 // dcSees lets the watches of the Deployment controller catch up.
 func (w *world) dcSees(d, sets bool) {
+	w.looks(simulated.Deployments, map[string]bool{"deployments": d, "replicasets": sets})
 	if d && w.dc.d != w.d {
 		w.dc.d, w.dc.again = w.d, true
 	}
@@ -235,6 +235,7 @@ func (w *world) dcSync() {
 	if w.dc.d == nil || !w.dc.again {
 		return
 	}
+	defer w.As(simulated.Deployments)()
 	s := &dcSync{world: w, d: w.dc.d.DeepCopy()}
 	for _, rs := range w.dc.sets {
 		s.sets = append(s.sets, rs.DeepCopy())
@@ -662,6 +663,7 @@ func (s *dcSync) status() bool {
 
 // rscSees lets the watches of the ReplicaSet controller catch up.
 func (w *world) rscSees(sets, pods bool) {
+	w.looks(simulated.ReplicaSets, map[string]bool{"replicasets": sets, "pods": pods})
 	if sets {
 		w.rsc.sets = maps.Clone(w.sets)
 	}
@@ -673,6 +675,7 @@ func (w *world) rscSees(sets, pods bool) {
 // rscSync is one sync of each ReplicaSet (syncReplicaSet in replica_set.go of
 // Kubernetes 1.37), from what was seen.
 func (w *world) rscSync() {
+	defer w.As(simulated.ReplicaSets)()
 	for _, name := range slices.Sorted(maps.Keys(w.rsc.sets)) {
 		w.rscSyncOne(w.rsc.sets[name])
 	}
@@ -702,7 +705,6 @@ func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 		})
 		for _, pod := range running[:-missing] {
 			if current := w.Pods[pod.Name]; current != nil && current.DeletionTimestamp == nil { // by name only
-				w.surplus(current)
 				w.DeletePod(pod.Name)
 				w.rsc.wrote[rs.UID] = w.RV
 			}
@@ -737,6 +739,7 @@ func (w *world) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
 
 // collect is the garbage collector's: what nobody owns any more goes.
 func (w *world) collect() {
+	defer w.As(simulated.GarbageCollector)()
 	for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
 		owner := metav1.GetControllerOfNoCopy(w.Pods[name])
 		if owner.Kind == "ReplicaSet" && (w.sets[owner.Name] == nil || w.sets[owner.Name].UID != owner.UID) {
@@ -747,13 +750,7 @@ func (w *world) collect() {
 
 // serve makes client the API server of this world for pods.
 func (w *world) serve(client *fake.Clientset) {
-	client.AddReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.RV)}}
-		for _, name := range slices.Sorted(maps.Keys(w.Pods)) {
-			list.Items = append(list.Items, *w.Pods[name])
-		}
-		return true, list, nil
-	})
+	w.ServePods(client)
 	client.AddReactor("list", "limitranges", func(clienttesting.Action) (bool, runtime.Object, error) {
 		list := &corev1.LimitRangeList{}
 		if w.Hands != nil {
@@ -761,97 +758,6 @@ func (w *world) serve(client *fake.Clientset) {
 		}
 		return true, list, nil
 	})
-	client.AddReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		pod, err := w.patchPod(action.(clienttesting.PatchAction))
-		return true, pod, err
-	})
-	client.AddReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		deletion := action.(clienttesting.DeleteActionImpl)
-		_, err := request(w, "delete", w.Pods[deletion.Name], func() (*corev1.Pod, error) { return nil, w.deletePod(deletion) })
-		return true, nil, err
-	})
-	client.AddReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		eviction := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
-		_, err := request(w, "evict", w.Pods[eviction.Name], func() (*corev1.Pod, error) { return nil, w.evictPod(eviction) })
-		return true, nil, err
-	})
-}
-
-// request has a write of the controller carried out. What there is to be written to is nil if it
-// is gone.
-func request[O interface {
-	comparable
-	metav1.Object
-}, T any](w *world, verb string, to O, carryOut func() (T, error)) (T, error) {
-	var gone O
-	return simulated.Request(&w.Requests, func() {
-		if to != gone {
-			w.request(verb, to)
-		}
-	}, carryOut)
-}
-
-func (w *world) patchPod(patch clienttesting.PatchAction) (*corev1.Pod, error) {
-	verb := "resize"
-	if patch.GetSubresource() != "resize" {
-		if verb = "give back"; !bytes.Contains(patch.GetPatch(), []byte(api.DetachedLabel+`":null`)) {
-			verb = "detach"
-		}
-	}
-	return request(w, verb, w.Pods[patch.GetName()], func() (*corev1.Pod, error) {
-		old := w.Pods[patch.GetName()]
-		if old == nil {
-			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, patch.GetName())
-		}
-		pod, err := simulated.Patched(old, &corev1.Pod{}, patch.GetPatch())
-		if err != nil {
-			return nil, err
-		}
-		if verb == "resize" {
-			if err := w.Resize(old, pod); err != nil {
-				return nil, err
-			}
-		}
-		w.WritePod(pod)
-		return pod, nil
-	})
-}
-
-// deletePod deletes a pod that is not Ready; no other one may the controller delete.
-func (w *world) deletePod(deletion clienttesting.DeleteActionImpl) error {
-	pod := w.Pods[deletion.Name]
-	if pod == nil {
-		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, deletion.Name)
-	}
-	p := deletion.DeleteOptions.Preconditions
-	if err := simulated.Meets(pod, *p.UID, *p.ResourceVersion); err != nil {
-		return err
-	}
-	if podutils.IsPodReady(pod) {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, deletion.Name, errors.New("it is Ready"))
-	}
-	w.DeletePod(pod.Name)
-	return nil
-}
-
-func (w *world) evictPod(eviction *policyv1.Eviction) error {
-	pod := w.Pods[eviction.Name]
-	if pod == nil {
-		return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, eviction.Name)
-	}
-	p := eviction.DeleteOptions.Preconditions
-	if err := simulated.Meets(pod, *p.UID, *p.ResourceVersion); err != nil {
-		return err
-	}
-	if err := w.evictions(); err != nil {
-		return err
-	}
-	if w.budget > 0 {
-		w.budget--
-		return apierrors.NewTooManyRequests("the budget says no", 0)
-	}
-	w.DeletePod(pod.Name)
-	return nil
 }
 
 // objects is the world as dynamic.Interface; what is not here is not used.
@@ -873,6 +779,7 @@ func (o objects) Namespace(string) dynamic.ResourceInterface { return o }
 func (o objects) List(context.Context, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetResourceVersion(strconv.Itoa(o.RV))
+	o.Looks(deploy.User, o.resource)
 	if o.resource == deployments.Resource {
 		list.Items = append(list.Items, *o.stored(o.d))
 		return list, nil
@@ -887,6 +794,7 @@ func (o objects) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...s
 	if name != o.d.Name {
 		return nil, apierrors.NewNotFound(deployments.GroupResource(), name)
 	}
+	o.Looks(deploy.User, o.resource)
 	return o.stored(o.d), nil
 }
 
@@ -901,7 +809,7 @@ func (o objects) Patch(_ context.Context, name string, kind types.PatchType, dat
 	if kind != types.JSONPatchType {
 		return nil, fmt.Errorf("a %s of a ReplicaSet", kind)
 	}
-	return request(o.world, "patch", o.sets[name], func() (*unstructured.Unstructured, error) { return o.patchSet(name, data) })
+	return simulated.Request(&o.Requests, nil, func() (*unstructured.Unstructured, error) { return o.patchSet(name, data) })
 }
 
 func (o objects) patchSet(name string, data []byte) (*unstructured.Unstructured, error) {
@@ -932,15 +840,13 @@ func (o objects) patchSet(name string, data []byte) (*unstructured.Unstructured,
 }
 
 func (o objects) patchDeployment(data []byte, subresources ...string) (*unstructured.Unstructured, error) {
-	verb := strings.TrimSpace("release " + strings.Join(subresources, "/"))
-	return request(o.world, verb, o.d, func() (*unstructured.Unstructured, error) {
+	return simulated.Request(&o.Requests, nil, func() (*unstructured.Unstructured, error) {
 		d, err := simulated.Patched(o.d, &appsv1.Deployment{}, data)
 		if err != nil {
 			return nil, err
 		}
 		if len(subresources) > 0 {
 			o.storeDeployment(d)
-			o.completed()
 		} else {
 			o.writeDeployment(d, !o.unknown)
 		}
@@ -949,7 +855,7 @@ func (o objects) patchDeployment(data []byte, subresources ...string) (*unstruct
 }
 
 func (o objects) Create(_ context.Context, object *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
-	return request(o.world, "create", object, func() (*unstructured.Unstructured, error) {
+	return simulated.Request(&o.Requests, nil, func() (*unstructured.Unstructured, error) {
 		rs := &appsv1.ReplicaSet{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, rs); err != nil {
 			return nil, err
@@ -966,7 +872,7 @@ func (o objects) Create(_ context.Context, object *unstructured.Unstructured, _ 
 }
 
 func (o objects) Delete(_ context.Context, name string, options metav1.DeleteOptions, _ ...string) error {
-	_, err := request(o.world, "remove", o.sets[name], func() (*appsv1.ReplicaSet, error) {
+	_, err := simulated.Request(&o.Requests, nil, func() (*appsv1.ReplicaSet, error) {
 		rs := o.sets[name]
 		if rs == nil {
 			return nil, apierrors.NewNotFound(replicaSets.GroupResource(), name)

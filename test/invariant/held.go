@@ -119,6 +119,9 @@ func (v version) counts(p *corev1.Pod) bool {
 // or the pod counts as updated.
 func (h *history) leavesAlone(work *workload, p *pod, w Write) bool {
 	made, known := h.template(p.last())
+	if _, set := h.workload(p.last()); set != nil {
+		made = set.template
+	}
 	return !known || work.any(w.Since, func(v version) bool {
 		return v.held || v.onDelete || equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) || v.counts(p.last())
 	})

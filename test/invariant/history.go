@@ -164,6 +164,8 @@ type version struct {
 	held, complete      bool
 	parallel            bool // more than one at a time
 	recreate            bool // no new pod may be there before the last old one has gone
+	empty               bool // by its status, the Deployment has no pods: an edit is not held, so that those that come are of it
+	switched            bool // others have changed the strategy to that during the hold
 	released            bool // the user has let go of the hold of this template, or no controller was there to hold it for, or no policy
 	surging             bool // the DaemonSet controller has two pods on some nodes for now
 	handedOver          bool // the template was edited while it had
@@ -196,26 +198,42 @@ type replicaSet struct {
 	owner     types.UID
 	replicas  int32
 	template  corev1.PodTemplateSpec
-	templates []edition // all that it has had
 	deletedBy string
-	scaled    []scale
+	versions  []setVersion
 }
 
-// scale is the number of replicas from a moment on.
-type scale struct {
+// setVersion is what a ReplicaSet says from a moment on.
+type setVersion struct {
 	at       time.Time
 	replicas int32
+	template corev1.PodTemplateSpec
 }
 
 // at returns the number of replicas at a moment.
 func (s *replicaSet) at(t time.Time) int32 {
 	var replicas int32
-	for _, step := range s.scaled {
-		if !step.at.After(t) {
-			replicas = step.replicas
+	for _, v := range s.versions {
+		if !v.at.After(t) {
+			replicas = v.replicas
 		}
 	}
 	return replicas
+}
+
+// of returns the template that a pod, which is there since then, was made from, or has been brought to. What a later template does not
+// say any more goes only with the pod.
+func (s *replicaSet) of(p *corev1.Pod, since time.Time) corev1.PodTemplateSpec {
+	first := len(s.versions) - 1
+	for first > 0 && s.versions[first].at.After(since) {
+		first--
+	}
+	for i, v := range slices.Backward(s.versions) {
+		earlier := s.versions[first:max(i, first)]
+		if i <= first || lacks(p, v.template) == "" && !slices.ContainsFunc(earlier, func(before setVersion) bool { return keeps(p, before.template, v.template) }) {
+			return v.template
+		}
+	}
+	return s.template
 }
 
 // pod in all its versions.
@@ -224,12 +242,13 @@ type pod struct {
 	asked    []ask     // resizes by the controller
 	resized  time.Time // when somebody else has resized it last
 	deleted  time.Time
-	by       string    // who had it go first, or "" while nobody has
-	going    time.Time // when
-	since    time.Time // what that rests on
-	restart  bool      // it went for a new one
-	ours     bool      // that was the controller's doing
-	more     bool      // for a size that asks for more
+	by       string                  // who had it go first, or "" while nobody has
+	going    time.Time               // when
+	since    time.Time               // what that rests on
+	restart  bool                    // it went for a new one
+	ours     bool                    // that was the controller's doing
+	more     bool                    // for a size that asks for more
+	made     *corev1.PodTemplateSpec // by its ReplicaSet
 	gaps     []gap
 	doubt    time.Time // a write was answered with a fault then, and may have been made
 	reverted *Write    // by which the controller has taken its workload's size from it last
@@ -269,8 +288,18 @@ func (p *pod) ended() bool {
 	return phase == corev1.PodFailed || phase == corev1.PodSucceeded
 }
 
-// goes notes who has it go.
-func (p *pod) goes(w Write) { p.by, p.going, p.since = w.User.Username, w.at, w.Since }
+// goes notes who has it go. If it was detached before, that was for the edit of then.
+func (p *pod) goes(w Write) {
+	p.by, p.going = w.User.Username, w.at
+	if !detached(p.last()) {
+		p.since = w.Since
+	}
+}
+
+// detachedFrom is the label of a pod that was taken out of the ReplicaSet of that UID, to be evicted when its successor is available.
+const detachedFrom = "inplace-rollout.io/detached-from"
+
+func detached(p *corev1.Pod) bool { return p.Labels[detachedFrom] != "" }
 
 func (p *pod) ref() string { return "pods/" + p.last().Name }
 
@@ -336,7 +365,7 @@ func (w *workload) stretch() time.Time {
 // ours reports whether the controller is who wrote.
 func (h *history) ours(user string) bool { return slices.Contains(h.options.Controllers, user) }
 
-// workload returns the one that a pod belongs to, and its ReplicaSet if it is of one.
+// workload returns the one that a pod belongs to, and its ReplicaSet if it is of one, or was detached from one.
 func (h *history) workload(p *corev1.Pod) (*workload, *replicaSet) {
 	owner := metav1.GetControllerOf(p)
 	if owner == nil {
@@ -345,7 +374,7 @@ func (h *history) workload(p *corev1.Pod) (*workload, *replicaSet) {
 	if set := h.sets[owner.UID]; set != nil {
 		return h.workloads[set.owner], set
 	}
-	return h.workloads[owner.UID], nil
+	return h.workloads[owner.UID], h.sets[types.UID(p.Labels[detachedFrom])]
 }
 
 // members are the pods that belong to the workload and have not been deleted.
@@ -360,10 +389,20 @@ func (h *history) members(w *workload) []*pod {
 	return members
 }
 
+// made returns the template that the pod was made from.
+func (h *history) made(p *pod) (corev1.PodTemplateSpec, bool) {
+	if p.made != nil {
+		return *p.made, true
+	}
+	return h.template(p.versions[0].Pod)
+}
+
 // template returns the one that the pod was made from, or has been brought to.
 func (h *history) template(p *corev1.Pod) (corev1.PodTemplateSpec, bool) {
 	w, set := h.workload(p)
-	if set != nil {
+	if known := h.pods[p.UID]; set != nil && known != nil {
+		return set.of(p, known.versions[0].since), true
+	} else if set != nil {
 		return set.template, true
 	}
 	if w == nil {
@@ -371,21 +410,6 @@ func (h *history) template(p *corev1.Pod) (corev1.PodTemplateSpec, bool) {
 	}
 	t, known := w.revisions[p.Labels[appsv1.ControllerRevisionHashLabelKey]]
 	return t, known
-}
-
-// templates returns that of a pod and, as its ReplicaSet takes others over, those that this has had since it made the pod.
-func (h *history) templates(p *pod) (all []corev1.PodTemplateSpec) {
-	_, set := h.workload(p.last())
-	if set == nil {
-		is, _ := h.template(p.last())
-		return []corev1.PodTemplateSpec{is}
-	}
-	for i, t := range set.templates {
-		if i+1 == len(set.templates) || set.templates[i+1].at.After(p.versions[0].at) {
-			all = append(all, t.template)
-		}
-	}
-	return all
 }
 
 func (h *history) violate(w Write, invariant, object, format string, args ...any) {
@@ -516,11 +540,9 @@ func (h *history) deletePod(w Write) {
 	}
 	// A pod with a grace period is deleted a second time, by its kubelet. The answer to an eviction does
 	// not say whether it has one.
-	graceful, answer := ptr.Deref(p.last().Spec.TerminationGracePeriodSeconds, 0) > 0, w.pod()
-	if w.ObjectRef.Subresource == "" {
-		graceful = answer != nil && ptr.Deref(answer.DeletionGracePeriodSeconds, 0) > 0
-	}
+	graceful, answer := w.ObjectRef.Subresource != "" && ptr.Deref(p.last().Spec.TerminationGracePeriodSeconds, 0) > 0, w.pod()
 	if answer != nil {
+		graceful = ptr.Deref(answer.DeletionGracePeriodSeconds, 0) > 0
 		p.note(w, answer)
 	}
 	if !graceful {
@@ -545,6 +567,9 @@ func (h *history) storePod(w Write) {
 	if p == nil {
 		p = &pod{}
 		h.pods[stored.UID] = p
+		if _, set := h.workload(stored); set != nil {
+			p.made = ptr.To(set.of(stored, w.Since))
+		}
 	}
 	if stored.DeletionTimestamp != nil && p.there() { // by a deletion that was answered with a fault
 		p.going = w.at
@@ -574,7 +599,7 @@ func (h *history) storeWorkload(w Write) {
 		}
 		// The policy says so itself where no controller was there. But LiveResize lets no pod go.
 		_, left := v.meta.Annotations["inplace-rollout.io/not-held"]
-		v.released = v.released || left && !v.live() || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
+		v.released = v.released || left && !v.live() || !same && !v.held && before.empty || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
 		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
 	}
 	if v.updated != "" {
@@ -648,11 +673,12 @@ func ofStatefulSet(set *appsv1.StatefulSet) version {
 }
 
 func ofDeployment(d *appsv1.Deployment) version {
-	v := version{kind: "Deployment", meta: d.ObjectMeta, template: d.Spec.Template, replicas: ptr.Deref(d.Spec.Replicas, 1), parallel: true}
+	v := version{kind: "Deployment", meta: d.ObjectMeta, template: d.Spec.Template, replicas: ptr.Deref(d.Spec.Replicas, 1), parallel: true, empty: d.Status.Replicas == 0 && d.Status.ObservedGeneration > 0}
 	_, v.held = d.Annotations["inplace-rollout.io/hold"]
 	rolling := d.Spec.Strategy.RollingUpdate
-	if inForce, switched := d.Annotations["inplace-rollout.io/in-force-strategy"]; switched && v.held {
-		surge, unavailable, _ := strings.Cut(inForce, ";") // the strategy was changed during the hold
+	inForce, switched := d.Annotations["inplace-rollout.io/in-force-strategy"]
+	if v.switched = switched && v.held; v.switched {
+		surge, unavailable, _ := strings.Cut(inForce, ";")
 		rolling = &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.Parse(surge)), MaxUnavailable: ptr.To(intstr.Parse(unavailable))}
 	}
 	if rolling != nil {
@@ -699,9 +725,8 @@ func (h *history) storeReplicaSet(w Write) {
 	if owner := metav1.GetControllerOf(stored); owner != nil {
 		set.owner = owner.UID
 	}
-	if w.Verb == "create" || ptr.Deref(stored.Spec.Replicas, 1) != set.replicas {
-		set.scaled = append(set.scaled, scale{w.at, ptr.Deref(stored.Spec.Replicas, 1)})
-	}
 	set.replicas, set.template = ptr.Deref(stored.Spec.Replicas, 1), stored.Spec.Template
-	set.templates = append(set.templates, edition{w.at, set.template})
+	if n := len(set.versions); n == 0 || set.versions[n-1].replicas != set.replicas || !equality.Semantic.DeepEqual(set.versions[n-1].template, set.template) {
+		set.versions = append(set.versions, setVersion{w.at, set.replicas, set.template})
+	}
 }

@@ -148,9 +148,16 @@ func (l *trail) deployments(change ...func(*appsv1.Deployment)) {
 	l.write(user, "patch", "deployments", "web", deployment("2", change...))
 }
 
-// unlimited logs that a limit is removed from a Deployment's template, that its ReplicaSet takes that over and makes web-a-2, which
-// has the limit all the same, and that one of the pods is evicted.
-func (l *trail) unlimited(evicted string) {
+// detached is a pod that was taken out of its ReplicaSet.
+func detached(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := pod(name, "1", "", "deployment", "Deployment", change...)
+	p.Labels = map[string]string{"inplace-rollout.io/detached-from": "web-a"}
+	return p
+}
+
+// unlimited logs that a limit is removed from a Deployment's template, that its ReplicaSet takes that over, and makes pods which have
+// the limit all the same, and that one of the pods is evicted.
+func (l *trail) unlimited(evicted string, made ...string) {
 	within := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
 	limit := func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Resources.Limits = within }
 	rs := set1("web-a", "1", 2)
@@ -162,7 +169,9 @@ func (l *trail) unlimited(evicted string) {
 	}
 	l.write(user, "patch", "deployments", "web", deployment("1"))
 	l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
-	l.write(replicaSet, "create", "pods", "web-a-2", pod("web-a-2", "1", "", "web-a", "ReplicaSet", limited))
+	for _, name := range made {
+		l.write(replicaSet, "create", "pods", name, pod(name, "1", "", "web-a", "ReplicaSet", limited))
+	}
 	l.write(ours, "create", "pods/eviction", evicted, nil)
 }
 
@@ -477,7 +486,7 @@ func TestCheck(t *testing.T) {
 		{"a Deployment's pod is evicted for a removed limit, after its ReplicaSet has taken the template over", func(l *trail) {
 			l.unlimited("web-a-1")
 		}, ""},
-		{"so is one that was made of it, and has the limit from admission", func(l *trail) { l.unlimited("web-a-2") }, "restart pods/web-a-2"},
+		{"so is one that was made of it, and has the limit from admission", func(l *trail) { l.unlimited("web-a-2", "web-a-2") }, "restart pods/web-a-2"},
 		{"a Deployment's pod is evicted, and the strategy is Recreate", func(l *trail) {
 			l.deployments(recreate)
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
@@ -495,6 +504,10 @@ func TestCheck(t *testing.T) {
 			}
 			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
 			l.write(ours, "create", "pods/eviction", "web-a-0", nil)
+		}, "availability deployments/web"},
+		{"we let go, and the strategy is Recreate since the edit", func(l *trail) {
+			l.deployments(switched)
+			l.write(ours, "patch", "deployments", "web", deployment("2", recreate, func(d *appsv1.Deployment) { d.Annotations = nil }))
 		}, "availability deployments/web"},
 		{"a Deployment's pods go together, and the strategy is Recreate", func(l *trail) {
 			l.deployments(recreate)
@@ -537,6 +550,38 @@ func TestCheck(t *testing.T) {
 			l.deployments()
 			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "3", 2))
 		}, "fence replicasets/web-a"},
+		{"a pod is detached, and nothing is in the way", func(l *trail) {
+			l.deployments()
+			l.write(ours, "patch", "pods", "web-a-1", detached("web-a-1"))
+		}, "restart pods/web-a-1"},
+		{"a pod is detached that cannot be resized, and evicted before another one has come", func(l *trail) {
+			l.deployments(func(d *appsv1.Deployment) {
+				d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}
+			})
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write(ours, "patch", "pods", "web-a-1", detached("web-a-1"))
+			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+		}, "availability deployments/web"},
+		{"a pod loses its owner", func(l *trail) {
+			l.deployments()
+			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
+			l.write(ours, "patch", "pods", "web-a-1", detached("web-a-1", func(p *corev1.Pod) { p.OwnerReferences = nil }))
+		}, "fence pods/web-a-1"},
+		{"a Deployment's pod is evicted for a removed limit that its successor has, too", func(l *trail) {
+			l.unlimited("web-a-1")
+			l.write(replicaSet, "create", "pods", "web-a-2", pod("web-a-2", "1", "", "web-a", "ReplicaSet", limited))
+			l.write(ours, "create", "pods/eviction", "web-a-0", nil)
+		}, "once pods/web-a-0"},
+		{"Complete, and a pod has had its size for less than minReadySeconds", func(l *trail) {
+			slow := func(s *appsv1.StatefulSet) { s.Spec.Replicas, s.Spec.MinReadySeconds = ptr.To(int32(1)), 300 }
+			l.write(user, "create", "statefulsets", "web", set("1", slow))
+			l.write(statefulSet, "create", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet"))
+			l.write(user, "patch", "statefulsets", "web", set("2", slow, annotated(hold, "0")))
+			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
+			l.write("system:node:node", "patch", "pods/status", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
+			l.write(ours, "patch", "pods", "web-0", pod("web-0", "2", "web-2", "set", "StatefulSet"))
+			l.write(ours, "patch", "statefulsets/status", "web", set("2", slow, annotated(hold, "0"), complete))
+		}, "complete statefulsets/web"},
 		{"no node has room for what comes", func(l *trail) {
 			l.deployments()
 			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)

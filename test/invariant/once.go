@@ -3,6 +3,7 @@ package invariant
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,9 +22,13 @@ func (h *history) checkOnce(w Write, work *workload, p *pod) {
 			began = v.at
 		}
 	}
-	made, known := h.template(born.Pod)
-	if known && born.at.Add(w.Since.Sub(w.at)).After(began) && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) {
+	made, known := h.made(p)
+	if known && h.telling(work, born.at, began) && born.at.Add(w.Since.Sub(w.at)).After(began) && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) {
 		h.violate(w, Once, p.ref(), "%s had it go for what its successor has, too: it was made of the newest template", w.User.Username)
+		return
+	}
+	if like := h.successor(work, p, w, began); like != nil {
+		h.violate(w, Once, p.ref(), "%s had it go for what its successor has, too: it had what %s was born with", w.User.Username, like.last().Name)
 		return
 	}
 	gone, most := 1, int32(1)
@@ -35,7 +40,7 @@ func (h *history) checkOnce(w Write, work *workload, p *pod) {
 	}
 	for _, other := range h.pods {
 		switch owner, _ := h.workload(other.last()); {
-		case other == p || owner != work || other.there() || other.since.Before(began): // it may have gone for the edit before
+		case other == p || owner != work || other.there() && !detached(other.last()) || other.since.Before(began): // it may have gone for the edit before
 		case work.kind == "StatefulSet" && other.last().Name != p.last().Name, work.kind == "DaemonSet" && nodeOf(other.last()) != nodeOf(p.last()):
 		case other.restart:
 			gone++
@@ -46,6 +51,42 @@ func (h *history) checkOnce(w Write, work *workload, p *pod) {
 	if gone > int(most) {
 		h.violate(w, Once, p.ref(), "%s had it go, the %d. pod of this replica for one edit", w.User.Username, gone)
 	}
+}
+
+// telling reports whether what comes at a moment is known to be of the newest template: a Deployment's ReplicaSet may just have got
+// that, until the first pod is given up for it.
+func (h *history) telling(work *workload, at, began time.Time) bool {
+	if work.kind != "Deployment" {
+		return true
+	}
+	for _, p := range h.pods {
+		if owner, _ := h.workload(p.last()); owner == work && p.restart && !p.since.Before(began) && p.since.Before(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// successor returns a pod that was born of the newest template, since that began, with just the containers and sizes that a pod has, if
+// what is in force lets pods be resized; nil if there is none.
+func (h *history) successor(work *workload, p *pod, w Write, began time.Time) *pod {
+	is := p.at(w.Since)
+	if is == nil || !actuated(is) || slices.Contains(h.options.Misreporting, nodeOf(is)) || work.any(w.Since, restarts) || is.Generation != p.last().Generation {
+		return nil
+	}
+	for _, other := range h.pods {
+		born := other.versions[0]
+		made, known := h.made(other)
+		if owner, _ := h.workload(other.last()); owner == work && other != p && known && born.at.After(began) && h.telling(work, born.at, began) && born.at.Before(w.Since) && born.Status.QOSClass == is.Status.QOSClass &&
+			equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) && equality.Semantic.DeepEqual(sizesOf(born.Pod), sizesOf(is)) {
+			return other
+		}
+	}
+	return nil
+}
+
+func sizesOf(p *corev1.Pod) map[string]corev1.ResourceRequirements {
+	return sizeOf(corev1.PodTemplateSpec{Spec: p.Spec})
 }
 
 // asks are what a version says of how its template is to be rolled out, and the template as it is spelled: another

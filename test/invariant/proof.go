@@ -39,7 +39,7 @@ func (h *history) checkProof(w Write) {
 			unproved = append(unproved, other)
 		case other.down(w.Since) && h.obstacle(work, other, w) == "":
 			down++
-		case lacks(other.last(), of[0].template) == "" || h.isNewest(work, other):
+		case h.has(other, other.last(), of[0]) || h.isNewest(work, other):
 			proved++
 		}
 	}
@@ -64,6 +64,14 @@ func (p *pod) readySince(then time.Time) bool {
 		return false
 	}
 	return !slices.ContainsFunc(p.versions[later-1:], func(v podVersion) bool { return !ready(v.Pod) })
+}
+
+// has reports whether a pod lacks nothing of what a version of its workload says, but for what admission has made of it.
+func (h *history) has(p *pod, is *corev1.Pod, of version) bool {
+	if made, known := h.made(p); known {
+		of.template = admitted(of.template, &p.versions[0].Spec, &made.Spec, &is.Spec)
+	}
+	return of.lackedBy(is) == ""
 }
 
 // isNewest reports whether a pod is of the newest template, or has been brought to it.

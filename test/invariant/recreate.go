@@ -1,9 +1,5 @@
 package invariant
 
-import (
-	corev1 "k8s.io/api/core/v1"
-)
-
 // checkRecreate checks a new pod of a Deployment whose strategy is Recreate. While the controller holds
 // it, the Deployment controller scales without waiting for pods that go. So none may be there then that
 // is of another template, or that goes for a rollout.
@@ -19,8 +15,7 @@ func (h *history) checkRecreate(w Write) {
 	replicas := work.last().replicas
 	for _, other := range h.members(work) {
 		_, of := h.workload(other.last())
-		phase := other.last().Status.Phase
-		if of == nil || phase == corev1.PodFailed || phase == corev1.PodSucceeded ||
+		if of == nil || detached(other.last()) || other.ended() ||
 			work.any(other.versions[0].at, func(v version) bool { return !v.recreate }) {
 			continue
 		}

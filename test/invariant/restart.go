@@ -39,8 +39,14 @@ func (h *history) check(w Write) {
 		h.checkHalf(w)
 		h.checkAction(w)
 		h.checkLabel(w)
-		if p := h.named(w.ObjectRef.Name); w.resized && p != nil {
+		p := h.named(w.ObjectRef.Name)
+		if w.resized && p != nil {
 			h.checkPartition(w, p)
+		} else if after := w.pod(); p != nil && after != nil && detached(after) != detached(p.last()) {
+			if p.restart = false; detached(after) { // else it goes back
+				h.checkRestart(w, p)
+				p.since = w.Since
+			}
 		}
 	}
 	h.checkHeld(w)
@@ -83,7 +89,7 @@ func (h *history) check(w Write) {
 // gone. A pod that was detached before has been replaced already.
 func (h *history) checkApart(w Write, p *pod) {
 	work, set := h.workload(p.last())
-	if work == nil || set == nil || work.any(w.Since, func(v version) bool { return !v.recreate }) {
+	if work == nil || set == nil || detached(p.last()) || work.any(w.Since, func(v version) bool { return !v.recreate }) {
 		return
 	}
 	h.violate(w, Apart, p.ref(), "%s had it go, and its ReplicaSet makes another one at once", w.User.Username)
@@ -129,6 +135,10 @@ func (h *history) checkRestart(w Write, p *pod) {
 		}
 		return
 	}
+	if detached(p.last()) && p.restart { // it has been replaced
+		h.checkAvailability(w, work, p)
+		return
+	}
 	why, bySize := h.mayRestart(work, p, w)
 	if why == "" {
 		h.violate(w, Restart, p.ref(), "%s had it go, and nothing allows that: %s", w.User.Username, h.describe(work, p))
@@ -136,7 +146,9 @@ func (h *history) checkRestart(w Write, p *pod) {
 	}
 	if bySize {
 		p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
-		h.checkAvailability(w, work, p)
+		if w.Verb != "patch" {
+			h.checkAvailability(w, work, p)
+		}
 		h.checkOnce(w, work, p)
 		h.checkPartition(w, p)
 	}
@@ -264,9 +276,9 @@ func (h *history) obstacles(w *workload, p *pod, by Write) string {
 
 // obstacle returns why the pod cannot be resized live; "" if nothing says so.
 func (h *history) obstacle(w *workload, p *pod, by Write) string {
-	templates := h.templates(p)
+	before, _ := h.template(p.last())
 	for _, v := range w.since(by.Since) {
-		if slices.ContainsFunc(templates, func(before corev1.PodTemplateSpec) bool { return inTheWay(p.last(), before, v.template) }) {
+		if inTheWay(p.last(), before, v.template) {
 			return "the API server, or its container, does not allow it in place"
 		}
 		if slices.Contains(h.options.OldKubelets, nodeOf(p.last())) && lowersMemory(p.last(), v.template) {

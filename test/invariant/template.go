@@ -185,6 +185,28 @@ func removed(before, after corev1.ResourceList) bool {
 	})
 }
 
+// keeps reports whether the pod has what one template says and the next one does not.
+func keeps(p *corev1.Pod, before, after corev1.PodTemplateSpec) bool {
+	was, is := containers(&before.Spec), containers(&after.Spec)
+	for name, c := range containers(&p.Spec) {
+		if was[name] != nil && is[name] != nil && (left(c.Resources.Requests, was[name].Resources.Requests, is[name].Resources.Requests) ||
+			left(c.Resources.Limits, was[name].Resources.Limits, is[name].Resources.Limits)) {
+			return true
+		}
+	}
+	return false
+}
+
+// left reports whether there is a size that was said before and is not any more.
+func left(has, before, after corev1.ResourceList) bool {
+	return slices.ContainsFunc(sizes, func(size corev1.ResourceName) bool {
+		_, is := has[size]
+		_, said := before[size]
+		_, says := after[size]
+		return is && said && !says
+	})
+}
+
 func set(list *corev1.ResourceList, want corev1.ResourceList) {
 	for _, size := range sizes {
 		if q, said := want[size]; said {

@@ -84,6 +84,9 @@ func (h *history) checkFence(w Write) {
 			if p := h.pods[stored.UID]; p != nil && !equality.Semantic.DeepEqual(p.last().Spec, stored.Spec) && p.last().Spec.NodeName != "" {
 				h.violate(w, Fence, object, "%s changed its spec", w.User.Username)
 			}
+			if metav1.GetControllerOf(stored) == nil {
+				h.violate(w, Fence, object, "%s left it to the garbage collector: it has the owners %v", w.User.Username, stored.OwnerReferences)
+			}
 		}
 	}
 }
@@ -98,6 +101,12 @@ func (h *history) fenceWorkload(w Write, object string) {
 		return
 	}
 	before := known.last()
+	for _, set := range h.sets {
+		if d, is := w.Object.(*appsv1.Deployment); is && before.switched && !after.held && !d.Spec.Paused && h.workloads[set.owner] == known && set.replicas > 0 &&
+			(!differOnlyInSize(set.template, after.template) || !equality.Semantic.DeepEqual(sizeOf(set.template), sizeOf(after.template))) {
+			h.violate(w, Availability, object, "%s let go, so that all pods of ReplicaSet %s go at once, and the edit came with another strategy", w.User.Username, set.name)
+		}
+	}
 	if mutated := !equality.Semantic.DeepEqual(before.template, after.template) && after.held; mutated {
 		return // by a webhook: it is held as an edit
 	}
@@ -152,7 +161,7 @@ func (h *history) fenceReplicaSet(w Write, object string) {
 
 // had reports whether the ReplicaSet has had a size.
 func (s *replicaSet) had(t corev1.PodTemplateSpec) bool {
-	return slices.ContainsFunc(s.templates, func(e edition) bool { return equality.Semantic.DeepEqual(sizeOf(e.template), sizeOf(t)) })
+	return slices.ContainsFunc(s.versions, func(v setVersion) bool { return equality.Semantic.DeepEqual(sizeOf(v.template), sizeOf(t)) })
 }
 
 func (h *history) namedSet(name string) *replicaSet {
@@ -257,7 +266,11 @@ func (h *history) checkComplete(w Write) {
 			since = p.labelled().at
 			versions = append([]version{after}, work.since(since)...)
 		}
-		if why := h.behind(work, p, versions, since); why != "" {
+		why := h.behind(work, p, versions, since)
+		if why == "" && !slices.Contains(h.options.Misreporting, nodeOf(p.last())) && h.unproved(p, work.ofTemplate()[0], w, work.last().minReady-slack) {
+			why = "has yet to prove its size"
+		}
+		if why != "" {
 			h.violate(w, Complete, work.ref(), "%s wrote Complete=True, and %s %s", w.User.Username, p.last().Name, why)
 		}
 	}
@@ -280,7 +293,7 @@ func (h *history) behind(work *workload, p *pod, versions []version, since time.
 		return "" // it is new, or the log does not show how it is
 	}
 	// Nobody fights over the size that somebody else gave it, or admission at its birth, unless it has been asked since.
-	template, known := h.template(p.versions[0].Pod)
+	template, known := h.made(p)
 	born := p.versions[0].Pod
 	differs := known && lacks(born, template) != ""
 	others := (differs || !p.resized.IsZero()) && !slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(p.resized) })

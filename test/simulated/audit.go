@@ -33,8 +33,17 @@ type Audit struct {
 // builtInUser is that of a controller of kube-controller-manager.
 func builtInUser(name string) string { return "system:serviceaccount:kube-system:" + name }
 
+// The built-in controllers.
+var (
+	StatefulSets     = builtInUser("statefulset-controller")
+	DaemonSets       = builtInUser("daemon-set-controller")
+	Deployments      = builtInUser("deployment-controller")
+	ReplicaSets      = builtInUser("replicaset-controller")
+	GarbageCollector = builtInUser("generic-garbage-collector")
+)
+
 // controllers are those of the resources that they watch.
-var controllers = map[string]string{"statefulsets": builtInUser("statefulset-controller"), "daemonsets": builtInUser("daemon-set-controller")}
+var controllers = map[string]string{"statefulsets": StatefulSets, "daemonsets": DaemonSets}
 
 // Operator deletes pods of sets under OnDelete.
 const Operator = "an operator"
@@ -42,7 +51,6 @@ const Operator = "an operator"
 // Begins notes a workload that there is from the beginning on, and that a controller is there, or would hold.
 func (c *Cluster) Begins(workload Object) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.ReadyUntilAnnotation: "", api.WhenAbsentAnnotation: "Hold"}}}
-	c.Audit = &Audit{stored: map[types.UID]Object{}, looked: map[string]map[string]time.Time{}}
 	c.log("patch", "serviceaccounts", "", "inplace-rollout", account, http.StatusOK)
 	c.Audit.Writes[0].ObjectRef.Namespace = "inplace-rollout"
 	c.logs(workload, false)
@@ -50,9 +58,6 @@ func (c *Cluster) Begins(workload Object) {
 
 // As has somebody act until what is returned is called.
 func (c *Cluster) As(user string) (until func()) {
-	if c.Audit == nil {
-		return func() {}
-	}
 	before := c.Audit.by
 	c.Audit.by = user
 	return func() { c.Audit.by = before }
@@ -60,9 +65,6 @@ func (c *Cluster) As(user string) (until func()) {
 
 // Looks notes that somebody looks at what there is now.
 func (c *Cluster) Looks(user, at string) {
-	if c.Audit == nil {
-		return
-	}
 	if c.Audit.looked[user] == nil {
 		c.Audit.looked[user] = map[string]time.Time{}
 	}
@@ -95,9 +97,6 @@ func (c *Cluster) log(verb, resource, subresource, name string, object metav1.Ob
 
 // logs notes what has become of an object.
 func (c *Cluster) logs(object Object, gone bool) {
-	if c.Audit == nil {
-		return
-	}
 	before := c.Audit.stored[object.GetUID()]
 	resource, status := resourceOf(object)
 	verb, subresource := "patch", ""
@@ -108,10 +107,12 @@ func (c *Cluster) logs(object Object, gone bool) {
 		return
 	case before == nil:
 		verb = "create"
+	case c.subresource == "eviction":
+		verb, subresource = "create", c.subresource
 	case object.GetDeletionTimestamp() != nil && before.GetDeletionTimestamp() == nil:
 		verb = "delete"
-	case c.resizes:
-		subresource = "resize"
+	case c.subresource != "":
+		subresource = c.subresource
 	default:
 		if _, was := resourceOf(before); !equality.Semantic.DeepEqual(was, status) {
 			subresource = "status"
@@ -124,7 +125,7 @@ func (c *Cluster) logs(object Object, gone bool) {
 // refuses notes a resize that is not carried out.
 func (c *Cluster) refuses(pod *corev1.Pod, err error) error {
 	var status apierrors.APIStatus
-	if c.Audit != nil && errors.As(err, &status) {
+	if errors.As(err, &status) {
 		c.log("patch", "pods", "resize", pod.Name, nil, status.Status().Code)
 	}
 	return err
@@ -138,6 +139,10 @@ func resourceOf(object Object) (resource string, status any) {
 		return "statefulsets", o.Status
 	case *appsv1.DaemonSet:
 		return "daemonsets", o.Status
+	case *appsv1.Deployment:
+		return "deployments", o.Status
+	case *appsv1.ReplicaSet:
+		return "replicasets", o.Status
 	default:
 		panic(o)
 	}
@@ -145,16 +150,12 @@ func resourceOf(object Object) (resource string, status any) {
 
 // Made notes that the built-in controller has made a revision.
 func (c *Cluster) Made(r *appsv1.ControllerRevision) {
-	if c.Audit != nil {
-		c.log("create", "controllerrevisions", "", r.Name, r, http.StatusOK)
-	}
+	c.log("create", "controllerrevisions", "", r.Name, r, http.StatusOK)
 }
 
 // Changes notes that somebody has created, updated or deleted a node.
 func (c *Cluster) Changes(verb string, node *corev1.Node) {
-	if c.Audit != nil {
-		c.log(verb, "nodes", "", node.Name, node, http.StatusOK)
-	}
+	c.log(verb, "nodes", "", node.Name, node, http.StatusOK)
 }
 
 // Verdict fails where a promise has been broken.

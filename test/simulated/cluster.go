@@ -56,7 +56,7 @@ func (o Outcome) Fails() bool { return o.Refused || o.Infeasible || o.Failing ||
 type Cluster struct {
 	// Requests of the controller.
 	Requests
-	// Audit has every write; nil where nobody wants to know.
+	// Audit has every write.
 	Audit *Audit
 
 	Clock *testingclock.FakePassiveClock
@@ -83,28 +83,26 @@ type Cluster struct {
 	Silent bool
 	// Mended: no size makes pods unready any more.
 	Mended bool
-	// Hands are others that change pods, or answer otherwise; nil if there are none. Lost is called for each pod that
-	// others than a rollout have go, and Resizes before each resize of a pod that is carried out.
-	Hands   *Hands
-	Lost    func(*corev1.Pod)
+	// Hands are others that change pods, or answer otherwise; nil if there are none.
+	Hands *Hands
+	// Resizes is called before each resize of a pod that is carried out.
 	Resizes func(old, resized *corev1.Pod)
 	// Changed is called after each write of an object; gone says that it was removed.
 	Changed func(object runtime.Object, gone bool)
+	// Evictions is what is said of each eviction; nil says nothing.
+	Evictions func() error
 	// Requested is called for each write of the controller that arrives.
 	Requested func(clienttesting.Action)
 
 	place        func(*corev1.Pod) int // the number of the node that the pod comes to
 	uid          int                   // the last one, of whatever object
 	looks        map[string]int        // of the kubelet at a resize
-	resizes      bool                  // what is written is a resize
+	subresource  string                // through which the pod is written
 	misreporting []string              // nodes whose kubelets have answered otherwise
 	lived        map[types.UID]int     // looks since a container was killed
 
 	births map[types.UID]*born
-	said   map[value]bool // by a template, at some time
 	truths map[types.UID]truth
-
-	well map[string]time.Time // since when pods have been well with their size, by UID and generation
 }
 
 // New makes a cluster without pods. Pods of the same place share the outcomes of their resizes. The
@@ -112,12 +110,13 @@ type Cluster struct {
 func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
 	utilruntime.ReallyCrash = false // a check that fails in a goroutine of the controller's fails the test, and not the process
 	return &Cluster{
+		Audit: &Audit{stored: map[types.UID]Object{}, looked: map[string]map[string]time.Time{}},
 		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
 		Ahead:  []time.Duration{0, 10 * time.Minute, -10 * time.Minute}[len(outcomes)%3],
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{}, lived: map[types.UID]int{},
 		Schedule: func(*corev1.Pod) string { return "node" }, Away: map[string]bool{},
-		births: map[types.UID]*born{}, said: map[value]bool{}, truths: map[types.UID]truth{}, Lost: func(*corev1.Pod) {}, Resizes: func(_, _ *corev1.Pod) {},
-		well: map[string]time.Time{}, Requested: func(clienttesting.Action) {},
+		births: map[types.UID]*born{}, truths: map[types.UID]truth{}, Resizes: func(_, _ *corev1.Pod) {},
+		Requested: func(clienttesting.Action) {},
 	}
 }
 
@@ -167,26 +166,16 @@ func (c *Cluster) WritePod(pod *corev1.Pod) {
 // Written gives an object that has been stored the version of this write.
 func (c *Cluster) Written(object Object) {
 	object.SetResourceVersion(c.NextRV())
-	if pod, is := object.(*corev1.Pod); is {
-		c.noteWell(pod)
-	}
 	c.logs(object, false)
 	c.Changed(object, false)
 }
 
-// noteWell notes when a pod is Ready for the first time with the size that it was resized to.
-func (c *Cluster) noteWell(pod *corev1.Pod) {
-	key := fmt.Sprint(pod.UID, pod.Generation)
-	if _, is := c.well[key]; !is && podutils.IsPodReady(pod) && SizeOf(pod) == AppliedSize(pod) {
-		c.well[key] = c.Clock.Now()
+// Pod is one of those that there are.
+func (c *Cluster) Pod(n int) *corev1.Pod {
+	if len(c.Pods) == 0 {
+		return nil
 	}
-}
-
-// Unproved reports whether we have resized the pod, and it has been well with its size for less than
-// that. That it has been not Ready since then shows in its availability.
-func (c *Cluster) Unproved(pod *corev1.Pod, minReady time.Duration) bool {
-	since, well := c.well[fmt.Sprint(pod.UID, pod.Generation)]
-	return well && slices.ContainsFunc(pod.ManagedFields, resize.Ours) && c.Clock.Now().Before(since.Add(minReady))
+	return c.Pods[slices.Sorted(maps.Keys(c.Pods))[n%len(c.Pods)]]
 }
 
 // Object of the API server.
@@ -204,10 +193,15 @@ func (*Cluster) Generation(object Object, before, after any) {
 
 // RemovePod removes the pod at once, as where its node is gone.
 func (c *Cluster) RemovePod(pod *corev1.Pod) {
-	c.NextRV()
 	delete(c.Pods, pod.Name)
-	c.logs(pod, true)
-	c.Changed(pod, true)
+	c.Removed(pod)
+}
+
+// Removed notes that an object is gone by this write.
+func (c *Cluster) Removed(object Object) {
+	c.NextRV()
+	c.logs(object, true)
+	c.Changed(object, true)
 }
 
 // DeletePod is graceful: the kubelet removes the pod when it next looks.

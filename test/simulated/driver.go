@@ -49,8 +49,6 @@ type Actors interface {
 	Round()
 	// Live lets the kubelets and the built-in controllers do one thing each.
 	Live()
-	// Check is what must hold at any time.
-	Check()
 }
 
 // NewDriver returns one for the controller of that kind, which works on the pods of cluster.
@@ -138,7 +136,6 @@ func (d *Driver) All(list []Step) {
 		} else {
 			d.One(list[i])
 		}
-		d.actors.Check()
 	}
 }
 
@@ -146,7 +143,6 @@ func (d *Driver) meanwhile(list []Step) {
 	for _, one := range list {
 		if !strings.HasPrefix(one.Do, "sync") && !slices.Contains([]string{"round", "restart"}, one.Do) {
 			d.One(one)
-			d.actors.Check()
 		}
 	}
 }
@@ -161,7 +157,6 @@ func (d *Driver) One(one Step) {
 		d.cluster.Kubelets()
 	case "delete":
 		if pod != nil {
-			d.cluster.Lost(pod)
 			d.cluster.DeletePod(pod.Name)
 		}
 	case "sync":

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/qos"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -112,6 +111,19 @@ func (h Hands) Ranges() []corev1.LimitRange {
 	}}}}
 }
 
+// HandsOn has hands change what happens from now on.
+func (c *Cluster) HandsOn(h Hands) {
+	c.Hands, c.Rejects = &h, h.Rejects
+	for node, how := range h.Answers {
+		if how != "" {
+			c.misreporting = append(c.misreporting, node)
+		}
+	}
+}
+
+// HandsOff has kubelets answer as usual, and nobody delete or reject pods.
+func (c *Cluster) HandsOff() { c.Hands.Answers, c.Hands.Fits, c.Hands.Deletes = nil, 0, false }
+
 // proxy is the second container of some templates.
 const proxy = "proxy"
 
@@ -158,20 +170,11 @@ func (c *Cluster) bear(pod *corev1.Pod) {
 		return
 	}
 	b := &born{said: values(&pod.Spec), asked: map[value]bool{}}
-	for v := range b.said {
-		c.said[v] = true
-	}
 	if c.Hands != nil {
 		c.Hands.admit(pod)
 	}
 	b.is = values(&pod.Spec)
 	c.births[pod.UID] = b
-}
-
-// born reports whether one of the pods was made from that template.
-func (c *Cluster) born(pods map[string]*corev1.Pod, template *corev1.PodTemplateSpec) bool {
-	says := values(resize.Defaulted(template))
-	return slices.ContainsFunc(slices.Collect(maps.Values(pods)), func(pod *corev1.Pod) bool { return maps.Equal(c.births[pod.UID].said, says) })
 }
 
 // next is the pod that would come of the template now.
@@ -181,76 +184,6 @@ func (c *Cluster) next(template *corev1.PodTemplateSpec) *corev1.Pod {
 		c.Hands.admit(pod)
 	}
 	return pod
-}
-
-// Outlasts reports whether the pod has what no resize takes away, and a new one of the template would not have, too. It may
-// be so where what admission makes of the new one is not what the pod shows: nobody can know that.
-func (c *Cluster) Outlasts(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
-	next, b := c.next(template), c.births[pod.UID]
-	if pod.Status.QOSClass != next.Status.QOSClass || !sameContainers(pod, next) {
-		return true
-	}
-	says, would := values(resize.Defaulted(template)), values(&next.Spec)
-	for _, of := range []map[value]int64{b.said, b.is, says, would} {
-		for v := range of {
-			_, said := says[v]
-			_, is := values(&pod.Spec)[v]
-			if _, will := would[v]; !said && is && will { // it is given back, or set as a new one has it
-				continue
-			}
-			if change(b.said, b.is, v) != change(says, would, v) {
-				return true
-			}
-		}
-	}
-	for v := range values(&pod.Spec) {
-		_, said := says[v]
-		if _, will := would[v]; !said && !will {
-			return true
-		}
-	}
-	return false
-}
-
-// change is what becomes of a value from a to b: it is added, removed, another one, or stays.
-func change(a, b map[value]int64, v value) string {
-	had, was := a[v]
-	has, is := b[v]
-	switch {
-	case was != is:
-		return fmt.Sprint("there: ", is)
-	case had != has:
-		return "another"
-	}
-	return ""
-}
-
-// NeedsNew reports whether only a new pod can have the size of the template: the resize fails, its kubelet does nothing, others
-// delete what is resized, or it [Cluster.Outlasts], for all that is known: born is whether a pod has been seen that was born for the edit.
-func (c *Cluster) NeedsNew(pod *corev1.Pod, template *corev1.PodTemplateSpec, born bool) bool {
-	size := VersionOf(&template.Spec)
-	size.Image = 0
-	return c.Outcome(pod, size).Fails() || c.Outcome(pod, SizeOf(pod)).Fails() || c.answers(pod) == deaf || c.Hands.Deletes || c.Outlasts(pod, template) ||
-		c.Hands.Values == byWebhook && !born && c.drops(pod, template)
-}
-
-// drops reports whether the pod has a value that a template has said, or by a resize, and that this one does not say. Once another
-// template has said it, nobody knows any more that the pod has got it from admission.
-func (c *Cluster) drops(pod *corev1.Pod, template *corev1.PodTemplateSpec) bool {
-	b, says := c.births[pod.UID], values(resize.Defaulted(template))
-	for v := range values(&pod.Spec) {
-		if _, said := says[v]; !said && (c.said[v] || b.asked[v]) {
-			return true
-		}
-	}
-	return false
-}
-
-// Says notes that users have a template that says this.
-func (c *Cluster) Says(template *corev1.PodTemplateSpec) {
-	for v := range values(resize.Defaulted(template)) {
-		c.said[v] = true
-	}
 }
 
 // Lacks says what a pod lacks of what the template says, but for what nobody has edited since its birth, or admission has
@@ -367,44 +300,11 @@ func (c *Cluster) reap() {
 				terminating := pod.DeepCopy()
 				terminating.Status.Conditions = append(terminating.Status.Conditions, corev1.PodCondition{Type: "TerminationTarget", Status: corev1.ConditionTrue, Reason: "WorkloadEvicted"})
 				c.WritePod(terminating)
-				c.Lost(terminating)
 				c.DeletePod(name)
 				break
 			}
 		}
 	}
-}
-
-// Once judges restarts by us: one edit takes from one replica at most one, and without any edit there is none. A place
-// is that of one replica, or of several that have none of their own.
-type Once struct{ took, lost map[turn]map[types.UID]bool }
-
-type turn struct{ place, edit string }
-
-// Restarts returns why the pod may not be restarted; empty if it may. There are so many replicas in that place.
-func (o *Once) Restarts(place, edit string, replicas int, pod types.UID) string {
-	at := turn{place, edit}
-	if edit == "" || edit == "0" {
-		return "nobody has edited anything"
-	}
-	note(&o.took, at, pod)
-	if n := len(o.took[at]); n > replicas+len(o.lost[at]) {
-		return fmt.Sprintf("the edit %s has taken %d pods of %d", edit, n, replicas)
-	}
-	return ""
-}
-
-// Lost notes that others have had the pod go: its successor may have to be restarted, too.
-func (o *Once) Lost(place, edit string, pod types.UID) { note(&o.lost, turn{place, edit}, pod) }
-
-func note(of *map[turn]map[types.UID]bool, at turn, pod types.UID) {
-	if *of == nil {
-		*of = map[turn]map[types.UID]bool{}
-	}
-	if (*of)[at] == nil {
-		(*of)[at] = map[types.UID]bool{}
-	}
-	(*of)[at][pod] = true
 }
 
 // Twin is a Ready node like that one.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -20,8 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 )
 
-// ServePods makes client the API server for the pods: it lists them, and writes them as the
-// controller of a StatefulSet or DaemonSet asks for.
+// ServePods makes client the API server for the pods: it lists them, and writes them as the controller asks for.
 func (c *Cluster) ServePods(client *fake.Clientset) {
 	client.AddReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		these := action.(clienttesting.ListAction).GetListRestrictions().Fields
@@ -40,8 +40,25 @@ func (c *Cluster) ServePods(client *fake.Clientset) {
 		return c.patchPod(action.(clienttesting.PatchAction))
 	})
 	c.Serve(client, "delete", "pods", func(action clienttesting.Action) (runtime.Object, error) {
-		return nil, c.deleteVersion(action.(clienttesting.DeleteActionImpl))
+		request := action.(clienttesting.DeleteActionImpl)
+		return nil, c.deleteVersion(request.Name, &request.DeleteOptions)
 	})
+	c.Serve(client, "create", "pods", func(action clienttesting.Action) (runtime.Object, error) {
+		eviction := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+		if c.Evictions != nil {
+			if err := c.Evictions(); err != nil {
+				return nil, err
+			}
+		}
+		defer c.through("eviction")()
+		return nil, c.deleteVersion(eviction.Name, eviction.DeleteOptions)
+	})
+}
+
+// through has pods be written through a subresource until what is returned is called.
+func (c *Cluster) through(subresource string) (until func()) {
+	c.subresource = subresource
+	return func() { c.subresource = "" }
 }
 
 // Serve has the writes of a controller carried out.
@@ -68,22 +85,21 @@ func (c *Cluster) patchPod(request clienttesting.PatchAction) (runtime.Object, e
 	} else {
 		c.Relabel(pod)
 	}
-	c.resizes = request.GetSubresource() == "resize"
+	defer c.through(request.GetSubresource())()
 	c.WritePod(pod)
-	c.resizes = false
 	return pod, nil
 }
 
-func (c *Cluster) deleteVersion(request clienttesting.DeleteActionImpl) error {
-	pod := c.Pods[request.Name]
+func (c *Cluster) deleteVersion(name string, options *metav1.DeleteOptions) error {
+	pod := c.Pods[name]
 	if pod == nil {
-		return noPod(request.Name)
+		return noPod(name)
 	}
-	p := request.DeleteOptions.Preconditions
+	p := options.Preconditions
 	if err := Meets(pod, ptr.Deref(p.UID, ""), ptr.Deref(p.ResourceVersion, "")); err != nil {
 		return err
 	}
-	c.DeletePod(request.Name)
+	c.DeletePod(name)
 	return nil
 }
 

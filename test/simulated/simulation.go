@@ -154,8 +154,6 @@ func (s *Simulation[S, K]) NeedsRestart(pod *corev1.Pod, set S) bool {
 	switch {
 	case want.Image != have.Image, s.forced(pod, set), s.of.Down(set) == 0 && Restarts(pod, want) && podutils.IsPodReady(pod):
 		return true
-	case s.Hands != nil: // what a new one would have, too, is no reason
-		return s.NeedsNew(pod, s.Fields.Template(set), s.born(s.Eyes.Seen.Pods, s.Fields.Template(set)))
 	default:
 		return have.Memory > 0 && want.Memory == 0 || (o.Refused || o.Infeasible) && differs
 	}
@@ -171,9 +169,6 @@ func (s *Simulation[S, K]) forced(pod *corev1.Pod, set S) bool {
 	arrived := VersionOf(&pod.Spec) == want && AppliedSize(pod) == SizeOf(pod) && pod.Status.ObservedGeneration == pod.Generation
 	return !arrived || s.builtIn.Of(pod) != want && (len(pod.Status.Conditions) > 1 || !podutils.IsPodReady(pod))
 }
-
-// Check is what must hold at any time: see [Driver.Verdict].
-func (*Simulation[S, K]) Check() {}
 
 // Often says how often what happens: what is common to all kinds of set, whose built-in controller has that
 // name here, and more.
@@ -199,14 +194,6 @@ func OfStrategy(often map[string]int) map[string]int {
 	often = maps.Clone(often)
 	maps.Copy(often, map[string]int{"opt": 2, "release": 1, "abandon": 2, "strategy": 2})
 	return often
-}
-
-// Pod is one of those that there are.
-func (s *Simulation[S, K]) Pod(n int) *corev1.Pod {
-	if len(s.Pods) == 0 {
-		return nil
-	}
-	return s.Pods[slices.Sorted(maps.Keys(s.Pods))[n%len(s.Pods)]]
 }
 
 // Do is one thing that happens.
@@ -279,7 +266,6 @@ func (s *Simulation[S, K]) uses(set S, one Step) {
 // EditTo gives the set the template of that version.
 func (s *Simulation[S, K]) EditTo(set S, v Version) {
 	*s.Fields.Template(set) = *s.setup.Templates[v]
-	s.Says(s.setup.Templates[v])
 	n, _ := strconv.Atoi(s.Edit(set))
 	set.GetAnnotations()[editAnnotation] = strconv.Itoa(n + 1)
 }
@@ -292,7 +278,6 @@ func (s *Simulation[S, K]) Round() {
 	}
 	s.Collect()
 	s.Kubelets()
-	s.of.Check()
 	s.BuiltInSees(true, !s.Lag.BuiltIn, true)
 	s.Reconcile()
 	s.BuiltInSees(true, true, true)
@@ -370,12 +355,8 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
 
 // HandsOn lets hands be there from the birth of the pods on, or only from now on.
 func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
-	s.Hands, s.Rejects, s.Ranges = &h, h.Rejects, h.Ranges()
-	for node, how := range h.Answers {
-		if how != "" {
-			s.misreporting = append(s.misreporting, node)
-		}
-	}
+	s.Cluster.HandsOn(h)
+	s.Ranges = h.Ranges()
 	s.Resizes = func(old, resized *corev1.Pod) {
 		if why := s.Unedited(old, resized, s.setup.Templates[s.builtIn.Of(old)], s.Fields.Template(s.Eyes.Kind.Planned)); why != "" {
 			s.Never("%s", why)
@@ -403,7 +384,7 @@ func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
 func (s *Simulation[S, K]) Converges(steps [][]Step) {
 	s.All(slices.Concat(steps...))
 	s.Driver.Converges(s.Unfinished, func() string { return s.Fields.Condition(s.Set).Says().Reason }, func() {
-		s.Hands.Answers, s.Hands.Fits, s.Hands.Deletes = nil, 0, false
+		s.HandsOff()
 		s.of.Mend()
 		s.User(func(set S) {
 			set.GetAnnotations()[api.ResizeActionAnnotation] = string(policy.LiveResizePreferred)

@@ -2,7 +2,6 @@ package simulated
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"testing"
 
@@ -113,16 +112,6 @@ func Forbids(list string, pod *corev1.Pod, want Version) bool {
 	default:
 		return false
 	}
-}
-
-// Takes reports whether v has less of something than have. A memory of 0 is no limit.
-func Takes(have, v Version) bool {
-	return v.CPU < have.CPU || v.Memory > 0 && (have.Memory == 0 || v.Memory < have.Memory)
-}
-
-// Pending reports whether the pod's kubelet has put its resize off, or refused it.
-func Pending(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
 }
 
 func asInt(b bool) int {
