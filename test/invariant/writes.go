@@ -312,7 +312,7 @@ func (h *history) behind(work *workload, p *pod, versions []version, since time.
 				of.template = admitted(t, &born.Spec, &template.Spec, &v.Spec)
 			}
 			switch name := of.lackedBy(v.Pod); {
-			case name != "" && !others:
+			case name != "" && !others && !h.bornSo(work, v.Pod, t):
 				why = "lacks the size of container " + name
 			case !differOnlyInSize(made, t):
 				why = "is of another template"
@@ -326,4 +326,20 @@ func (h *history) behind(work *workload, p *pod, versions []version, since time.
 		}
 	}
 	return why
+}
+
+// bornSo reports whether each container of the pod has what the template says, or what a pod that is there was born with by it:
+// what an edit that was taken back has set stays, if new pods have that, too.
+func (h *history) bornSo(work *workload, p *corev1.Pod, t corev1.PodTemplateSpec) bool {
+	for name, has := range sizesOf(p) {
+		alike := slices.ContainsFunc(h.members(work), func(other *pod) bool {
+			made, known := h.made(other)
+			return known && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(t)) && equality.Semantic.DeepEqual(sizesOf(other.versions[0].Pod)[name], has)
+		})
+		want, is := sizeOf(t)[name]
+		if is && !alike && (!covers(has.Requests, want.Requests) || !covers(has.Limits, want.Limits)) {
+			return false
+		}
+	}
+	return true
 }
