@@ -408,10 +408,11 @@ func TestCheck(t *testing.T) {
 			l.write(ours, "patch", "statefulsets/status", "web", set("1", complete))
 		}, "complete statefulsets/web"},
 		{"Complete, and a pod has kept of an edit that was taken back what a new one was born with", func(l *trail) {
-			l.write(user, "create", "statefulsets", "web", set("1"))
-			l.write(statefulSet, "create", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
-			l.write(statefulSet, "create", "pods", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
+			l.statefulSets()
+			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
+			l.write("system:node:node", "patch", "pods/status", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
+			l.write(user, "update", "statefulsets", "web", set("1"))
+			l.write(statefulSet, "create", "pods", "web-2", pod("web-2", "2", "web-1", "set", "StatefulSet"))
 			l.write(ours, "patch", "statefulsets/status", "web", set("1", complete))
 		}, ""},
 		{"Complete, and the write of the last label was answered with a fault", func(l *trail) {
