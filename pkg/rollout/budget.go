@@ -156,7 +156,7 @@ func (b *budget) resizes(c claim, sent bool) {
 // mayRestart reports whether the pod may be given up for a new one now. One in which no
 // container runs has nothing to lose.
 func (b *budget) mayRestart(c claim) bool {
-	if c.shows && b.coming > 0 {
+	if b.awaitsBirth(c) {
 		return false
 	}
 	if c.down {
@@ -164,6 +164,9 @@ func (b *budget) mayRestart(c claim) bool {
 	}
 	return b.shares-asInt(c.share) < b.goingDown
 }
+
+// awaitsBirth reports whether the restart waits for the successor of another pod to be made, which shows whether it is needed.
+func (b *budget) awaitsBirth(c claim) bool { return c.shows && b.coming > 0 }
 
 // restarts counts a pod that is restarted before those after it have their turn.
 func (b *budget) restarts(c claim) {

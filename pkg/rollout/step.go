@@ -109,12 +109,13 @@ type Step struct {
 	// Urgency of the condition's message.
 	Urgency Urgency
 
-	passedOver string // the first pod that is; empty if none is
-	down       []int  // the Waits of pods that are passed over, and take their share all the same
-	waiting    bool   // some pod waits for others before it is resized
-	proving    bool   // some pod has yet to prove its size
-	guard      *Guard
-	passed     []types.UID // have proved the size that is guarded
+	passedOver  string // the first pod that is; empty if none is
+	awaitsBirth bool   // a restart waits for the successor of another pod to be made
+	down        []int  // the Waits of pods that are passed over, and take their share all the same
+	waiting     bool   // some pod waits for others before it is resized
+	proving     bool   // some pod has yet to prove its size
+	guard       *Guard
+	passed      []types.UID // have proved the size that is guarded
 	// provingSince is since when pods have had that size, and have not proved it.
 	provingSince map[types.UID]time.Time
 	canaries     int // of a guarded rollout
@@ -161,9 +162,9 @@ func (r Restart) ByEdit() bool {
 }
 
 // Unproved reports whether restarts are only for values of which it is not known whether the new pods have them, too. The
-// first of several shows that.
+// first of several shows that, also the last of them.
 func (s Step) Unproved() bool {
-	return len(s.Restart) > 1 && slices.ContainsFunc(s.Restart, func(r Restart) bool { return r.Cause == CauseUnresizable && r.Member.Target.Unproved })
+	return (len(s.Restart) > 1 || s.awaitsBirth) && slices.ContainsFunc(s.Restart, func(r Restart) bool { return r.Cause == CauseUnresizable && r.Member.Target.Unproved })
 }
 
 // Tries reports whether the first pods that go show something for the others: a canary, or see [Step.Unproved].
@@ -278,6 +279,7 @@ func (s *Step) restart(v *Verdict, o Options, b *budget) {
 		return
 	}
 	now := b.mayRestart(v.claim)
+	s.awaitsBirth = s.awaitsBirth || b.awaitsBirth(v.claim)
 	switch {
 	case o.Rejected != nil:
 		s.Hold = true

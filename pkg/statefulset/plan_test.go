@@ -340,6 +340,7 @@ func TestNextStep(t *testing.T) {
 		{name: "hand-over: not from more than one before a new pod shows whether it has the limit, too", places: "limited alone|limited alone", changes: changes{all}, want: "partition 1 for web-1"},
 		{name: "hand-over: nor from more than one at a time", places: "limited alone|limited alone", changes: changes{all, two}, want: "partition 1 for web-1"},
 		{name: "hand-over: nor as long as another one is to come", places: "limited alone|limited alone|terminating", changes: changes{all, two}},
+		{name: "hand-over: nor of the last one", places: "limited alone|terminating", changes: changes{all}},
 		{name: "hand-over: nor if it has", places: "updated, given a limit|limited alone", changes: changes{all}, want: "mark web-0"},
 		{name: "hand-over: if it has not", places: "updated|limited alone|limited alone", changes: changes{all}, want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
 		{name: "hand-over: not before the StatefulSet controller counts what we do", places: "updated|other image", changes: changes{all, lagging}},

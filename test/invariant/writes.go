@@ -208,7 +208,7 @@ func (h *history) checkOrder(w Write) {
 		return
 	}
 	for _, other := range h.members(work) {
-		if ordinal(other.last().Name) <= ordinal(p.last().Name) || versions[0].surplus(other.last()) || !other.there() || other.versions[0].at.After(begun) || lacks(other.last(), template) == "" {
+		if ordinal(other.last().Name) <= ordinal(p.last().Name) || versions[0].surplus(other.last()) || !other.there() || other.versions[0].at.After(begun) || h.lacks(other, template) == "" {
 			continue
 		}
 		before, known := h.template(other.last())
@@ -326,6 +326,14 @@ func (h *history) behind(work *workload, p *pod, versions []version, since time.
 		}
 	}
 	return why
+}
+
+// lacks is what the pod lacks of the template with what admission has made of it at the pod's birth.
+func (h *history) lacks(p *pod, t corev1.PodTemplateSpec) string {
+	if made, known := h.made(p); known {
+		t = admitted(t, &p.versions[0].Spec, &made.Spec, &p.last().Spec)
+	}
+	return lacks(p.last(), t)
 }
 
 // bornSo reports whether each container of the pod has what the template says, or what a pod that is there was born with by it:
