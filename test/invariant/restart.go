@@ -135,7 +135,7 @@ func (h *history) checkRestart(w Write, p *pod) {
 		}
 		return
 	}
-	if detached(p.last()) && p.restart { // it has been replaced
+	if detached(p.last()) && (p.restart || detached(p.versions[0].Pod)) { // it has been replaced, or was before the log began
 		h.checkAvailability(w, work, p)
 		return
 	}
