@@ -78,19 +78,6 @@ func TestGuardAndPartition(t *testing.T) {
 	}
 }
 
-// TestGuardUnderOnDelete: pods are resized under OnDelete, too, and so they are guarded.
-func TestGuardUnderOnDelete(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
-	c.change(func(set *appsv1.StatefulSet) {
-		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
-	})
-	c.Rounds(3)
-	had := g.Doomed(policy.OnFailureHold)
-	g.Edit(newer)
-	g.Stops(t, had)
-}
-
 // TestGuardAndScaling: an autoscaler scales out while a canary is under way. The new pods are of the size from before.
 func TestGuardAndScaling(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})

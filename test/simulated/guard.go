@@ -48,10 +48,11 @@ type Guarded struct {
 	Recorded, Written func() []string
 }
 
-// Newer and Former differ in their cpu.
+// Newer, Former and Next differ in their cpu.
 var (
 	Former = Version{Image: 1, CPU: 1}
 	Newer  = Version{Image: 1, CPU: 2}
+	Next   = Version{Image: 1, CPU: 3}
 )
 
 // Guardedly is what a trial asks of a guarded rollout.
@@ -116,10 +117,11 @@ func EachGuardedWriteFails(t *testing.T, new func() Guarded) {
 // GuardedRollouts tries what docs/guarded-rollouts.md promises of every kind. New makes a world, with these checks.
 func GuardedRollouts(t *testing.T, new func(t *testing.T, asks *Asks) Guarded) {
 	t.Helper()
-	for _, trial := range []struct {
+	type trial struct {
 		name string
 		run  func(*guardedly)
-	}{
+	}
+	trials := []trial{
 		{"a canary that is well lets the others follow", (*guardedly).passes},
 		{"a size that fails every pod stops at the first", (*guardedly).stops},
 		{"also where another controller takes over at every moment", (*guardedly).stopsThroughRestarts},
@@ -146,7 +148,16 @@ func GuardedRollouts(t *testing.T, new func(t *testing.T, asks *Asks) Guarded) {
 		{"a canary has a minute, where nothing else is said", (*guardedly).hasAMinute},
 		{"what was asked last goes back first", (*guardedly).revertsTheLastFirst},
 		{"a pod that only a restart would bring back keeps its size", (*guardedly).revertsOrLeaves},
-	} {
+		{"a canary that was killed before anybody could say so stops it", (*guardedly).stopsKilledUnseen},
+		{"it stops whenever the size comes back", (*guardedly).stopsEachTime},
+	}
+	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		trials = append(trials, trial{"what has failed is not proved by another edit, " + onFailure, func(g *guardedly) { g.isEditedBackToFailure(onFailure) }})
+		for _, duration := range []string{"10m", policy.Manual} {
+			trials = append(trials, trial{"an undo of the second edit is complete at once, " + onFailure + " " + duration, func(g *guardedly) { g.isUndoneToTheFirst(onFailure, duration) }})
+		}
+	}
+	for _, trial := range trials {
 		t.Run(trial.name, func(t *testing.T) {
 			asks := NewAsks()
 			g := &guardedly{T: t, Guarded: new(t, asks), before: map[types.UID]bool{}, asked: map[types.UID]bool{}}
@@ -228,6 +239,17 @@ func (g *guardedly) rounds(n int, most int) {
 			g.Fatalf("%d pods have been asked for the size, want %d at most: %s", len(g.asked), most, g.says())
 		}
 	}
+}
+
+// begins has rounds until a pod is asked.
+func (g *guardedly) begins() {
+	g.Helper()
+	for range 100 {
+		if g.rounds(1, 1); len(g.asked) > 0 {
+			return
+		}
+	}
+	g.Fatalf("no pod is asked: %s", g.says())
 }
 
 // until has rounds until the condition has a reason.
@@ -314,13 +336,19 @@ func (g Guarded) CanaryPasses(t *testing.T) {
 	t.Helper()
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
+	g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+}
+
+// Until has rounds until it is so.
+func (g Guarded) Until(t *testing.T, what string, is func() bool) {
+	t.Helper()
 	for range 200 {
-		if Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 {
+		if is() {
 			return
 		}
 		g.Rounds(1)
 	}
-	t.Fatalf("no canary has passed: %+v", g.Condition())
+	t.Fatalf("never %s: %+v", what, g.Condition())
 }
 
 // Drain deletes the pods that have the newer size, from nodes that take no more.
@@ -360,11 +388,7 @@ func (g Guarded) canaryLost(t *testing.T, ahead time.Duration) {
 	g.Ahead = ahead
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
-	for range 50 {
-		if g.Rounds(1); len(g.Sized(Newer)) > 0 {
-			break
-		}
-	}
+	g.Until(t, "a canary", func() bool { return len(g.Sized(Newer)) > 0 })
 	canary := g.Sized(Newer)
 	g.Cordon()
 	for name, pod := range maps.Clone(g.Pods) {
@@ -456,12 +480,7 @@ func (g Guarded) ScaledToZero(t *testing.T, canary string, scale func(replicas i
 	t.Helper()
 	g.Annotate(map[string]string{api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
-	for range 100 {
-		if len(g.Sized(Newer)) > 0 {
-			break
-		}
-		g.Rounds(1)
-	}
+	g.Until(t, "a canary", func() bool { return len(g.Sized(Newer)) > 0 })
 	scale(0)
 	g.Rounds(60)
 	if c := g.Condition(); len(g.Pods) > 0 || c.Says().Phase != rollout.PhaseCanary || !g.Held() {
@@ -481,18 +500,9 @@ func (g Guarded) ScaledToZero(t *testing.T, canary string, scale func(replicas i
 // edit is complete at once, and its pods come with its size, also with one that has failed before. The next edit is guarded.
 func (g Guarded) EditedAtZero(t *testing.T, scale func(replicas int32)) {
 	t.Helper()
-	third := Version{Image: 1, CPU: 3}
 	had := g.Doomed(policy.OnFailureRevert)
 	g.Edit(Newer)
-	for range 100 {
-		if had(); rollout.Stopped(g.Condition()) {
-			break
-		}
-		g.Rounds(1)
-	}
-	if !rollout.Stopped(g.Condition()) || len(had()) != 1 {
-		t.Fatalf("the setup: %v %+v", had(), g.Condition())
-	}
+	g.Until(t, "stopped", func() bool { had(); return rollout.Stopped(g.Condition()) })
 	scale(0)
 	g.Rounds(20)
 	scale(3)
@@ -502,7 +512,7 @@ func (g Guarded) EditedAtZero(t *testing.T, scale func(replicas int32)) {
 	}
 	scale(0)
 	g.Rounds(20)
-	for _, v := range []Version{third, Newer} {
+	for _, v := range []Version{Next, Newer} {
 		g.Edit(v)
 		if g.Rounds(10); !g.Condition().Complete() || g.Held() {
 			t.Errorf("edited to %s without pods, held: %t, and the condition says %+v", v, g.Held(), g.Condition())
@@ -514,10 +524,10 @@ func (g Guarded) EditedAtZero(t *testing.T, scale func(replicas int32)) {
 	}
 	g.Mended = true
 	g.Rounds(20)
-	g.Edit(third)
+	g.Edit(Next)
 	for range 15 {
-		if g.Rounds(1); len(g.Sized(third)) > 1 {
-			t.Fatalf("%v have the size of the next edit, want a canary: %+v", g.Sized(third), g.Condition())
+		if g.Rounds(1); len(g.Sized(Next)) > 1 {
+			t.Fatalf("%v have the size of the next edit, want a canary: %+v", g.Sized(Next), g.Condition())
 		}
 	}
 	g.Completes(t)
@@ -557,6 +567,21 @@ func (g Guarded) RevertsRestarted(t *testing.T, annotation, value string) {
 	}
 }
 
+// RevertsToTheSecond has a canary of a third size fail, which has been one of the second size, and has passed: it goes back to that.
+func (g Guarded) RevertsToTheSecond(t *testing.T) {
+	t.Helper()
+	g.Doomed(policy.OnFailureRevert)
+	g.Edit(Next)
+	g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+	second := g.Sized(Next)
+	g.Edit(Newer)
+	g.Until(t, "reverted", func() bool { return g.Condition().Reason == rollout.ReasonReverted })
+	g.Rounds(60)
+	if !slices.Equal(g.Sized(Next), second) {
+		t.Errorf("%v had the second size, and %v have it: %+v", second, g.Sized(Next), g.Condition())
+	}
+}
+
 // RevertsContainers has a canary fail whose container has restarted for its size: it goes back in the same way, and no pod is replaced.
 func (g Guarded) RevertsContainers(t *testing.T) {
 	t.Helper()
@@ -582,26 +607,16 @@ func (g Guarded) OptedOut(t *testing.T, passed bool, optOut func()) (replaced bo
 	t.Helper()
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for range 100 {
-			if is() {
-				return
-			}
-			g.Rounds(1)
-		}
-		t.Fatalf("never %s: %+v", what, g.Condition())
-	}
-	until("a canary", func() bool { return len(g.Sized(Newer)) > 0 })
+	g.Until(t, "a canary", func() bool { return len(g.Sized(Newer)) > 0 })
 	canary := g.Sized(Newer)[0]
 	if passed {
-		until("passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+		g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
 	} else {
 		g.Rounds(8) // it is well by now
 	}
 	before := g.UIDs()
 	optOut()
-	until("all of the size", func() bool { return len(g.Sized(Former)) == 0 && len(g.Sized(Newer)) == len(before) })
+	g.Until(t, "all of the size", func() bool { return len(g.Sized(Former)) == 0 && len(g.Sized(Newer)) == len(before) })
 	g.Rounds(3)
 	after := slices.Collect(maps.Values(g.UIDs()))
 	for name, uid := range before {
@@ -624,7 +639,7 @@ func (g Guarded) Alone(t *testing.T) {
 		t.Errorf("%v have had the size, %v are back, held: %t, and the condition says %+v", had(), g.Sized(Former), g.Held(), c)
 	}
 	edited := g.Clock.Now()
-	g.Edit(Version{Image: 1, CPU: 3})
+	g.Edit(Next)
 	for !g.Condition().Complete() && g.Clock.Now().Sub(edited) < 5*time.Minute {
 		g.Rounds(1)
 	}
@@ -660,12 +675,7 @@ func all(*corev1.Pod) bool { return true }
 
 func (g *guardedly) passes() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
-	for range 100 {
-		if len(g.asked) > 0 {
-			break
-		}
-		g.rounds(1, 1)
-	}
+	g.begins()
 	g.rounds(20, 1)
 	if c := g.Condition().Says(); c.Phase != rollout.PhaseCanary || c.Total != 3 {
 		g.Errorf("the canary is under way, and the condition says %+v", c)
@@ -796,19 +806,17 @@ func (g *guardedly) isEdited() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
 	g.stopped("OOMKilled", 1)
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Slow: 6 * (v.CPU / 3)} } // it is killed until it has the next size
-	g.Edit(Version{Image: 1, CPU: 3})
-	if g.until(rollout.ReasonComplete, 1); g.sizes(Version{CPU: 3}) != 3 {
+	g.Edit(Next)
+	if g.until(rollout.ReasonComplete, 1); g.sizes(Next) != 3 {
 		g.Errorf("after the next edit: %s", g.says())
 	}
 }
 
 func (g *guardedly) isEditedThereAndBack() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "30s")
-	for len(g.asked) == 0 {
-		g.rounds(1, 1)
-	}
+	g.begins()
 	g.rounds(3, 1)
-	g.Edit(Version{Image: 1, CPU: 3})
+	g.Edit(Next)
 	g.Edit(Newer) // which one pod has had for a moment
 	g.rounds(20, 1)
 	g.until(rollout.ReasonComplete, 3)
@@ -829,7 +837,7 @@ func (g *guardedly) isNotCured() {
 	g.recorded(rollout.EventResizeFailed, 0)
 }
 
-// reverted checks that the pods have gone back, and that nothing more is tried.
+// reverted checks that the pods have gone back, that nothing more is tried, and that an undo is complete at once.
 func (g *guardedly) reverted(most int) {
 	g.Helper()
 	g.until(rollout.ReasonReverted, most)
@@ -844,6 +852,19 @@ func (g *guardedly) reverted(most int) {
 	if g.sizes(Former) != 3 || !g.Held() || g.Template() != Newer {
 		g.Errorf("%d pods have the former size, held: %t, template %v", g.sizes(Former), g.Held(), g.Template())
 	}
+	g.undone()
+}
+
+// undone has what was reverted be undone, which touches no pod.
+func (g *guardedly) undone() {
+	g.Helper()
+	g.Annotate(map[string]string{api.CanaryDurationAnnotation: "10m"})
+	resizes := Count(g.Written(), "patch pods/resize")
+	g.Edit(Former)
+	g.rounds(10, len(g.asked))
+	if c := g.Condition(); c.Reason != rollout.ReasonComplete || Count(g.Written(), "patch pods/resize") != resizes {
+		g.Errorf("an undo is complete at once, and touches no pod: %s", g.says())
+	}
 }
 
 func (g *guardedly) reverts() {
@@ -852,12 +873,6 @@ func (g *guardedly) reverts() {
 	g.reverted(1)
 	g.recorded(rollout.EventResizeFailed, 1)
 	g.recorded(rollout.EventReverted, 1)
-	resizes := Count(g.Written(), "patch pods/resize")
-	g.Edit(Former)
-	g.rounds(10, 1)
-	if c := g.Condition(); c.Reason != rollout.ReasonComplete || Count(g.Written(), "patch pods/resize") != resizes {
-		g.Errorf("an undo is complete at once, and touches no pod: %s", g.says())
-	}
 }
 
 func (g *guardedly) revertsAll() {
@@ -877,12 +892,7 @@ func (g *guardedly) stopsAll() {
 func (g *guardedly) revertsThroughRestarts() {
 	g.killing(all)
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
-	for range 100 {
-		if c := g.Condition(); c != nil && c.Reason == rollout.ReasonResizeFailed {
-			break
-		}
-		g.rounds(1, 1)
-	}
+	g.until(rollout.ReasonResizeFailed, 1)
 	for range 10 {
 		g.Restart()
 		g.rounds(1, 1)
@@ -898,8 +908,8 @@ func (g *guardedly) isEditedDuringRevert() {
 		g.rounds(1, 1)
 	}
 	g.Judge = nil
-	g.Edit(Version{Image: 1, CPU: 3})
-	if g.until(rollout.ReasonComplete, 1); g.sizes(Version{CPU: 3}) != 3 {
+	g.Edit(Next)
+	if g.until(rollout.ReasonComplete, 1); g.sizes(Next) != 3 {
 		g.Errorf("after the next edit: %s", g.says())
 	}
 }
@@ -958,12 +968,7 @@ func (g *guardedly) knowsNothing() {
 
 func (g *guardedly) hasAMinute() {
 	g.guard(api.CanaryAnnotation, "1")
-	for range 20 {
-		if len(g.asked) > 0 {
-			break
-		}
-		g.rounds(1, 1)
-	}
+	g.begins()
 	g.rounds(60, 1)
 	g.until(rollout.ReasonComplete, 3)
 }
@@ -982,6 +987,7 @@ func (g *guardedly) revertsTheLastFirst() {
 	if n := len(resizes); n != 6 || !slices.Equal(reversed(resizes[n/2:]), resizes[:n/2]) {
 		g.Errorf("the pods were asked, and went back, as %q", resizes)
 	}
+	g.undone()
 }
 
 func reversed(list []string) []string {
@@ -1004,6 +1010,63 @@ func (g *guardedly) revertsOrLeaves() {
 	}
 	if n := Count(g.Written(), "patch pods/resize"); n != resizes || n != 1 {
 		g.Errorf("%d resizes, %d when it was reverted, want 1 of both: %q", n, resizes, g.Written())
+	}
+}
+
+// stopsKilledUnseen has each container be killed once: what it held until then was too much, and it begins anew.
+func (g *guardedly) stopsKilledUnseen() {
+	killed := func(pod *corev1.Pod) bool {
+		return pod.Status.ContainerStatuses != nil && pod.Status.ContainerStatuses[0].RestartCount > 0
+	}
+	g.killing(func(pod *corev1.Pod) bool { return !killed(pod) })
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	g.Until(g.T, "killed", func() bool { return slices.ContainsFunc(slices.Collect(maps.Values(g.Pods)), killed) })
+	if rollout.Stopped(g.Condition()) {
+		g.Fatalf("the controller has said so already: %s", g.says())
+	}
+	g.Restart()
+	g.stopped("", 1)
+}
+
+func (g *guardedly) stopsEachTime() {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	for range 3 {
+		g.stopped("OOMKilled", 1)
+		g.Edit(Former)
+		g.rounds(5, 1)
+		g.Edit(Newer)
+	}
+	g.rounds(100, 1)
+}
+
+// isEditedBackToFailure: nothing has been complete since. A built-in controller may have made the size that has failed its current
+// revision meanwhile, which proves nothing.
+func (g *guardedly) isEditedBackToFailure(onFailure string) {
+	g.killing(all)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "10m", api.OnFailureAnnotation, onFailure)
+	g.Until(g.T, "stopped", func() bool { return rollout.Stopped(g.Condition()) })
+	g.rounds(20, 1)
+	g.Edit(Next)
+	g.rounds(10, 1)
+	g.Edit(Newer)
+	g.rounds(60, 1)
+}
+
+// isUndoneToTheFirst: the first edit was completed, and the second, to the former size, fails.
+func (g *guardedly) isUndoneToTheFirst(onFailure, duration string) {
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.OnFailureAnnotation, onFailure)
+	g.until(rollout.ReasonComplete, 3)
+	g.Annotate(map[string]string{api.CanaryDurationAnnotation: duration})
+	g.Kills = func(_ *corev1.Pod, v Version) bool { return v.CPU == Former.CPU }
+	g.rounds(30, 3)
+	g.Edit(Former)
+	g.Until(g.T, "stopped", func() bool { return rollout.Stopped(g.Condition()) })
+	g.rounds(20, 3)
+	g.Edit(Newer)
+	g.rounds(30, 3)
+	if failed := g.Sized(Former); len(failed) > 0 || !g.Condition().Complete() {
+		g.Errorf("30 s after the undo, %v have what kills them: %s", failed, g.says())
 	}
 }
 
@@ -1061,4 +1124,12 @@ func (g *guardedly) isPromoted() {
 	g.rounds(10, 1)
 	g.Annotate(map[string]string{api.PromoteAnnotation: rollout.Promotion(c.Says().Version, c.LastTransitionTime)})
 	g.until(rollout.ReasonComplete, 3)
+	g.Annotate(map[string]string{api.CanaryDurationAnnotation: "2s"})
+	g.Edit(Former)
+	g.rounds(5, 3)
+	g.until(rollout.ReasonComplete, 3)
+	g.Annotate(map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+	clear(g.asked)
+	g.Edit(Newer) // which was promoted once, and has a canary of its own
+	g.rounds(40, 1)
 }
