@@ -36,7 +36,8 @@ import (
 type cluster struct {
 	*world
 	*simulated.Harness[*Deployment, *kindState]
-	detached cache.Store // as the controller sees the detached pods
+	detached cache.Store              // as the controller sees the detached pods
+	listed   func(metav1.ListOptions) // is told of each list of objects
 }
 
 // newCluster has a Deployment of older that is at rest.
@@ -72,6 +73,9 @@ func (s served) Namespace(string) dynamic.ResourceInterface { return s }
 func (s served) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	s.cluster.Client.Lock()
 	defer s.cluster.Client.Unlock()
+	if s.cluster.listed != nil {
+		s.cluster.listed(options)
+	}
 	list, err := s.objects.List(ctx, options)
 	return list.DeepCopy(), err // informers strip what they get
 }
@@ -365,36 +369,6 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	}
 }
 
-// A pod that was detached belongs to its ReplicaSet again when the Deployment is opted out.
-func TestDetachedPodsAreGivenBack(t *testing.T) {
-	c := newCluster(t, 2, controller.Options{})
-	gone := c.names()[0]
-	c.neverResizes(gone)
-	c.edit(newer)
-	for range 100 {
-		if _, is := c.Pods[gone].Labels[api.DetachedLabel]; is {
-			break
-		}
-		c.Rounds(1, apierrors.IsConflict)
-	}
-	if owner := metav1.GetControllerOf(c.Pods[gone]); owner.Kind != "Deployment" || owner.UID != c.d.UID {
-		t.Fatalf("%s belongs to %+v, want it detached", gone, owner)
-	}
-	c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
-	if _, err := c.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	pod := c.Pods[gone]
-	owner := metav1.GetControllerOf(pod)
-	if rs := c.sets[owner.Name]; rs == nil || owner.UID != rs.UID || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey] || pod.Labels[api.DetachedLabel] != "" {
-		t.Errorf("%s belongs to %+v, and has the labels %v", gone, owner, pod.Labels)
-	}
-	c.Rounds(10, apierrors.IsConflict)
-	if len(c.Pods) != 2 {
-		t.Errorf("the pods are %q", c.names())
-	}
-}
-
 // Whoever labels a pod as a detached one does not make it ours.
 func TestForgedDetachedLabel(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{}, func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })
@@ -456,35 +430,19 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// listing tells with which options ReplicaSets are listed.
-type listing struct {
-	served
-	listed func(metav1.ListOptions)
-}
-
-func (l listing) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	l.resource = r.Resource
-	return l
-}
-
-func (l listing) Namespace(string) dynamic.ResourceInterface { return l }
-
-func (l listing) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	l.listed(options)
-	return l.served.List(ctx, options)
-}
-
 // TestNewest: as TestNewest of the pods.
 func TestNewest(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
-	kind, asked := c.Kind.Kind.(Kind), make(chan metav1.ListOptions, 1)
-	kind.objects = listing{kind.objects.(served), func(o metav1.ListOptions) {
+	asked := make(chan metav1.ListOptions, 1)
+	c.Client.Lock()
+	c.listed = func(o metav1.ListOptions) {
 		select {
 		case asked <- o:
 		default: // only the first list is looked at
 		}
-	}}
-	if _, err := kind.Open(t.Context(), &Deployment{Deployment: c.d}, func() {}); err != nil {
+	}
+	c.Client.Unlock()
+	if _, err := c.Kind.Kind.Open(t.Context(), &Deployment{Deployment: c.d}, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if o := <-asked; o.ResourceVersion != "" || o.LabelSelector != "app=web" {
@@ -500,9 +458,11 @@ func TestPodsAreListedAfterReplicaSets(t *testing.T) {
 	if _, err := c.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	kind, listed, asked := c.Kind.Kind.(Kind), false, false
-	kind.objects = listing{kind.objects.(served), func(metav1.ListOptions) { listed = true }}
-	_, err := kind.Gather(t.Context(), c.Kind.Session, c.Kind.Planned, func() ([]*corev1.Pod, error) {
+	listed, asked := false, false
+	c.Client.Lock()
+	c.listed = func(metav1.ListOptions) { listed = true }
+	c.Client.Unlock()
+	_, err := c.Kind.Kind.Gather(t.Context(), c.Kind.Session, c.Kind.Planned, func() ([]*corev1.Pod, error) {
 		asked = listed
 		return slices.Collect(maps.Values(c.Pods)), nil
 	}, true)

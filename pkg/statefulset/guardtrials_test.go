@@ -209,22 +209,7 @@ func TestHostileKilledAtOnce(t *testing.T) {
 	g.Stops(t, had)
 }
 
-// A partition keeps most pods at an older revision, which is not the one that the canary goes back to.
-func TestHostileRevertAndPartition(t *testing.T) {
-	c := newCluster(t, 5, controller.Options{})
-	g := c.guarded(t)
-	c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](3) })
-	g.Edit(simulated.Next)
-	c.Until(200, func() bool { return condition(c.Set).Complete() })
-	g.Doomed(policy.OnFailureRevert)
-	g.Edit(newer)
-	c.Rounds(200)
-	if size := simulated.SizeOf(c.Pods["web-4"]); size.CPU != simulated.Next.CPU || !rollout.Stopped(condition(c.Set)) {
-		t.Errorf("web-4 has %v, want what it had before, %v: %+v", size, simulated.Next, condition(c.Set))
-	}
-}
-
-// An autoscaler scales in again and again, and the canary is the first to go: one other follows it, and no simulated.Next one.
+// An autoscaler scales in again and again, and the canary is the first to go: one other follows it, and no third one.
 func TestHostileScaling(t *testing.T) {
 	c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: "20s"})
 	c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To[int32](6) })
@@ -241,7 +226,7 @@ func TestHostileScaling(t *testing.T) {
 	}
 }
 
-// Every pod that gets the size is drained: one other follows the canary, and no simulated.Next one.
+// Every pod that gets the size is drained: one other follows the canary, and no third one.
 func TestHostileEvicted(t *testing.T) {
 	c, g, _ := hostile(t, nil)
 	c.Kills = nil

@@ -26,8 +26,7 @@ func TestSame(t *testing.T) {
 		namespace, values string
 		kustomization     string // its paths begin with deploy/
 	}{
-		"as it is":        {namespace: "inplace-rollout", values: "hold=policy", kustomization: "resources: [deploy]"},
-		"held by webhook": {namespace: "inplace-rollout", values: "hold=webhook", kustomization: "resources: [deploy/overlays/webhook]"},
+		"as it is": {namespace: "inplace-rollout", values: "hold=policy", kustomization: "resources: [deploy]"},
 		"held by webhook, in another namespace": {
 			namespace: "platform", values: "hold=webhook",
 			kustomization: "{namespace: platform, resources: [deploy/overlays/webhook], components: [deploy/components/identity], " +
@@ -60,10 +59,6 @@ func TestSame(t *testing.T) {
 			kustomization: "{namespace: platform, resources: [deploy, deploy/initial-resources, identity.yaml], " +
 				"components: [deploy/components/resize-afterwards, deploy/components/identity], " +
 				labelled + "}",
-		},
-		"with initial resources by webhook": {
-			namespace: "inplace-rollout", values: "hold=webhook,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",
-			kustomization: "resources: [deploy/overlays/webhook-initial-resources]",
 		},
 		"with initial resources by webhook, and cert-manager": {
 			namespace: "inplace-rollout", values: "hold=webhook,webhook.certManager.enabled=true,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus.monitoring:9090",

@@ -2,10 +2,9 @@ package faults
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -23,14 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/cert"
 )
 
 // server plays an API server with one Deployment. Each write makes a new version of it.
 type server struct {
 	*httptest.Server
-	certificate tls.Certificate
-	authority   []byte
 
 	mu       sync.Mutex
 	version  int
@@ -39,18 +35,8 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := tls.X509KeyPair(crt, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{certificate: certificate, authority: crt, version: 100, newState: make(chan struct{})}
-	s.Server = httptest.NewUnstartedServer(s)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
-	s.StartTLS()
+	s := &server{version: 100, newState: make(chan struct{})}
+	s.Server = httptest.NewTLSServer(s)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s
 }
@@ -129,15 +115,15 @@ type world struct {
 func newWorld(t *testing.T, o Options) *world {
 	t.Helper()
 	s := newServer(t)
-	o.Target = &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.authority}}
-	o.Certificate = s.certificate
+	trusted := rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	o.Target, o.Certificate = &rest.Config{Host: s.URL, TLSClientConfig: trusted}, s.TLS.Certificates[0]
 	p, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{ // typed clients of the controller ask for protobuf
-		Host: p.URL(), QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: s.authority},
+		Host: p.URL(), QPS: -1, TLSClientConfig: trusted,
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + ",application/json"},
 	})
 	if err != nil {

@@ -286,13 +286,6 @@ func related(d *spdx.Document, packages map[spdx.ElementID]*spdx.Package, a spdx
 	return found
 }
 
-func testImagePackage(t *testing.T, p *spdx.Package, digest v1.Hash) {
-	t.Helper()
-	if p.PackageName != "tools/image:test" || p.PackageVersion != digest.String() || !slices.Equal(p.PackageChecksums, []spdx.Checksum{{Algorithm: "SHA256", Value: digest.Hex}}) {
-		t.Errorf("the image is %s %s with %v, want digest %s", p.PackageName, p.PackageVersion, p.PackageChecksums, digest)
-	}
-}
-
 // testModules holds the SBOM against what the compiler has noted in the program.
 func testModules(t *testing.T, b built, platform string, image v1.Image) {
 	d, packages := document(t, b)
@@ -304,7 +297,9 @@ func testModules(t *testing.T, b built, platform string, image v1.Image) {
 	if packages[id] == nil {
 		t.Fatalf("there is no package %s", id)
 	}
-	testImagePackage(t, packages[id], digest)
+	if p := packages[id]; p.PackageName != "tools/image:test" || p.PackageVersion != digest.String() || !slices.Equal(p.PackageChecksums, []spdx.Checksum{{Algorithm: "SHA256", Value: digest.Hex}}) {
+		t.Errorf("the image is %s %s with %v, want digest %s", p.PackageName, p.PackageVersion, p.PackageChecksums, digest)
+	}
 	if all := related(d, packages, id, "VARIANT_OF"); len(all) != 1 || all[0].PackageVersion != b.named.Digest.String() {
 		t.Errorf("it is a variant of %v", all)
 	}
