@@ -303,9 +303,6 @@ func TestUnknown(t *testing.T) {
 		want    string
 	}{
 		"no data":            {"memory", func(w *world) { w.says(nil, nil) }, "no data of it"},
-		"another's":          {"memory", func(w *world) { w.says(valueOf("bank", "web-0", 1), nil) }, "no data of it"},
-		"another pod's":      {"memory", func(w *world) { w.says(valueOf("shop", "web-1", 1), nil) }, "no data of it"},
-		"no number":          {"memory", func(w *world) { w.says(value(nan()), nil) }, "no data of it"},
 		"a refusal":          {"memory", func(w *world) { w.says(nil, errors.New("401 Unauthorized")) }, "Prometheus has no answer: 401 Unauthorized"},
 		"silence":            {"memory", func(w *world) { w.answers(never) }, "Prometheus does not answer in time"},
 		"no such check":      {"speed", func(*world) {}, `there is no check "speed"; the ConfigMap inplace-rollout-checks has memory, throttling`},
@@ -343,11 +340,6 @@ func TestUnknown(t *testing.T) {
 			})
 		}
 	}
-}
-
-func nan() float64 {
-	zero := 0.0
-	return zero / zero
 }
 
 // TestBegins: a controller that begins long after the resize waits as long as any other.
@@ -627,7 +619,6 @@ func TestLies(t *testing.T) {
 	}{
 		"the truth":           {200, fmt.Sprintf(vector, sample(ours, "1")), Passed, "uses 1, not more than 95", resultAnswered},
 		"a bad truth":         {200, fmt.Sprintf(vector, sample(ours, "96")), Failed, "uses 96, more than 95", resultAnswered},
-		"of others":           {200, fmt.Sprintf(vector, sample(`"namespace":"bank","pod":"web-0","container":"app"`, "99")), Unknown, "no data of it", resultAnswered},
 		"a number of samples": {200, fmt.Sprintf(vector, strings.Repeat(sample(ours, "1")+",", 20_000)+sample(ours, "1")), Unknown, "more than 1000000 bytes", resultTooLong},
 		"HTML":                {200, "<html>Sign in</html>", Unknown, "is no Prometheus: <html>Sign in</html>", resultError},
 		"a bad query":         {400, `{"status":"error","errorType":"bad_data","error":"1:4: parse error"}`, Unknown, "parse error", resultBadQuery},

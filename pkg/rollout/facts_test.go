@@ -93,3 +93,19 @@ func TestSilentKubeletByOurClock(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsupportedMember: what the node does not support counts as refused.
+func TestUnsupportedMember(t *testing.T) {
+	older, newer := build.Size(t, "limits: {memory: 2Gi}"), build.Size(t, "limits: {memory: 1Gi}")
+	node, pod := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, build.Pod("web-0", older)
+	node.Status.NodeInfo.KubeletVersion = "v1.33.5"
+	target, err := resize.For(pod, older, newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Defaults: policy.Standard, Now: build.Start, Notes: &rollout.PodNotes{}}
+	place := rollout.Place{Name: pod.Name, Pod: pod, Target: target}
+	if got := f.Members([]rollout.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Refusal; got.Kind != rollout.ReasonUnsupportedByNode {
+		t.Errorf("the refusal is %+v", got)
+	}
+}

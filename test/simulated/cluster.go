@@ -79,8 +79,6 @@ type Cluster struct {
 	Kills func(*corev1.Pod, Version) bool
 	// Rejects reports whether its kubelet lets no pod of this size in; nil rejects none.
 	Rejects func(*corev1.Pod) bool
-	// Silent: the kubelets are of Kubernetes 1.33, and say no generation.
-	Silent bool
 	// Mended: no size makes pods unready any more.
 	Mended bool
 	// Hands are others that change pods, or answer otherwise; nil if there are none.
@@ -300,38 +298,10 @@ func (c *Cluster) Kubelet(name string) {
 		killed := c.kill(pod)
 		c.SetReady(pod, !restarted && !killed && c.Broken[pod.UID] != AppliedSize(pod) && !c.harmed(pod))
 	}
-	if c.Silent {
-		c.silence(before, pod)
-	}
 	c.report(before, pod)
 	if before.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(before.Status, pod.Status) {
 		c.WritePod(pod)
 	}
-}
-
-// silence takes out of the status what kubelets before Kubernetes 1.34 do not say, and notes in
-// managedFields when they wrote it. They repeat no condition that they have said before
-// (isPodStatusByKubeletEqual in pkg/kubelet/status of Kubernetes 1.33).
-func (c *Cluster) silence(before, pod *corev1.Pod) {
-	pod.Status.ObservedGeneration = 0
-	for i := range pod.Status.Conditions {
-		is := &pod.Status.Conditions[i]
-		is.ObservedGeneration, is.LastProbeTime = 0, c.Stamp()
-		for _, was := range before.Status.Conditions {
-			if was.Type == is.Type && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
-				is.LastProbeTime = was.LastProbeTime
-			}
-		}
-	}
-	if equality.Semantic.DeepEqual(before.Status, pod.Status) {
-		return
-	}
-	const manager = "kubelet"
-	pod.ManagedFields = append(slices.DeleteFunc(pod.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == manager }),
-		metav1.ManagedFieldsEntry{
-			Manager: manager, Subresource: "status", Time: ptr.To(c.Stamp()),
-			FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:containerStatuses":{}}}`),
-		})
 }
 
 // harmed reports whether the size that the pod was resized to keeps it from being Ready.

@@ -84,7 +84,7 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 			return
 		}
 		stopped(2 * most)
-		q.Edit(Version{Image: 1, CPU: 3})
+		q.Edit(Next)
 		q.rounds(60)
 		stopped(3 * most)
 	})
@@ -116,20 +116,25 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 	})
 }
 
+// tries has rounds, which may fail.
+func (g Guarded) tries(n int) {
+	for range n {
+		g.Try()
+	}
+}
+
 // RejectedByKubelet tries what becomes of a rollout whose pods can only be restarted, and whose new pods are rejected by
 // their kubelets. New makes a world of at least three pods, of which so many are gone then: one, or none where new ones come first
 // and no pod is a canary. Back are the values of on-failure with which a guarded rollout has its pods made of the size from before again.
 func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, back ...string) {
 	t.Helper()
 	const why = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
-	larger := Version{Image: 1, CPU: 3} // so that no pod gives room for others on its way back
+	larger := Next // so that no pod gives room for others on its way back
 	start := func(t *testing.T) (g Guarded, before map[types.UID]bool) {
 		t.Helper()
 		g, before = new(t), map[types.UID]bool{}
 		g.Edit(larger)
-		for range 60 {
-			g.Try()
-		}
+		g.tries(60)
 		if c := g.Condition(); !c.Complete() {
 			t.Fatalf("the setup: %+v", c)
 		}
@@ -151,9 +156,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 		t.Run(name+", and an edit back helps", func(t *testing.T) {
 			g, before := start(t)
 			g.Edit(edit)
-			for range 60 {
-				g.Try()
-			}
+			g.tries(60)
 			if c := g.Condition(); lost(g, before) != gone || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
 				t.Fatalf("%d pods are gone, want %d: %+v", lost(g, before), gone, c)
 			}
@@ -161,9 +164,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 				t.Errorf("%d events, want 1: %q", n, g.Recorded())
 			}
 			g.Edit(larger)
-			for range 30 {
-				g.Try()
-			}
+			g.tries(30)
 			if c := g.Condition(); !c.Complete() || lost(g, before) != gone {
 				t.Errorf("%d pods are gone, want %d, and after an edit back the condition says %+v", lost(g, before), gone, c)
 			}
@@ -172,13 +173,9 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 	t.Run("a kubelet that takes the next one has the rollout go on", func(t *testing.T) {
 		g, _ := start(t)
 		g.Edit(Newer)
-		for range 30 {
-			g.Try()
-		}
+		g.tries(30)
 		g.Rejects = nil
-		for range 100 {
-			g.Try()
-		}
+		g.tries(100)
 		if c := g.Condition(); !c.Complete() {
 			t.Errorf("the condition says %+v", c)
 		}
@@ -191,9 +188,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 			g, before := start(t)
 			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: onFailure})
 			g.Edit(Newer)
-			for range 60 {
-				g.Try()
-			}
+			g.tries(60)
 			stopped := func(tries int) {
 				t.Helper()
 				c, rejected := g.Condition(), 0
@@ -210,14 +205,10 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 			}
 			stopped(1)
 			g.Annotate(map[string]string{api.RetryAnnotation: "1"})
-			for range 60 {
-				g.Try()
-			}
+			g.tries(60)
 			stopped(2)
 			g.Edit(larger)
-			for range 15 {
-				g.Try()
-			}
+			g.tries(15)
 			if c := g.Condition(); !c.Complete() {
 				t.Errorf("after an edit back the condition says %+v", c)
 			}
