@@ -354,21 +354,6 @@ func TestHistoryRefused(t *testing.T) {
 	})
 }
 
-// Without maxUnavailable a successor comes first, so that nothing is given up, though the node is full of others.
-func TestNoRoomBesideOthers(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	gone := c.names()[1]
-	c.neverResizes(gone)
-	node := largeNode()
-	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("5m") // two others come to have 2m each
-	c.Nodes.Set(node)
-	c.edit(newer)
-	c.Rounds(100, apierrors.IsConflict)
-	if slices.Contains(c.names(), gone) {
-		t.Errorf("%s is kept; writes: %q", gone, c.Writes)
-	}
-}
-
 // Whoever labels a pod as a detached one does not make it ours.
 func TestForgedDetachedLabel(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{}, func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) })

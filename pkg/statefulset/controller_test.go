@@ -130,33 +130,6 @@ func TestRefusedLabel(t *testing.T) {
 	}
 }
 
-// With the action LiveResize, a pod whose size is refused for good is left, asked less and less often, and told of once.
-func TestRefusedLiveResize(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	before := c.UIDs()
-	c.Refuse("patch pods/resize web-1", invalid("web-1"), 1<<20)
-	c.User(func(set *appsv1.StatefulSet) { set.Annotations[api.ResizeActionAnnotation] = string(policy.LiveResize) })
-	c.edit(newer)
-	c.Rounds(100)
-	if now := c.UIDs(); !maps.Equal(now, before) {
-		t.Errorf("pods were restarted: %v, before %v", now, before)
-	}
-	for name, want := range map[string]version{"web-0": newer, "web-1": older, "web-2": newer} {
-		if got := simulated.VersionOf(&c.Pods[name].Spec); got != want {
-			t.Errorf("%s has %+v, want %+v", name, got, want)
-		}
-	}
-	if n := simulated.Count(c.Events, " "+rollout.EventInfeasible+" web-1: infeasible on node node: "); n != 1 {
-		t.Errorf("%s was recorded %d times, want once: %q", rollout.EventInfeasible, n, c.Events)
-	}
-	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonInfeasible || !policy.Held(c.Set) {
-		t.Errorf("held: %t, condition %+v", policy.Held(c.Set), have)
-	}
-	if asked := simulated.Count(c.Writes, "patch pods/resize web-1"); asked < 3 || asked > 10 {
-		t.Errorf("asked %d times in 100 s for the size, want less and less often", asked)
-	}
-}
-
 // TestUnansweredResize: a resize that nobody has answered may be done. The next plan is made from a live
 // read, which shows that it is, and the pod is not asked again.
 func TestUnansweredResize(t *testing.T) {

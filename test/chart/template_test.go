@@ -302,8 +302,6 @@ func TestIdentity(t *testing.T) {
 func TestValues(t *testing.T) {
 	for values, want := range map[string]string{
 		"image.digest=sha256:" + strings.Repeat("0a", 32):                                       "image: inplace-rollout@sha256:0a0a",
-		"image.pullSecrets[0].name=registry":                                                    "imagePullSecrets:\n      - name: registry",
-		"priorityClassName=system-cluster-critical":                                             "priorityClassName: system-cluster-critical",
 		"resources.limits.memory=1Gi":                                                           "value: 921MiB",
 		"resources.limits.memory=500M":                                                          "value: 429MiB",
 		"leaderElection=false,replicas=1":                                                       "- --leader-elect=false",
@@ -318,9 +316,6 @@ func TestValues(t *testing.T) {
 		"volumes[0].name=reach,volumes[0].secret.secretName=p":                                  "volumes:\n      - name: reach\n        secret:\n          secretName: p",
 		"volumeMounts[0].name=reach,volumeMounts[0].mountPath=/reach":                           "volumeMounts:\n        - mountPath: /reach\n          name: reach",
 		"extraArgs[0]=--dry-run":                                                                "- --dry-run",
-		"extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=x":                                      "- name: HTTPS_PROXY\n          value: x",
-		"podLabels.team=a":                                                                      "team: a",
-		"podSecurityContext.runAsUser=1000":                                                     "runAsUser: 1000",
 		"serviceAccount.create=false,serviceAccount.name=own":                                   "serviceAccountName: own",
 		"metrics.serviceMonitor.enabled=true,metrics.secure=true":                               "scheme: https",
 		"hold=webhook,webhook.replicas=3":                                                       "replicas: 3",

@@ -132,17 +132,20 @@ func newWorld(t *testing.T, o Options) *world {
 	return &world{server: s, proxy: p, client: client}
 }
 
-// one is a world where the first request of a class meets a fault of the kind, and later ones
-// what the seed says.
-func one(t *testing.T, c class, kind Kind) *world {
+// seedOf has the first requests of a class meet faults of these kinds.
+func seedOf(t *testing.T, c class, kinds ...Kind) uint64 {
 	t.Helper()
-	for seed := range uint64(1000) {
-		if _, drawn, _ := choose(seed, c, 1); drawn == kind {
-			return newWorld(t, Options{Seed: seed, Rate: 1, WatchRate: 1, Patience: 300 * time.Millisecond})
+	for seed := range uint64(1_000_000) {
+		drawn := make([]Kind, len(kinds))
+		for i := range kinds {
+			_, drawn[i], _ = choose(seed, c, uint64(i+1))
+		}
+		if slices.Equal(drawn, kinds) {
+			return seed
 		}
 	}
-	t.Fatalf("no seed draws %q", kind)
-	return nil
+	t.Fatalf("no seed draws %q", kinds)
+	return 0
 }
 
 func (w *world) patch(ctx context.Context) error {
@@ -204,7 +207,7 @@ func TestWrites(t *testing.T) {
 	for _, test := range tests {
 		t.Run(string(test.kind), func(t *testing.T) {
 			t.Parallel()
-			w := one(t, writes, test.kind)
+			w := newWorld(t, Options{Seed: seedOf(t, writes, test.kind), Rate: 1, Patience: 300 * time.Millisecond})
 			err := w.patch(t.Context())
 			if !test.want(err) {
 				t.Errorf("the client sees %v (%T)", err, err)
@@ -227,16 +230,7 @@ func TestWrites(t *testing.T) {
 // TestOldLists: lists of resourceVersion=0 may be old, and no others.
 func TestOldLists(t *testing.T) {
 	t.Parallel()
-	var seed uint64 // the first list is slow, the second and third old
-	for ; ; seed++ {
-		_, first, _ := choose(seed, reads, 1)
-		_, second, _ := choose(seed, reads, 2)
-		_, third, _ := choose(seed, reads, 3)
-		if first == SlowRead && second == OldList && third == OldList {
-			break
-		}
-	}
-	w := newWorld(t, Options{Seed: seed, Rate: 1, Patience: 10 * time.Millisecond})
+	w := newWorld(t, Options{Seed: seedOf(t, reads, SlowRead, OldList, OldList), Rate: 1, Patience: 10 * time.Millisecond})
 	for i, want := range []struct{ ask, get string }{{"0", "100"}, {"0", "100"}, {"", "102"}} {
 		if got, err := w.list(t.Context(), want.ask); err != nil || got != want.get {
 			t.Errorf("list %d for %q: version %q, %v, want %s", i, want.ask, got, err, want.get)
@@ -251,15 +245,7 @@ func TestOldLists(t *testing.T) {
 // TestReplayed: a watch that goes on brings again what an earlier one has brought.
 func TestReplayed(t *testing.T) {
 	t.Parallel()
-	var seed uint64 // the first is cut, the second replayed
-	for ; ; seed++ {
-		_, first, _ := choose(seed, watches, 1)
-		_, second, _ := choose(seed, watches, 2)
-		if first == WatchCut && second == WatchReplayed {
-			break
-		}
-	}
-	w := newWorld(t, Options{Seed: seed, WatchRate: 1, Patience: 100 * time.Millisecond})
+	w := newWorld(t, Options{Seed: seedOf(t, watches, WatchCut, WatchReplayed), WatchRate: 1, Patience: 100 * time.Millisecond})
 	w.server.write()
 	w.server.write()
 	if seen := versions(w.watch(t, "101"), 2); !slices.Equal(seen, []string{"102"}) {
