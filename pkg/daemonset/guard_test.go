@@ -18,8 +18,8 @@ import (
 )
 
 func TestGuardedRollouts(t *testing.T) {
-	simulated.GuardedRollouts(t, func(t *testing.T, asks *simulated.Asks) simulated.Guarded {
-		return newCluster(t, 3, controller.Options{Checks: asks}).guarded(t)
+	simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
+		return newCluster(t, pods, controller.Options{Checks: asks}).guarded(t)
 	})
 }
 

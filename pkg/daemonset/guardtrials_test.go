@@ -38,11 +38,6 @@ func TestHostileEvicted(t *testing.T) {
 	}
 }
 
-// Each write fails once, carried out or not, and another controller takes over after it, or not.
-func TestHostileEachWriteFails(t *testing.T) {
-	simulated.EachGuardedWriteFails(t, func() simulated.Guarded { return newCluster(t, 4, controller.Options{}).guarded(t) })
-}
-
 // A canary that is infeasible on its node does not keep a rollout with maxSurge for ever.
 func TestHostileInfeasibleWithSurge(t *testing.T) {
 	for _, guarded := range []bool{false, true} {
@@ -95,26 +90,7 @@ func TestHostileBornBetween(t *testing.T) {
 	}
 }
 
-// A canary that has passed and is drained then was not lost before it had proved the size.
-func TestHostileDrainedAfterPassing(t *testing.T) {
-	newCluster(t, 4, controller.Options{}).guarded(t).DrainedAfterPassing(t)
-}
-
 // TestRevertToTheSecond: a pod goes back to what it had.
 func TestRevertToTheSecond(t *testing.T) {
 	newCluster(t, 4, controller.Options{}).guarded(t).RevertsToTheSecond(t)
-}
-
-func TestHostileDownSinceTheEdit(t *testing.T) { simulated.DownSinceTheEdit(t, doomed) }
-func TestHostileRescues(t *testing.T)          { simulated.Rescues(t, doomed) }
-
-// doomed is a world in which one size kills every pod.
-func doomed(t *testing.T) simulated.Guarded {
-	_, g, _ := hostile(t, nil)
-	return g
-}
-
-// TestGuardedAlone: the only pod is the canary, and goes back.
-func TestGuardedAlone(t *testing.T) {
-	newCluster(t, 1, controller.Options{}).guarded(t).Alone(t)
 }

@@ -18,8 +18,8 @@ import (
 )
 
 func TestGuardedRollouts(t *testing.T) {
-	simulated.GuardedRollouts(t, func(t *testing.T, asks *simulated.Asks) simulated.Guarded {
-		return newCluster(t, 3, controller.Options{Checks: asks}).guarded(t)
+	simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
+		return newCluster(t, pods, controller.Options{Checks: asks}).guarded(t)
 	})
 }
 
@@ -34,23 +34,10 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 				maps.Copy(d.Annotations, annotations)
 			})
 		},
-		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(&Deployment{Deployment: c.d}) }, Held: func() bool { return policy.Held(c.d) },
+		Scale: func(replicas int32) { c.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas }) },
+		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(&Deployment{Deployment: c.d}) }, Held: func() bool { return policy.Held(c.d) },
 		Template: func() simulated.Version { return simulated.VersionOf(&c.d.Spec.Template.Spec) },
 	})
-}
-
-// TestGuardAndScaling: an autoscaler scales out while a canary is under way. The new pods are of the size from before.
-func TestGuardAndScaling(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
-	had := g.Doomed(policy.OnFailureHold)
-	g.Edit(newer)
-	c.Rounds(3)
-	c.change(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](6) })
-	g.Stops(t, had)
-	if len(c.Pods) != 6 {
-		t.Errorf("%d pods, want 6", len(c.Pods))
-	}
 }
 
 // TestGuardAndTwoReplicaSets: a size is edited while another image is rolled out, so that there are pods of two ReplicaSets.

@@ -17,8 +17,8 @@ import (
 )
 
 func TestGuardedRollouts(t *testing.T) {
-	simulated.GuardedRollouts(t, func(t *testing.T, asks *simulated.Asks) simulated.Guarded {
-		return newCluster(t, 3, controller.Options{Checks: asks}).guarded(t)
+	simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
+		return newCluster(t, pods, controller.Options{Checks: asks}).guarded(t)
 	})
 }
 
@@ -28,7 +28,8 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 		Annotate: func(annotations map[string]string) {
 			c.change(func(set *appsv1.StatefulSet) { maps.Copy(set.Annotations, annotations) })
 		},
-		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) },
+		Scale: func(replicas int32) { c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = &replicas }) },
+		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) },
 		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
 	})
 }
@@ -75,20 +76,6 @@ func TestGuardAndPartition(t *testing.T) {
 			asked("all at once", 5)
 			c.completes(t, "the rest")
 		})
-	}
-}
-
-// TestGuardAndScaling: an autoscaler scales out while a canary is under way. The new pods are of the size from before.
-func TestGuardAndScaling(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
-	had := g.Doomed(policy.OnFailureRevert)
-	g.Edit(newer)
-	c.Rounds(3)
-	c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To[int32](6) })
-	g.AtMostOne(t, 150, had)
-	if have := condition(c.Set); have.Reason != rollout.ReasonReverted || len(c.Pods) != 6 {
-		t.Errorf("%d pods, and the condition says %+v", len(c.Pods), have)
 	}
 }
 

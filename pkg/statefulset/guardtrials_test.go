@@ -133,20 +133,16 @@ func TestHostileCuredAndUnanswered(t *testing.T) {
 	}
 }
 
-// Each write fails once, carried out or not, and another controller takes over after it, or not.
+// Each write fails once, carried out or not, and another controller takes over after it, or not: also where pods go together.
 func TestHostileEachWriteFails(t *testing.T) {
-	for _, parallel := range []bool{false, true} {
-		simulated.EachGuardedWriteFails(t, func() simulated.Guarded {
-			c := newCluster(t, 3, controller.Options{})
-			c.change(func(set *appsv1.StatefulSet) {
-				if parallel {
-					set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(3))
-					set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-				}
-			})
-			return c.guarded(t)
+	simulated.EachGuardedWriteFails(t, func() simulated.Guarded {
+		c := newCluster(t, 3, controller.Options{})
+		c.change(func(set *appsv1.StatefulSet) {
+			set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(3))
+			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
 		})
-	}
+		return c.guarded(t)
+	})
 }
 
 // Guards are added, taken away and changed while the rollout is stopped, or its canary is under way.
@@ -321,11 +317,6 @@ func TestHostileUndoWithoutHistory(t *testing.T) {
 	}
 }
 
-// A canary that has passed and is drained then was not lost before it had proved the size.
-func TestHostileDrainedAfterPassing(t *testing.T) {
-	newCluster(t, 6, controller.Options{}).guarded(t).DrainedAfterPassing(t)
-}
-
 // The size has the only pod be evicted again and again: more are lost than the canary has.
 func TestHostileEvictedAlone(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
@@ -426,38 +417,6 @@ func TestHostileBornDuringImage(t *testing.T) {
 // TestRevertToTheSecond: a pod goes back to what it had.
 func TestRevertToTheSecond(t *testing.T) {
 	newCluster(t, 3, controller.Options{}).guarded(t).RevertsToTheSecond(t)
-}
-
-func TestHostileDownSinceTheEdit(t *testing.T) { simulated.DownSinceTheEdit(t, doomed) }
-func TestHostileRescues(t *testing.T)          { simulated.Rescues(t, doomed) }
-
-// doomed is a world in which one size kills every pod.
-func doomed(t *testing.T) simulated.Guarded {
-	_, g, _ := hostile(t, nil)
-	return g
-}
-
-// TestGuardedAlone: the only pod is the canary, and goes back.
-func TestGuardedAlone(t *testing.T) {
-	newCluster(t, 1, controller.Options{}).guarded(t).Alone(t)
-}
-
-func (c *cluster) scale(replicas int32) {
-	c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = &replicas })
-}
-
-// A canary is not over because all pods are gone for a while.
-func TestHostileZeroInTheCanary(t *testing.T) {
-	for _, canary := range []string{"1", "30%"} {
-		c := newCluster(t, 3, controller.Options{})
-		c.guarded(t).ScaledToZero(t, canary, c.scale)
-	}
-}
-
-// TestGuardAndEditAtZero: what has no pods is not guarded.
-func TestGuardAndEditAtZero(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	c.guarded(t).EditedAtZero(t, c.scale)
 }
 
 // A pod that was not Ready when it was resized stops nothing. A controller that takes over knows that by clocks, which may differ:

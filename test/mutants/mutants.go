@@ -68,7 +68,7 @@ var mutants = []mutant{
 			{"deploy/cluster/pending-statefulsets.yaml", `|| variables.unproved`, ``},
 			{"deploy/cluster/pending-statefulsets.yaml", `variables.held && variables.unproved &&`, `false &&`},
 		}},
-		scenario: scenario{tests: "TestHostileScaledToZero", testsOf: "./pkg/statefulset"},
+		scenario: scenario{tests: "TestLostPodsAreMadeFrom", testsOf: "./pkg/webhook"},
 	},
 	{
 		name: "version-of-condition", safety: "resourceVersion precondition of Complete=True",

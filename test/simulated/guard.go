@@ -37,6 +37,8 @@ type Guarded struct {
 	// Annotate sets annotations, and Edit the template.
 	Annotate func(annotations map[string]string)
 	Edit     func(v Version)
+	// Scale sets the replicas; nil where there are none.
+	Scale func(replicas int32)
 	// Condition is what the workload says, and Held whether it is held.
 	Condition func() *rollout.StoredCondition
 	Held      func() bool
@@ -114,9 +116,32 @@ func EachGuardedWriteFails(t *testing.T, new func() Guarded) {
 	}
 }
 
-// GuardedRollouts tries what docs/guarded-rollouts.md promises of every kind. New makes a world, with these checks.
-func GuardedRollouts(t *testing.T, new func(t *testing.T, asks *Asks) Guarded) {
+// GuardedRollouts tries what docs/guarded-rollouts.md promises of every kind. New makes a world of so many pods, with these checks.
+func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) Guarded) {
 	t.Helper()
+	new := func(t *testing.T, asks *Asks) Guarded { t.Helper(); return of(t, 3, asks) }
+	plain := func(t *testing.T, pods int) Guarded { t.Helper(); return of(t, pods, NewAsks()) }
+	t.Run("the only pod is the canary, and goes back", func(t *testing.T) { plain(t, 1).alone(t) })
+	t.Run("pods that are drained after the canary has passed", func(t *testing.T) { plain(t, 6).drainedAfterPassing(t) })
+	t.Run("each write fails", func(t *testing.T) {
+		EachGuardedWriteFails(t, func() Guarded { return plain(t, 4) })
+	})
+	for _, ahead := range skews {
+		t.Run("the clock is ahead by "+ahead.String(), func(t *testing.T) {
+			plain(t, 4).canaryLost(t, ahead)
+			plain(t, 4).downUnseen(t, ahead)
+			plain(t, 4).rescues(t, ahead)
+		})
+	}
+	if plain(t, 1).Scale != nil {
+		t.Run("it is scaled out in its canary", func(t *testing.T) { plain(t, 3).scaledOut(t) })
+		t.Run("it is scaled to zero in its canary", func(t *testing.T) {
+			for _, canary := range []string{"1", "30%"} {
+				plain(t, 3).scaledToZero(t, canary)
+			}
+		})
+		t.Run("it is edited at zero", func(t *testing.T) { plain(t, 3).editedAtZero(t) })
+	}
 	type trial struct {
 		name string
 		run  func(*guardedly)
@@ -358,9 +383,9 @@ func (g Guarded) Drain() {
 	}
 }
 
-// DrainedAfterPassing has the pods with the size be drained twice after the canary has passed. They were not lost before they had
+// drainedAfterPassing has the pods with the size be drained twice after the canary has passed. They were not lost before they had
 // proved it: the rollout is complete in the end.
-func (g Guarded) DrainedAfterPassing(t *testing.T) {
+func (g Guarded) drainedAfterPassing(t *testing.T) {
 	t.Helper()
 	g.CanaryPasses(t)
 	for range 2 {
@@ -385,6 +410,7 @@ func (g Guarded) Completes(t *testing.T) {
 func (g Guarded) canaryLost(t *testing.T, ahead time.Duration) {
 	t.Helper()
 	g.Ahead = ahead
+	g.Doomed(policy.OnFailureHold)
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
 	g.Until(t, "a canary", func() bool { return len(g.Sized(Newer)) > 0 })
@@ -411,31 +437,12 @@ func (g Guarded) canaryLost(t *testing.T, ahead time.Duration) {
 // skews are by how much the clock of the API server may be ahead of those of the kubelets.
 var skews = []time.Duration{0, 8 * time.Second, -8 * time.Second}
 
-// DownSinceTheEdit tries [Guarded.canaryLost] and [Guarded.downUnseen]: pods that have been down only since the edit do not get the
-// size beside the canary, however the clocks differ. New makes a world.
-func DownSinceTheEdit(t *testing.T, new func(t *testing.T) Guarded) {
-	t.Helper()
-	for _, ahead := range skews {
-		t.Run(ahead.String(), func(t *testing.T) {
-			new(t).canaryLost(t, ahead)
-			new(t).downUnseen(t, ahead)
-		})
-	}
-}
-
-// Rescues tries [Guarded.rescues]: pods that have been down for long, by whatever clock, do not wait for the canary. New makes a world.
-func Rescues(t *testing.T, new func(t *testing.T) Guarded) {
-	t.Helper()
-	for _, ahead := range skews {
-		t.Run(ahead.String(), func(t *testing.T) { new(t).rescues(t, ahead) })
-	}
-}
-
 // downUnseen has all pods go down some time after the edit, and before the controller looks at it. Nobody knows of them that the
 // size can only do them good: one gets it.
 func (g Guarded) downUnseen(t *testing.T, ahead time.Duration) {
 	t.Helper()
 	g.Ahead = ahead
+	g.Doomed(policy.OnFailureHold)
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
 	for range 20 {
@@ -459,7 +466,7 @@ func (g Guarded) downUnseen(t *testing.T, ahead time.Duration) {
 // rescues has all pods be down for longer than clocks may differ, with a size that cures them: they need not wait for a canary.
 func (g Guarded) rescues(t *testing.T, ahead time.Duration) {
 	t.Helper()
-	g.Ahead, g.Kills = ahead, nil
+	g.Ahead = ahead
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "10m"})
 	g.Rounds(5)
 	for _, pod := range maps.Clone(g.Pods) {
@@ -473,19 +480,19 @@ func (g Guarded) rescues(t *testing.T, ahead time.Duration) {
 	}
 }
 
-// ScaledToZero has the workload be scaled to zero in the midst of its canary, and up again. Its pods are of the size from before
+// scaledToZero has the workload be scaled to zero in the midst of its canary, and up again. Its pods are of the size from before
 // then, and one of them is the next canary: many would have a size that nobody has proved.
-func (g Guarded) ScaledToZero(t *testing.T, canary string, scale func(replicas int32)) {
+func (g Guarded) scaledToZero(t *testing.T, canary string) {
 	t.Helper()
 	g.Annotate(map[string]string{api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
 	g.Until(t, "a canary", func() bool { return len(g.Sized(Newer)) > 0 })
-	scale(0)
+	g.Scale(0)
 	g.Rounds(60)
 	if c := g.Condition(); len(g.Pods) > 0 || c.Says().Phase != rollout.PhaseCanary || !g.Held() {
 		t.Fatalf("%d pods, held: %t, and the condition says %+v", len(g.Pods), g.Held(), c)
 	}
-	scale(3)
+	g.Scale(3)
 	for range 20 {
 		if g.Rounds(1); len(g.Sized(Newer)) > 1 {
 			t.Fatalf("%v have a size that is not proved: %+v %q", g.Sized(Newer), g.Condition(), g.Written())
@@ -494,22 +501,35 @@ func (g Guarded) ScaledToZero(t *testing.T, canary string, scale func(replicas i
 	g.Completes(t)
 }
 
-// EditedAtZero has the workload be scaled to zero when its rollout is stopped, and up again: its pods are as they were before. Then
+// scaledOut has an autoscaler scale out while a canary is under way. The new pods are of the size from before.
+func (g Guarded) scaledOut(t *testing.T) {
+	t.Helper()
+	had := g.Doomed(policy.OnFailureRevert)
+	g.Edit(Newer)
+	g.Rounds(3)
+	g.Scale(6)
+	g.AtMostOne(t, 150, had)
+	if c := g.Condition(); c.Reason != rollout.ReasonReverted || len(g.Pods) != 6 {
+		t.Errorf("%d pods, and the condition says %+v", len(g.Pods), c)
+	}
+}
+
+// editedAtZero has the workload be scaled to zero when its rollout is stopped, and up again: its pods are as they were before. Then
 // it is edited while it is scaled to zero. There is no pod to be a canary, and nothing to wait for: the
 // edit is complete at once, and its pods come with its size, also with one that has failed before. The next edit is guarded.
-func (g Guarded) EditedAtZero(t *testing.T, scale func(replicas int32)) {
+func (g Guarded) editedAtZero(t *testing.T) {
 	t.Helper()
 	had := g.Doomed(policy.OnFailureRevert)
 	g.Edit(Newer)
 	g.Until(t, "stopped", func() bool { had(); return rollout.Stopped(g.Condition()) })
-	scale(0)
+	g.Scale(0)
 	g.Rounds(20)
-	scale(3)
+	g.Scale(3)
 	g.Rounds(20)
 	if len(g.Pods) != 3 || len(had()) != 1 || len(g.Sized(Newer)) > 0 || !rollout.Stopped(g.Condition()) || !g.Held() {
 		t.Errorf("of %d pods, %v have had the size that has failed, held: %t: %+v", len(g.Pods), had(), g.Held(), g.Condition())
 	}
-	scale(0)
+	g.Scale(0)
 	g.Rounds(20)
 	for _, v := range []Version{Next, Newer} {
 		g.Edit(v)
@@ -517,7 +537,7 @@ func (g Guarded) EditedAtZero(t *testing.T, scale func(replicas int32)) {
 			t.Errorf("edited to %s without pods, held: %t, and the condition says %+v", v, g.Held(), g.Condition())
 		}
 	}
-	scale(3)
+	g.Scale(3)
 	if g.Rounds(60); len(g.Sized(Newer)) != 3 || rollout.Stopped(g.Condition()) {
 		t.Errorf("of %d pods, %v have the size with which they are made: %+v", len(g.Pods), g.Sized(Newer), g.Condition())
 	}
@@ -628,8 +648,8 @@ func (g Guarded) OptedOut(t *testing.T, passed bool, optOut func()) (replaced bo
 	return replaced
 }
 
-// Alone has the only pod of a workload get a size that fails, and go back; and then one with which it is well.
-func (g Guarded) Alone(t *testing.T) {
+// alone has the only pod of a workload get a size that fails, and go back; and then one with which it is well.
+func (g Guarded) alone(t *testing.T) {
 	t.Helper()
 	had, before := g.Doomed(policy.OnFailureRevert), g.UIDs()
 	g.Edit(Newer)
