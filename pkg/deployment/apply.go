@@ -243,10 +243,20 @@ func (k Kind) writeSet(ctx context.Context, s *session, d *Deployment, rs *repli
 		return nil, err
 	}
 	written, err := k.sets(d).Patch(ctx, rs.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.FieldManager})
+	if unapplied(err) {
+		err = apierrors.NewConflict(replicaSets.GroupResource(), rs.Name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("writing ReplicaSet %s: %w", rs.Name, err)
 	}
 	return wroteSet(s, written)
+}
+
+// unapplied reports whether the API server could not apply a JSON patch: the object is not as a test in it says (applyJSPatch in
+// pkg/endpoints/handlers of k8s.io/apiserver). Validation names the kind of what it refuses, with the same code.
+func unapplied(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && apierrors.IsInvalid(err) && (status.Status().Details == nil || status.Status().Details.Kind == "")
 }
 
 // wroteSet shows the next sync the ReplicaSet that we have just written.

@@ -2,9 +2,11 @@ package deployment
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -14,10 +16,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -1038,20 +1042,33 @@ func TestPatches(t *testing.T) {
 			if !equality.Semantic.DeepEqual(before, written) {
 				t.Errorf("has become %v, was %v", written, before)
 			}
-			for _, path := range []string{"uid", "resourceVersion"} { // of another version of the object it is a conflict
+			for _, field := range []string{"uid", "generation", "ownerReferences", "annotations"} { // of another object it is a conflict
 				other := stored[tt.of].DeepCopy()
-				if err := unstructured.SetNestedField(other.Object, "another", "metadata", path); err != nil {
-					t.Fatal(err)
+				other.Object["metadata"].(map[string]any)[field] = "another"
+				got, err := tryPatch(t, other, patch)
+				if err == nil && got.Object["metadata"].(map[string]any)[field] == "another" {
+					t.Errorf("%s is no precondition", field)
 				}
-				if got, _, _ := unstructured.NestedString(applied(t, other, patch).Object, "metadata", path); got == "another" {
-					t.Errorf("%s is no precondition", path)
-				}
+			}
+			other := stored[tt.of].DeepCopy() // pods come and go all the time
+			other.SetResourceVersion("another")
+			if got := applied(t, other, patch); got.GetResourceVersion() != "another" {
+				t.Error("a status in between is a conflict")
 			}
 		})
 	}
 }
 
 func applied(t *testing.T, stored *unstructured.Unstructured, patch []byte) *unstructured.Unstructured {
+	t.Helper()
+	written, err := tryPatch(t, stored, patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written
+}
+
+func tryPatch(t *testing.T, stored *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
 	t.Helper()
 	before, err := json.Marshal(stored)
 	if err != nil {
@@ -1063,13 +1080,32 @@ func applied(t *testing.T, stored *unstructured.Unstructured, patch []byte) *uns
 	}
 	after, err := decoded.Apply(before)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	written := &unstructured.Unstructured{}
 	if err := json.Unmarshal(after, written); err != nil {
 		t.Fatal(err)
 	}
-	return written
+	return written, nil
+}
+
+// TestUnapplied: a test that fails is no refusal.
+func TestUnapplied(t *testing.T) {
+	set := appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind()
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "testing value failed", 0, false), true},
+		{apierrors.NewInvalid(set, "web", nil), false},
+		{apierrors.NewForbidden(replicaSets.GroupResource(), "web", nil), false},
+		{errors.New("no answer"), false},
+		{nil, false},
+	} {
+		if got := unapplied(tt.err); got != tt.want {
+			t.Errorf("%v: got %t", tt.err, got)
+		}
+	}
 }
 
 // TestShowsTheGeneration: as for StatefulSets, but before the Deployment counts as one that does not move.

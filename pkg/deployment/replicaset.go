@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -370,12 +369,19 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// precondition makes a JSON patch fail unless it meets this very version of the
-// object: the API server takes a changed UID or resource version for a conflict.
-func precondition(uid types.UID, resourceVersion string) []operation {
+// unchanged makes a JSON patch fail unless rs is as it was seen, but for its status: the ReplicaSet controller writes that for each
+// pod that it makes, some ten in a second where a kubelet rejects them, and a patch of that very version would never get through. Of another UID or version
+// the API server says that it is a conflict; of a test that fails see unapplied.
+func unchanged(rs *replicaSet) []operation {
+	uid := operation{"replace", "/metadata/uid", rs.UID}
+	if len(rs.Annotations) == 0 { // a test of nothing fails
+		return []operation{uid, {"replace", "/metadata/resourceVersion", rs.ResourceVersion}}
+	}
 	return []operation{
-		{"replace", "/metadata/uid", uid},
-		{"replace", "/metadata/resourceVersion", resourceVersion},
+		uid,
+		{"test", "/metadata/generation", rs.Generation},
+		{"test", "/metadata/ownerReferences", rs.OwnerReferences},
+		{"test", "/metadata/annotations", rs.Annotations},
 	}
 }
 
@@ -385,7 +391,7 @@ func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encode(append(precondition(idle.UID, idle.ResourceVersion),
+	return encode(append(unchanged(idle),
 		operation{"replace", "/spec/template", template},
 		operation{"add", "/metadata/annotations", rs.previous.Annotations}))
 }
@@ -407,7 +413,7 @@ func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string, back
 	if err != nil {
 		return nil, err
 	}
-	return encode(append(precondition(rs.UID, rs.ResourceVersion),
+	return encode(append(unchanged(rs),
 		operation{"replace", "/spec/template", fields},
 		operation{"add", "/metadata/annotations", annotations}))
 }
@@ -421,7 +427,7 @@ func revertPatch(rs *replicaSet, template *hash.Template) ([]byte, error) {
 	}
 	annotations := maps.Clone(rs.Annotations)
 	delete(annotations, api.AdoptedAnnotation)
-	return encode(append(precondition(rs.UID, rs.ResourceVersion),
+	return encode(append(unchanged(rs),
 		operation{"replace", "/spec/template", fields},
 		operation{"add", "/metadata/annotations", annotations}))
 }
@@ -494,7 +500,7 @@ func closeAdoptionPatch(rs *replicaSet, restarts []string) ([]byte, error) {
 		return nil, err
 	}
 	delete(annotations, api.HoldAnnotation)
-	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", annotations}))
+	return encode(append(unchanged(rs), operation{"add", "/metadata/annotations", annotations}))
 }
 
 func adoptionAnnotations(rs *replicaSet, m adoption) (map[string]string, error) {
@@ -515,7 +521,7 @@ func endAdoptionPatch(rs *replicaSet) ([]byte, error) {
 	annotations := maps.Clone(rs.Annotations)
 	delete(annotations, api.AdoptedAnnotation)
 	delete(annotations, api.HoldAnnotation)
-	return encode(append(precondition(rs.UID, rs.ResourceVersion), operation{"add", "/metadata/annotations", annotations}))
+	return encode(append(unchanged(rs), operation{"add", "/metadata/annotations", annotations}))
 }
 
 func encode(patch any) ([]byte, error) {

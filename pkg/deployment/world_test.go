@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -826,8 +827,8 @@ func (o objects) patchSet(name string, data []byte) (*unstructured.Unstructured,
 		return nil, err
 	}
 	changed, err := patch.Apply(original)
-	if err != nil {
-		return nil, err
+	if err != nil { // as the API server
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}
 	rs := &appsv1.ReplicaSet{}
 	if err := json.Unmarshal(changed, rs); err != nil {
