@@ -369,16 +369,21 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// unchanged makes a JSON patch fail unless rs is as it was seen, but for its status: the ReplicaSet controller writes that for each
-// pod that it makes, some ten in a second where a kubelet rejects them, and a patch of that very version would never get through. Of another UID or version
-// the API server says that it is a conflict; of a test that fails see unapplied.
+// precondition makes a JSON patch fail unless it meets this very version of rs: the API server takes a changed UID or resource
+// version for a conflict. The ReplicaSet controller writes a status whenever a pod of it comes or goes, or is Ready, so nor does it
+// meet one whose pods have changed since they were seen.
+func precondition(rs *replicaSet) []operation {
+	return []operation{{"replace", "/metadata/uid", rs.UID}, {"replace", "/metadata/resourceVersion", rs.ResourceVersion}}
+}
+
+// unchanged is a precondition of all but the status of rs. Where kubelets reject what it makes, that changes some ten times in a
+// second, and a patch of one version would never get through. Of a test that fails see unapplied.
 func unchanged(rs *replicaSet) []operation {
-	uid := operation{"replace", "/metadata/uid", rs.UID}
 	if len(rs.Annotations) == 0 { // a test of nothing fails
-		return []operation{uid, {"replace", "/metadata/resourceVersion", rs.ResourceVersion}}
+		return precondition(rs)
 	}
 	return []operation{
-		uid,
+		{"replace", "/metadata/uid", rs.UID},
 		{"test", "/metadata/generation", rs.Generation},
 		{"test", "/metadata/ownerReferences", rs.OwnerReferences},
 		{"test", "/metadata/annotations", rs.Annotations},
@@ -391,7 +396,7 @@ func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encode(append(unchanged(idle),
+	return encode(append(precondition(idle),
 		operation{"replace", "/spec/template", template},
 		operation{"add", "/metadata/annotations", rs.previous.Annotations}))
 }
@@ -401,8 +406,8 @@ func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 const maxAdoption = 200 << 10
 
 // adoptPatch makes rs the Deployment's new ReplicaSet, or with back the one that it was before. It records the former
-// template of rs, and with the pods that are still to be restarted.
-func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string, back bool) ([]byte, error) {
+// template of rs, and with the pods that are still to be restarted. With rejects, its status may have changed meanwhile.
+func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string, back, rejects bool) ([]byte, error) {
 	fields, err := rs.written(template)
 	if err != nil {
 		return nil, err
@@ -413,7 +418,11 @@ func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string, back
 	if err != nil {
 		return nil, err
 	}
-	return encode(append(unchanged(rs),
+	seen := precondition
+	if rejects {
+		seen = unchanged
+	}
+	return encode(append(seen(rs),
 		operation{"replace", "/spec/template", fields},
 		operation{"add", "/metadata/annotations", annotations}))
 }
@@ -427,7 +436,7 @@ func revertPatch(rs *replicaSet, template *hash.Template) ([]byte, error) {
 	}
 	annotations := maps.Clone(rs.Annotations)
 	delete(annotations, api.AdoptedAnnotation)
-	return encode(append(unchanged(rs),
+	return encode(append(precondition(rs),
 		operation{"replace", "/spec/template", fields},
 		operation{"add", "/metadata/annotations", annotations}))
 }
@@ -500,7 +509,7 @@ func closeAdoptionPatch(rs *replicaSet, restarts []string) ([]byte, error) {
 		return nil, err
 	}
 	delete(annotations, api.HoldAnnotation)
-	return encode(append(unchanged(rs), operation{"add", "/metadata/annotations", annotations}))
+	return encode(append(precondition(rs), operation{"add", "/metadata/annotations", annotations}))
 }
 
 func adoptionAnnotations(rs *replicaSet, m adoption) (map[string]string, error) {
@@ -521,7 +530,7 @@ func endAdoptionPatch(rs *replicaSet) ([]byte, error) {
 	annotations := maps.Clone(rs.Annotations)
 	delete(annotations, api.AdoptedAnnotation)
 	delete(annotations, api.HoldAnnotation)
-	return encode(append(unchanged(rs), operation{"add", "/metadata/annotations", annotations}))
+	return encode(append(precondition(rs), operation{"add", "/metadata/annotations", annotations}))
 }
 
 func encode(patch any) ([]byte, error) {

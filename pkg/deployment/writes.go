@@ -39,6 +39,7 @@ type adopt struct {
 	restarts []string // the pods that lack its size
 	forgets  string   // why the former template is not in the history; empty if it is, or need not be
 	back     bool
+	rejects  bool // a kubelet rejects what the ReplicaSet makes, again and again
 }
 
 // closeAdoption closes the record of adoption of a ReplicaSet, or begins one that is closed: no other
