@@ -36,7 +36,7 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case saveHistory:
 		return k.saveHistory(ctx, s, d, w)
 	case adopt:
-		patch, err := adoptPatch(w.set, w.template, w.restarts, w.back, w.rejects)
+		patch, err := adoptPatch(w)
 		return k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err))
 	case closeAdoption:
 		patch, err := closeAdoptionPatch(w.set, w.restarts)

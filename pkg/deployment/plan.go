@@ -162,7 +162,10 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
 	switch historyDue := p.awaitsHistory(o); {
 	case o.givesBack(base, options.Guard):
-		p.write = adopt{base, base.previous.template, o.madeSince(base), o.forgets(base), true, o.Rejections.First() != nil}
+		p.write = adopt{
+			set: base, template: base.previous.template, restarts: o.madeSince(base), forgets: o.forgets(base),
+			back: true, rejects: o.Rejections.First() != nil,
+		}
 	case options.Guard.Stopped(): // nothing goes on by itself
 	case policy.Held(o.deployment):
 		p.held(o, surge, unavailable, historyDue)
@@ -177,7 +180,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	switch base := p.base; {
 	case !historyDue && o.rejects(base):
 		// It goes on making pods that no kubelet lets in, which are missing for everything else.
-		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base), false, true}
+		p.write = adopt{set: base, template: o.deployment.template, restarts: p.outdated(), forgets: o.forgets(base), rejects: true}
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
@@ -190,7 +193,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 		p.wait("waiting for the ReplicaSet controller to observe the template of ReplicaSet %s", base.Name)
 	case historyDue:
 	default:
-		p.write = adopt{base, o.deployment.template, p.outdated(), o.forgets(base), false, false}
+		p.write = adopt{set: base, template: o.deployment.template, restarts: p.outdated(), forgets: o.forgets(base)}
 	}
 }
 

@@ -999,6 +999,11 @@ func TestPatches(t *testing.T) {
 	overtaken.adoption.Restarts, overtaken.previous = []string{"live-a", "live-b"}, &overtaken.adoption.previousTemplate
 	again[api.AdoptedAnnotation] = former + `,"restarts":["live-b","live-c"],"earlier":[{"template":` + string(live.template.Raw) + `,"pods":["live-b"]}]}`
 	delete(marked, api.HoldAnnotation)
+	adopts := func(rs *replicaSet, rejects bool, restarts ...string) func() ([]byte, error) {
+		return func() ([]byte, error) {
+			return adoptPatch(adopt{set: rs, template: deployment.template, restarts: restarts, rejects: rejects})
+		}
+	}
 	const rejecting = "adopt while kubelets reject what is made"
 	for _, tt := range []struct {
 		name, of    string
@@ -1006,12 +1011,10 @@ func TestPatches(t *testing.T) {
 		template    *hash.Template
 		annotations map[string]string
 	}{
-		{"adopt", "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}, false, false) }, deployment.template, adopted},
-		{rejecting, "live", func() ([]byte, error) { return adoptPatch(live, deployment.template, []string{"live-a"}, false, true) }, deployment.template, adopted},
-		{"adopt while pods are left of the edit before", "live", func() ([]byte, error) {
-			return adoptPatch(&overtaken, deployment.template, []string{"live-b", "live-c"}, false, false)
-		}, deployment.template, again},
-		{"adopt one without a hash", "own", func() ([]byte, error) { return adoptPatch(own, deployment.template, []string{"live-a"}, false, false) }, deployment.template, adopted},
+		{"adopt", "live", adopts(live, false, "live-a"), deployment.template, adopted},
+		{rejecting, "live", adopts(live, true, "live-a"), deployment.template, adopted},
+		{"adopt while pods are left of the edit before", "live", adopts(&overtaken, false, "live-b", "live-c"), deployment.template, again},
+		{"adopt one without a hash", "own", adopts(own, false, "live-a"), deployment.template, adopted},
 		{"mark", "live", func() ([]byte, error) { return closeAdoptionPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return endAdoptionPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},

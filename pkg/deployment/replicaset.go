@@ -405,21 +405,23 @@ func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 // that makes it larger is not kept in the history. The names of 5000 pods are 150 KiB.
 const maxAdoption = 200 << 10
 
-// adoptPatch makes rs the Deployment's new ReplicaSet, or with back the one that it was before. It records the former
-// template of rs, and with the pods that are still to be restarted. With rejects, its status may have changed meanwhile.
-func adoptPatch(rs *replicaSet, template *hash.Template, restarts []string, back, rejects bool) ([]byte, error) {
-	fields, err := rs.written(template)
+// adoptPatch makes a ReplicaSet the Deployment's new one: see adopt. It records its former template, and with that the pods that
+// are still to be restarted. Where kubelets reject what it makes, its status may have changed meanwhile.
+func adoptPatch(w adopt) ([]byte, error) {
+	rs := w.set
+	fields, err := rs.written(w.template)
 	if err != nil {
 		return nil, err
 	}
 	annotations, err := adoptionAnnotations(rs, adoption{
-		previousTemplate: previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw}, Restarts: restarts, Earlier: rs.remaining(restarts), Back: back,
+		previousTemplate: previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw},
+		Restarts:         w.restarts, Earlier: rs.remaining(w.restarts), Back: w.back,
 	})
 	if err != nil {
 		return nil, err
 	}
 	seen := precondition
-	if rejects {
+	if w.rejects {
 		seen = unchanged
 	}
 	return encode(append(seen(rs),

@@ -22,8 +22,9 @@ const lossTime = time.Minute
 const maxLosses = 3
 
 // Losses are the pods of one rollout that others have deleted soon after their resize. The pods that come in their places
-// have the old size, and would be resized and deleted again. So they count for the rollout, and not for each pod. A controller that is restarted counts anew, unless the condition
-// says already that the rollout goes no further. The zero value is of no rollout yet.
+// have the old size, and would be resized and deleted again. So they count for the rollout, and not for each pod. A
+// controller that is restarted counts anew, unless the condition says already that the rollout goes no further. The zero
+// value is of no rollout yet.
 type Losses struct {
 	edit     string // the edit that is rolled out, and the last time that its user had it tried again
 	replicas int
