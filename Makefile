@@ -105,8 +105,14 @@ ON_CONTROL_PLANES = GOGC=800 go test -count=1 -timeout 60m -p 1 $(if $(RUN),-run
 integration: tools build ## Run the tests on a control plane that every change must pass (RUN=^TestUndo$$)
 	$(ON_CONTROL_PLANES) -tags integration -parallel 6 ./test/integration ./test/initialresources/admission
 
+# What a folder of the ring around needs beside a control plane. ./test/integration has them all.
+NEEDED_BY_chart := gitops-tools
+NEEDED_BY_prometheus := monitoring-tools
+NEEDED_BY_estimator := monitoring-tools
+NEEDED_BY_integration := $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools
+
 .PHONY: around
-around: tools $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools build ## Run those with other tools, an older version, or much time (ONLY=./test/docs)
+around: tools build $(NEEDED_BY_$(notdir $(or $(ONLY),integration))) ## Run those with other tools, an older version, or much time (ONLY=./test/docs)
 	$(ON_CONTROL_PLANES) -tags around -parallel 4 $(or $(ONLY),$(call TAGGED,around))
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
