@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -11,6 +14,25 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
+
+// lineWidth is how wide the output is.
+const lineWidth = 110
+
+// screen is where the demo is shown, and tells when nobody reads it any more.
+type screen struct {
+	*os.File
+	unread func()
+}
+
+func (s screen) say(format string, args ...any) {
+	if _, err := fmt.Fprintln(s.File, strings.TrimRight(fmt.Sprintf(format, args...), " \n")); err != nil {
+		s.unread()
+	}
+}
+
+func (s screen) title(text string) {
+	s.say("\n── %s %s", text, strings.Repeat("─", lineWidth-4-utf8.RuneCountInString(text)))
+}
 
 // while does something, and meanwhile tells what becomes of some subjects from a moment on, in a line for each change.
 func (d *demo) while(ctx context.Context, from int, subjects []measure.Subject, do func() error) error {
