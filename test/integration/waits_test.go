@@ -33,7 +33,7 @@ var waits = map[string][3]string{
 }
 
 // generationWait is the row of tools that look at no more of a Deployment than its generation, and how many pods are available.
-const generationWait = "kapp, Ansible's kubernetes.core, Pulumi"
+const generationWait = "kapp, Ansible's `kubernetes.core`, Pulumi"
 
 // helmWait is the row of Helm 3 and 4, in each way to wait.
 const helmWait = "Helm 3 and 4, `--wait`, also `=watcher` and `=legacy`"
