@@ -250,12 +250,11 @@ func TestPublishAgain(t *testing.T) {
 	if n := value(t, w.metrics.errors); n != 2 {
 		t.Errorf("%v errors are counted", n)
 	}
-	written := w.writes("configmaps")
-	w.waitBooks(3)
-	w.eventually("all to be looked at", func() bool { return w.queue.Len() == 0 })
-	if again := w.writes("configmaps"); again != written {
-		t.Errorf("%d more writes", again-written)
-	}
+	w.eventually("the watch to show what is written, and no more writes", func() bool {
+		written := w.writes("configmaps")
+		w.waitBooks(3)
+		return w.queue.Len() == 0 && w.writes("configmaps") == written
+	})
 }
 
 // TestAnnotated: admission looks at pods that have all requests, too, where the namespace wants it
