@@ -112,7 +112,7 @@ NEEDED_BY_estimator := monitoring-tools
 NEEDED_BY_integration := $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools
 
 .PHONY: around
-around: tools build $(NEEDED_BY_$(notdir $(or $(ONLY),integration))) ## Run those with other tools, an older version, or much time (ONLY=./test/docs)
+around: tools build $(foreach folder,$(notdir $(or $(ONLY),integration)),$(NEEDED_BY_$(folder))) ## Run those with other tools, an older version, or much time (ONLY=./test/docs)
 	$(ON_CONTROL_PLANES) -tags around -parallel 4 $(or $(ONLY),$(call TAGGED,around))
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
