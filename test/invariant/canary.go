@@ -75,6 +75,11 @@ func (h *history) checkRevert(w Write) {
 	began := work.ofTemplate()[0].at
 	born := began.Before(w.Since) && p.versions[0].at.After(began) && work.last().lackedBy(p.versions[0].Pod) == ""
 	if had && !has && (born || slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(began) })) {
+		// A class may have had that size until a moment ago.
+		newest := work.last().edit
+		if work.any(w.Since, func(v version) bool { return v.edit == newest && v.lackedBy(after) == "" }) {
+			return
+		}
 		// On the way to a size that the node's class has otherwise, a pod gets the template's: it could not go back to that from
 		// what it has had since its birth, if the class's cannot be had.
 		classes := work.any(w.Since, func(v version) bool { return v.annotation("node-resources") != "" })

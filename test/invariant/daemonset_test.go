@@ -367,6 +367,11 @@ func TestCheckDaemonSets(t *testing.T) {
 			classes(l, "4", "2")
 			l.editedBack("agent-a")
 		}, "complete daemonsets/agent"},
+		{"a pod gets the size of a class that has just gone", func(l *trail) {
+			l.classGoes()
+			l.atOnce(1)
+		}, ""},
+		{"a pod gets the size of a class that has gone long ago", func(l *trail) { l.classGoes() }, "revert pods/agent-a"},
 		{"Complete, and a pod that is behind was on a node that is gone", func(l *trail) {
 			l.daemonSets()
 			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1"))
@@ -394,6 +399,14 @@ func classes(l *trail, a, b string) {
 		l.write(ours, "patch", "pods", name, p)
 	}
 	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", largeDaemons, heldDaemons, completeDaemons))
+}
+
+// classGoes logs that the user takes the classes away, and that a pod of the template's size gets one of theirs.
+func (l *trail) classGoes() {
+	l.daemonSets(largeDaemons)
+	l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1"))
+	l.write(user, "patch", "daemonsets", "agent", daemons("2", heldDaemons))
+	l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "4", "2"))
 }
 
 // again logs that the condition is False, the user has changed the annotations of the DaemonSet, and the
