@@ -50,6 +50,7 @@ func TestArguments(t *testing.T) {
 		{newReleaseCommand, "sts/web -A", "--all-namespaces goes with --all"},
 		{controller.NewCommand, "--workers=0", "--workers is 0: at least 1 is needed"},
 		{controller.NewCommand, "--when-absent=Wait", `--when-absent is "Wait": want LetGo or Hold`},
+		{controller.NewCommand, "--when-room-unknown=Wait", `--when-room-unknown is "Wait": want Keep or Restart`},
 		{controller.NewCommand, "--not-ready-timeout=0s", "--not-ready-timeout is 0s: it must be positive"},
 		{controller.NewCommand, "--booster-timeout=-1s", "--booster-timeout is -1s: want 0 or more"},
 		{controller.NewCommand, "--max-sessions=0", "--max-sessions is 0: at least 1 is needed"},

@@ -37,7 +37,7 @@ type kind struct {
 // question is what a forecast depends on.
 type question struct {
 	*cluster
-	world    capacity.Cluster
+	world    *capacity.Cluster
 	after    *unstructured.Unstructured
 	settings policy.Settings
 	defaults policy.Defaults

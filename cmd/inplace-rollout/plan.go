@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
@@ -130,16 +130,9 @@ func (o planOptions) run(ctx context.Context, out io.Writer, args []string) erro
 }
 
 func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) error {
-	namespaces := sets.New[string]()
-	for _, e := range edits {
-		namespaces.Insert(e.after.GetNamespace())
-	}
-	world, err := capacity.Read(ctx, o.client, capacity.All, namespaces)
-	if err != nil {
-		return explain(err)
-	}
-	reports := make([]planReport, len(edits))
+	world, reports := capacity.New(o.client, capacity.All, time.Now()), make([]planReport, len(edits))
 	for i, e := range edits {
+		var err error
 		if reports[i], err = o.report(ctx, world, e); err != nil {
 			return err
 		}
@@ -182,7 +175,7 @@ func (o planOptions) edits(ctx context.Context, args []string) ([]edit, error) {
 }
 
 // report foresees the rollout that an edit starts.
-func (o planOptions) report(ctx context.Context, world capacity.Cluster, e edit) (planReport, error) {
+func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit) (planReport, error) {
 	if e.live == nil {
 		return o.reportNew(ctx, world, e.after)
 	}
@@ -198,12 +191,12 @@ func (o planOptions) report(ctx context.Context, world capacity.Cluster, e edit)
 	if err != nil {
 		return planReport{}, explain(err)
 	}
-	return newPlanReport(e.after, forecast, world), nil
+	return newPlanReport(ctx, e.after, forecast, world)
 }
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that
 // `kubectl delete --cascade=orphan` has left, when it is created again.
-func (o planOptions) reportNew(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured) (planReport, error) {
+func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured) (planReport, error) {
 	settings, err := policy.Read(after.GetAnnotations())
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(after), err)
@@ -219,9 +212,9 @@ func (o planOptions) reportNew(ctx context.Context, world capacity.Cluster, afte
 		}
 	}
 	forecast.Pods = slices.DeleteFunc(forecast.Pods, func(f rollout.PodForecast) bool { return f.Member.Pod == nil })
-	r := newPlanReport(after, forecast, world)
+	r, err := newPlanReport(ctx, after, forecast, world)
 	r.New = true
-	return r, nil
+	return r, err
 }
 
 // created is a manifest with what the API server makes of it, as far as it matters for

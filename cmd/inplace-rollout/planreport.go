@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -159,13 +160,17 @@ type planSummary struct {
 }
 
 // newPlanReport reports the forecast of a workload, which is as the edit leaves it.
-func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadForecast, world capacity.Cluster) planReport {
+func newPlanReport(ctx context.Context, after *unstructured.Unstructured, forecast rollout.WorkloadForecast, world *capacity.Cluster) (planReport, error) {
+	pods, err := world.OnNodes(ctx, forecast.Pods)
+	if err != nil {
+		return planReport{}, explain(err)
+	}
 	r := planReport{
 		TypeMeta: cli.Type(planKind), Workload: cli.WorkloadOf(after),
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
 	}
 	var resized []*rollout.Member
-	for _, f := range world.OnNodes(forecast.Pods) {
+	for _, f := range pods {
 		r.NotInPods = rollout.Joined(r.NotInPods, f.Member.Target.Absent)
 		r.Pods = append(r.Pods, newPodForecast(f))
 		r.Summary.count(f.Forecast)
@@ -184,7 +189,7 @@ func newPlanReport(after *unstructured.Unstructured, forecast rollout.WorkloadFo
 	for _, f := range rollout.Faults(resized) {
 		r.KnownFaults = append(r.KnownFaults, knownFault{f.Issue, f.Says, f.Pods, f.String()})
 	}
-	return r
+	return r, nil
 }
 
 func newPodForecast(f capacity.PodForecast) podForecast {

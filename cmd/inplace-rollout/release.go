@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
@@ -158,10 +159,7 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(u *unstructured.Unstructured) bool { return !policy.Held(u) })
-	world, err := capacity.Read(ctx, o.client, capacity.Pods, namespacesOf(found))
-	if err != nil {
-		return nil, explain(err)
-	}
+	world := capacity.New(o.client, capacity.Pods, time.Now())
 	var all []hold
 	for _, u := range found {
 		outlook, err := o.outlook(ctx, world, u)
@@ -215,7 +213,7 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 }
 
 // outlook is what the built-in controller will do.
-func (o releaseOptions) outlook(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (string, error) {
+func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured) (string, error) {
 	forecast, err := o.forecast(ctx, world, u, policy.Settings{}, policy.Standard)
 	if err != nil {
 		return "", explain(err)

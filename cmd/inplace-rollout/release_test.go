@@ -19,13 +19,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 )
-
-func worldOf(s *stage) capacity.Cluster { return capacity.Cluster{Nodes: s.nodes, Pods: s.pods} }
 
 // A cluster of fakes has no admission policies, as one that deploy/ was deleted from.
 func TestRelease(t *testing.T) {

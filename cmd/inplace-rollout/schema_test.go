@@ -8,6 +8,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/schema"
@@ -57,7 +58,7 @@ func planOf(t *testing.T, s *stage) planReport {
 	t.Helper()
 	o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
 	live := s.live(t)
-	r, err := o.report(t.Context(), worldOf(s), edit{live: live, after: live})
+	r, err := o.report(t.Context(), capacity.New(o.client, capacity.All, now), edit{live: live, after: live})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -256,13 +256,10 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 
 // reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
-	world, err := capacity.Read(ctx, o.client, capacity.Sizes, namespacesOf(found))
-	if err != nil {
-		return nil, explain(err)
-	}
-	reports := make([]statusReport, len(found))
+	world, reports := capacity.New(o.client, capacity.Sizes, time.Now()), make([]statusReport, len(found))
 	for i, u := range found {
-		if reports[i], err = o.report(ctx, world.Of(u.GetNamespace()), u); err != nil {
+		var err error
+		if reports[i], err = o.report(ctx, world, u); err != nil {
 			return nil, err
 		}
 	}
@@ -277,7 +274,7 @@ func (o statusOptions) workloads(ctx context.Context, args []string) ([]*unstruc
 	return o.optedIn(ctx, o.scope(o.all), o.selector)
 }
 
-func (o statusOptions) report(ctx context.Context, world capacity.Cluster, u *unstructured.Unstructured) (statusReport, error) {
+func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured) (statusReport, error) {
 	r := statusReport{
 		TypeMeta: cli.Type(statusKind), Workload: cli.WorkloadOf(u), OptedIn: policy.Enabled(u),
 		Revision: kindOf(u).revision(u), Held: policy.Held(u), Pods: []podStatus{},

@@ -26,6 +26,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -440,7 +441,7 @@ func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
 		s := newSetStage(t, 1)
 		s.set.Labels = labels
 		o := statusOptions{cluster: s.cluster(t)}
-		r, err := o.report(t.Context(), worldOf(s), s.live(t))
+		r, err := o.report(t.Context(), capacity.New(o.client, capacity.Sizes, now), s.live(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/dynamic"
@@ -170,22 +169,13 @@ func validSelector(selector string) error {
 }
 
 // forecast returns what a rollout to after does to its pods.
-func (c *cluster) forecast(ctx context.Context, world capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.WorkloadForecast, error) {
+func (c *cluster) forecast(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.WorkloadForecast, error) {
 	return kindOf(after).forecast(ctx, question{c, world, after, settings, defaults})
 }
 
 // resource is where workloads of the kind of u are read and written.
 func (c *cluster) resource(u *unstructured.Unstructured) dynamic.ResourceInterface {
 	return c.objects.Resource(kindOf(u).gvr()).Namespace(u.GetNamespace())
-}
-
-// namespacesOf returns the namespaces of workloads.
-func namespacesOf(workloads []*unstructured.Unstructured) sets.Set[string] {
-	namespaces := sets.New[string]()
-	for _, u := range workloads {
-		namespaces.Insert(u.GetNamespace())
-	}
-	return namespaces
 }
 
 // explain says what to do about an error of reading where the API server's own words do not.

@@ -14,13 +14,12 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	volumehelper "k8s.io/component-helpers/storage/volume"
 	"k8s.io/klog/v2"
 )
 
 // candidates returns the nodes to which the pod could be scheduled if they were empty, or why
-// there is none. A node is no candidate if it is cordoned, or has another taint, and the pod
-// does not tolerate that; if the pod's node selector, its required node affinity or that of
+// there is none. A node is no candidate if it is not Ready, whatever the pod tolerates; if it is cordoned, or has another taint, and
+// the pod does not tolerate that; if the pod's node selector, its required node affinity or that of
 // its volumes excludes it; or if it cannot allocate what the pod requests. Other pods are not
 // looked at, so a candidate is no promise.
 func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
@@ -29,7 +28,7 @@ func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*co
 	case len(could) > 0:
 		return could, ""
 	case allowed == 0:
-		return nil, "no node matches the node selector, affinity and tolerations of the pod"
+		return nil, "no node that is Ready matches the node selector, affinity and tolerations of the pod"
 	case allowed == 1:
 		return nil, "the only node that the pod may run on cannot hold " + lacking
 	default:
@@ -45,7 +44,7 @@ func among(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	largest := corev1.ResourceList{}
 	for _, node := range nodes {
-		if matches, err := affinity.Match(node); err != nil || !matches || !open(pod, node) || !reaches(node, volumes) {
+		if matches, err := affinity.Match(node); err != nil || !matches || lost(node) || !open(pod, node) || !reaches(node, volumes) {
 			continue
 		}
 		allowed++
@@ -136,28 +135,29 @@ func (d devices) leave(requests corev1.ResourceList, node *corev1.Node) corev1.R
 	return left
 }
 
-// reaches reports whether all volumes can be had on the node.
-func reaches(node *corev1.Node, volumes []*corev1.PersistentVolume) bool {
-	return !slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return volumehelper.CheckNodeAffinity(v, node.Labels) != nil })
-}
-
 // cordoned is the taint of a node that is unschedulable. A pod that tolerates it may come to
 // the node (NodeUnschedulable in pkg/scheduler/framework/plugins of Kubernetes).
 var cordoned = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
-// open reports whether the scheduler may place the pod on the node.
+// open reports whether the scheduler may place the pod on the node, or the kubelet takes it where its template names the node.
 func open(pod *corev1.Pod, node *corev1.Node) bool {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName == node.Name && tolerates(pod, node, corev1.TaintEffectNoExecute)
+	}
 	if node.Spec.Unschedulable && !schedulinghelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &cordoned, false) {
 		return false
 	}
-	return tolerates(pod, node)
+	return tolerates(pod, node, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute)
 }
 
-func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
+// openTo is open for a pod that is on a node, whoever has chosen that.
+func openTo(pod *corev1.Pod, node *corev1.Node) bool {
+	return open(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: pod.Spec.Tolerations}}, node)
+}
+
+func tolerates(pod *corev1.Pod, node *corev1.Node, effects ...corev1.TaintEffect) bool {
 	_, tainted := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations,
-		func(t *corev1.Taint) bool {
-			return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
-		}, false)
+		func(t *corev1.Taint) bool { return slices.Contains(effects, t.Effect) }, false)
 	return !tainted
 }
 

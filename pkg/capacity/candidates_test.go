@@ -53,15 +53,15 @@ func TestCandidates(t *testing.T) {
 		{name: "a toleration of cordoned nodes", pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}",
 			nodes: []*corev1.Node{node("a", "4", cordoned)}},
 		{name: "a toleration of everything", pod: "{tolerations: [{operator: Exists}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}", nodes: []*corev1.Node{node("a", "4", cordoned)}},
-		{name: "a toleration of another effect on cordoned nodes", nodes: []*corev1.Node{node("a", "4", cordoned)}, want: "no node matches the node selector, affinity and tolerations of the pod",
+		{name: "a toleration of another effect on cordoned nodes", nodes: []*corev1.Node{node("a", "4", cordoned)}, want: "no node that is Ready matches the node selector, affinity and tolerations of the pod",
 			pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoExecute}], containers: [{name: app}]}"},
 		{name: "a taint that is not tolerated", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectNoSchedule))},
-			want: "no node matches the node selector, affinity and tolerations of the pod"},
+			want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
 		{name: "a taint that only prefers", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectPreferNoSchedule))}},
 		{name: "a taint that is tolerated", pod: "{tolerations: [{key: gpu, operator: Exists}], containers: [{name: app, resources: {requests: {cpu: 3}}}]}",
 			nodes: []*corev1.Node{node("a", "4", tainted(corev1.TaintEffectNoExecute))}},
 		{name: "another node selector", pod: "{nodeSelector: {disk: hdd}, containers: [{name: app}]}", nodes: []*corev1.Node{node("a", "4")},
-			want: "no node matches the node selector, affinity and tolerations of the pod"},
+			want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
 		{name: "the required node affinity", pod: `{affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
 			{matchExpressions: [{key: disk, operator: In, values: [ssd]}]}]}}}, containers: [{name: app, resources: {requests: {cpu: 5}}}]}`,
 			nodes: []*corev1.Node{node("a", "4"), node("b", "8", func(n *corev1.Node) { n.Labels = nil })},
@@ -77,8 +77,8 @@ func TestCandidates(t *testing.T) {
 			nodes: []*corev1.Node{node("a", "4")}, want: "the only node that the pod may run on cannot hold cpu 6 (at most 4)"},
 		{name: "volumes that are everywhere, and here", pod: pod, volumes: []*corev1.PersistentVolume{{}, local("ssd")}, nodes: []*corev1.Node{node("a", "4")}},
 		{name: "one of the volumes is elsewhere", pod: pod, volumes: []*corev1.PersistentVolume{{}, local("hdd")}, nodes: []*corev1.Node{node("a", "4")},
-			want: "no node matches the node selector, affinity and tolerations of the pod"},
-		{name: "no nodes at all", pod: pod, want: "no node matches the node selector, affinity and tolerations of the pod"},
+			want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
+		{name: "no nodes at all", pod: pod, want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestDevices(t *testing.T) {
 	could := func(nodes ...*corev1.Node) string {
 		found, tooLarge := candidates(pod, nil, nodes)
 		for _, node := range found {
-			if !beside(pod, node, nil) {
+			if err := beside(pod, node, nil); isNo(err) {
 				t.Errorf("%s could hold the pod, and has no room when it is empty", node.Name)
 			}
 		}

@@ -3,210 +3,206 @@ package capacity
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Cluster is what a forecast needs to know besides the workload.
+// Cluster is what there is in a cluster at one moment. Each thing is read from the API server when a question first needs it,
+// and once. It is for one goroutine.
 type Cluster struct {
-	// Nodes are none if they are not known: then nothing depends on them.
-	Nodes []*corev1.Node
-	Pods  []*corev1.Pod
-	// Limits and Quotas of the namespaces that are asked about, as far as they may be read.
-	Limits map[string]Limits
-	Quotas map[string][]corev1.ResourceQuota
-	// Volumes are those that claims are bound to, by the claim's name.
-	Volumes map[types.NamespacedName]*corev1.PersistentVolume
-	// RoomUnknown is why not all of this is known that decides what room the nodes have;
-	// empty if it is.
+	client kubernetes.Interface
+	now    time.Time
+	ledger *Ledger
+	extent Extent
+	// looks is at how many nodes it looks for one pod, at the most.
+	looks int
+	// RoomUnknown is why not all is known that decides what room the nodes have, as far as has been asked; empty if it is.
 	RoomUnknown string
+
+	nodes      memo[[]*corev1.Node]
+	pods       memo[[]*corev1.Pod]
+	limits     memo[Limits]
+	quotas     memo[[]corev1.ResourceQuota]
+	namespaces memo[[]corev1.Namespace]
+	claims     memo[*corev1.PersistentVolumeClaim]
+	volumes    memo[*corev1.PersistentVolume]
+	allVolumes memo[[]corev1.PersistentVolume]
+	classes    memo[*storagev1.StorageClass]
+	drivers    memo[*storagev1.CSIDriver]
+	csiNodes   memo[*storagev1.CSINode]
+	storage    memo[[]storagev1.CSIStorageCapacity]
+	admitted   memo[error]
 }
 
-// Extent is how much of a cluster is read for forecasts of the workloads of some namespaces.
+// maxLooks bounds how many nodes are looked at for one pod, each of which costs a request; the next look is at others. It also
+// bounds at how many of the pods that wait for a node there is a closer look.
+const maxLooks = 100
+
+// maxWaiting bounds how many of the pods that wait for a node are looked at, whoever has made them: some thousands of them would
+// take this process's memory, and each is looked at for each node. One beyond that may be faster than the pod that a restart brings.
+const maxWaiting = 1000
+
+// Extent is how much of a cluster is looked at.
 type Extent int
 
 // Each extent has what the one before it has.
 const (
-	// Pods of the namespaces: what the built-in controllers do depends on no more.
+	// Pods of namespaces: what the built-in controllers do depends on no more.
 	Pods Extent = iota
-	// Sizes besides: the nodes, LimitRanges and quotas that allow a size or do not. Pods of
-	// other namespaces are left out, as there may be many: a node may have less room than it
-	// seems to have, but not more.
+	// Sizes besides: the nodes, LimitRanges and quotas that allow a size or do not. Pods of other namespaces are left out, as there
+	// may be many.
 	Sizes
-	// All besides: the pods of all namespaces, and volumes.
+	// All besides.
 	All
 )
 
-// Read reads so much of the cluster. It fails if the pods of the namespaces may not be read.
-// Where something else may not be read that decides what room there is, RoomUnknown says so.
-func Read(ctx context.Context, client kubernetes.Interface, extent Extent, namespaces sets.Set[string]) (Cluster, error) {
-	c := Cluster{}
-	for _, part := range []struct {
-		from Extent
-		read func(context.Context, kubernetes.Interface, Extent, sets.Set[string]) error
-	}{
-		{Sizes, c.readNodes}, {Pods, c.readPods}, {Sizes, c.readNamespaces}, {All, c.readVolumes},
-	} {
-		if extent < part.from {
-			continue
-		}
-		if err := part.read(ctx, client, extent, namespaces); err != nil {
-			return c, err
-		}
+// New is so much of the cluster that the client reads, at this time.
+func New(client kubernetes.Interface, extent Extent, now time.Time) *Cluster {
+	return &Cluster{
+		client: client, now: now, ledger: NewLedger(), extent: extent, looks: maxLooks,
+		nodes: memo[[]*corev1.Node]{}, pods: memo[[]*corev1.Pod]{}, limits: memo[Limits]{}, quotas: memo[[]corev1.ResourceQuota]{},
+		namespaces: memo[[]corev1.Namespace]{}, claims: memo[*corev1.PersistentVolumeClaim]{}, volumes: memo[*corev1.PersistentVolume]{},
+		allVolumes: memo[[]corev1.PersistentVolume]{}, classes: memo[*storagev1.StorageClass]{}, drivers: memo[*storagev1.CSIDriver]{},
+		csiNodes: memo[*storagev1.CSINode]{}, storage: memo[[]storagev1.CSIStorageCapacity]{}, admitted: memo[error]{},
 	}
-	return c, nil
 }
 
-// orUnknown returns the error, unless it is that this may not be read: then why the room is
-// unknown is noted, and it is no error.
-func (c *Cluster) orUnknown(err error, why string) error {
-	if !apierrors.IsForbidden(err) {
-		return err
-	}
-	c.RoomUnknown = cmp.Or(c.RoomUnknown, why)
-	return nil
-}
-
-// readNodes lists all nodes.
-func (c *Cluster) readNodes(ctx context.Context, client kubernetes.Interface, _ Extent, _ sets.Set[string]) error {
-	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return c.orUnknown(fmt.Errorf("listing nodes: %w", err), "you may not list nodes")
-	}
-	for i := range nodes.Items {
-		c.Nodes = append(c.Nodes, &nodes.Items[i])
-	}
-	return nil
-}
-
-// readPods lists the pods of all namespaces where that is asked for and allowed, or else of these.
-func (c *Cluster) readPods(ctx context.Context, client kubernetes.Interface, extent Extent, namespaces sets.Set[string]) error {
-	if extent >= All {
-		all, err := pods.List(ctx, client.CoreV1(), metav1.NamespaceAll, metav1.ListOptions{})
-		if err == nil {
-			c.Pods = all
-			return nil
-		}
-		if err := c.orUnknown(err, "you may not list the pods of all namespaces"); err != nil {
-			return err
-		}
-	}
-	for namespace := range namespaces {
-		those, err := pods.List(ctx, client.CoreV1(), namespace, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		c.Pods = append(c.Pods, those...)
-	}
-	return nil
-}
-
-// readNamespaces lists what the namespaces say about pods that come to them.
-func (c *Cluster) readNamespaces(ctx context.Context, client kubernetes.Interface, _ Extent, namespaces sets.Set[string]) error {
-	c.Limits, c.Quotas = map[string]Limits{}, map[string][]corev1.ResourceQuota{}
-	for namespace := range namespaces {
-		var err error
-		if c.Limits[namespace], err = ReadLimits(ctx, client, namespace, metav1.ListOptions{}); err != nil {
-			return err
-		}
-		if c.Quotas[namespace], err = readQuotas(ctx, client, namespace); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readVolumes lists the volumes that claims of the namespaces are bound to, where a pod that
-// has been read has a claim.
-func (c *Cluster) readVolumes(ctx context.Context, client kubernetes.Interface, _ Extent, namespaces sets.Set[string]) error {
-	const unknown = "you may not list persistent volumes and their claims"
-	wanted := sets.New[string]()
-	for _, pod := range c.Pods {
-		if namespaces.Has(pod.Namespace) && len(claims(pod)) > 0 {
-			wanted.Insert(pod.Namespace)
-		}
-	}
-	bound := map[string]types.NamespacedName{}
-	for namespace := range wanted {
-		stored, err := client.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return c.orUnknown(fmt.Errorf("listing persistent volume claims: %w", err), unknown)
-		}
-		for _, claim := range stored.Items {
-			if claim.Spec.VolumeName != "" {
-				bound[claim.Spec.VolumeName] = types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
-			}
-		}
-	}
-	if len(bound) == 0 {
-		return nil
-	}
-	volumes, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return c.orUnknown(fmt.Errorf("listing persistent volumes: %w", err), unknown)
-	}
-	c.Volumes = make(map[types.NamespacedName]*corev1.PersistentVolume, len(bound))
-	for i, volume := range volumes.Items {
-		if claim, is := bound[volume.Name]; is {
-			c.Volumes[claim] = &volumes.Items[i]
-		}
-	}
-	return nil
-}
-
-// Of returns the cluster with no pods but those of the namespace.
-func (c Cluster) Of(namespace string) Cluster {
-	c.Pods = slices.DeleteFunc(slices.Clone(c.Pods), func(pod *corev1.Pod) bool { return pod.Namespace != namespace })
+// At is the cluster of these nodes and of what the ledger has promised.
+func At(client kubernetes.Interface, nodes []*corev1.Node, ledger *Ledger, now time.Time) *Cluster {
+	c := New(client, All, now)
+	c.nodes[""], c.ledger = nodes, ledger
 	return c
 }
 
-// LimitsOf returns the LimitRanges of a namespace, which are unknown if they have not been read.
-func (c Cluster) LimitsOf(namespace string) Limits {
-	limits, read := c.Limits[namespace]
-	limits.Unknown = limits.Unknown || !read
-	return limits
-}
-
-// WithoutRoom looks for room for the replacements of the members, in their order, and returns for
-// which there is none, and why. Each that has found room has taken it. Where others come first
-// (newFirst), they need no room on nodes, unless each can come to one node only.
-func (c Cluster) WithoutRoom(ctx context.Context, members []rollout.Member, revision rollout.Revision, newFirst bool) map[types.UID]rollout.Refusal {
-	full := map[types.UID]rollout.Refusal{}
-	var room *Room
-	for _, m := range members {
-		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
-			continue
-		}
-		if room == nil {
-			room = c.room(m.Pod.Namespace)
-		}
-		why, err := room.Replace(ctx, m, c.LimitsOf(m.Pod.Namespace), newFirst)
+// allNodes are all nodes.
+func (c *Cluster) allNodes(ctx context.Context) ([]*corev1.Node, error) {
+	return c.nodes.get("", func() ([]*corev1.Node, error) {
+		list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
-			why = rollout.Refusal{Reason: err.Error(), Kind: rollout.ReasonNoNodeFits}
+			return nil, hidden(err, "list nodes")
 		}
-		if why.Reason != "" {
-			why.Of, why.Until = revision.Size(m.Target.Changes), time.Now().Add(time.Hour)
-			full[m.Pod.UID] = why
-		}
-	}
-	return full
+		return pointers(list.Items), nil
+	})
 }
 
-// room is what the nodes and the quotas of a namespace have now.
-func (c Cluster) room(namespace string) *Room {
-	quotas := newQuotas(c.Quotas[namespace], c.Of(namespace).Pods, time.Now())
-	room := newRoom(newSnapshot(c), c.Nodes, len(c.Nodes), quotas, nil, nil)
-	room.nodesUnknown = c.RoomUnknown != "" || len(c.Nodes) == 0
-	return room
+// knownNodes are all nodes; none if they may not be listed.
+func (c *Cluster) knownNodes(ctx context.Context) ([]*corev1.Node, error) {
+	if c.extent < Sizes {
+		return nil, nil
+	}
+	nodes, err := c.allNodes(ctx)
+	if c.note(err); isUnknown(err) {
+		err = nil
+	}
+	return nodes, err
+}
+
+func pointers[T any](items []T) []*T {
+	to := make([]*T, len(items))
+	for i := range items {
+		to[i] = &items[i]
+	}
+	return to
+}
+
+// Pods are those of a namespace, right now.
+func (c *Cluster) Pods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
+	return c.pods.get(namespace, func() ([]*corev1.Pod, error) {
+		return pods.List(ctx, c.client.CoreV1(), namespace, metav1.ListOptions{})
+	})
+}
+
+// podsOn are the pods of a node, as the API server's cache has them, or the first of those that wait for one if it has no name.
+func (c *Cluster) podsOn(ctx context.Context, node string) ([]*corev1.Pod, error) {
+	return c.pods.get("on "+node, func() (all []*corev1.Pod, err error) {
+		options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+		if node == "" { // what is cached is not served in parts
+			all, err = pods.First(ctx, c.client.CoreV1(), maxWaiting, options)
+		} else {
+			options.ResourceVersion = "0"
+			all, err = pods.List(ctx, c.client.CoreV1(), metav1.NamespaceAll, options)
+		}
+		if err != nil {
+			return nil, hidden(err, "list the pods of nodes")
+		}
+		return all, nil
+	})
+}
+
+// podsOf are at least those of the set.
+func (c *Cluster) podsOf(ctx context.Context, set podSet) ([]*corev1.Pod, error) {
+	return c.pods.get("of "+set.Namespace+"/"+set.String(), func() ([]*corev1.Pod, error) {
+		all, err := pods.List(ctx, c.client.CoreV1(), set.Namespace, metav1.ListOptions{LabelSelector: set.String(), ResourceVersion: "0"})
+		if err != nil {
+			return nil, hidden(err, "list pods of other namespaces")
+		}
+		return all, nil
+	})
+}
+
+// namespacesWith are the namespaces whose labels match.
+func (c *Cluster) namespacesWith(ctx context.Context, selector labels.Selector) ([]corev1.Namespace, error) {
+	return c.namespaces.get(selector.String(), func() ([]corev1.Namespace, error) {
+		list, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+		if err != nil {
+			return nil, hidden(err, "list namespaces")
+		}
+		return list.Items, nil
+	})
+}
+
+// LimitsOf are the LimitRanges of a namespace, which are unknown if they may not be read.
+func (c *Cluster) LimitsOf(ctx context.Context, namespace string) (Limits, error) {
+	if c.extent < Sizes {
+		return Limits{Unknown: true}, nil
+	}
+	return c.limits.get(namespace, func() (Limits, error) { return ReadLimits(ctx, c.client, namespace, metav1.ListOptions{}) })
+}
+
+// quotasOf are the ResourceQuotas of a namespace right now; none if they may not be read.
+func (c *Cluster) quotasOf(ctx context.Context, namespace string) ([]corev1.ResourceQuota, error) {
+	if c.extent < Sizes {
+		return nil, nil
+	}
+	return c.quotas.get(namespace, func() ([]corev1.ResourceQuota, error) {
+		list, err := c.client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
+		if apierrors.IsForbidden(err) {
+			klog.FromContext(ctx).V(2).Info("Cannot tell what quotas have left", "reason", err.Error())
+			return nil, nil
+		}
+		if err != nil {
+			return nil, hidden(err, "list ResourceQuotas")
+		}
+		return list.Items, nil
+	})
+}
+
+// ReadLimits lists the LimitRanges of a namespace. They are unknown if they may not be read.
+func ReadLimits(ctx context.Context, client kubernetes.Interface, namespace string, options metav1.ListOptions) (Limits, error) {
+	list, err := client.CoreV1().LimitRanges(namespace).List(ctx, options)
+	if apierrors.IsForbidden(err) {
+		klog.FromContext(ctx).V(2).Info("Cannot tell what LimitRanges say", "reason", err.Error())
+		return Limits{Unknown: true}, nil
+	}
+	if err != nil {
+		return Limits{}, hidden(err, "list LimitRanges")
+	}
+	return Limits{Ranges: list.Items}, nil
+}
+
+// note keeps why the room is unknown, if that is the answer.
+func (c *Cluster) note(answer error) {
+	if isUnknown(answer) {
+		c.RoomUnknown = cmp.Or(c.RoomUnknown, answer.Error())
+	}
 }

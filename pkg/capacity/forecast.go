@@ -4,23 +4,28 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Facts returns the facts that a forecast for a workload of the namespace is made from.
-func (c Cluster) Facts(namespace string, settings policy.Settings, defaults policy.Defaults) rollout.Facts {
-	return rollout.Facts{
-		Places:   NewPlaces(c.Nodes, len(c.Nodes) == 0, c.LimitsOf(namespace)),
-		Settings: settings, Defaults: defaults, Now: time.Now(),
+func (c *Cluster) Facts(ctx context.Context, namespace string, settings policy.Settings, defaults policy.Defaults) (rollout.Facts, error) {
+	nodes, err := c.knownNodes(ctx)
+	if err != nil {
+		return rollout.Facts{}, err
 	}
+	limits, err := c.LimitsOf(ctx, namespace)
+	return rollout.Facts{Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: settings, Defaults: defaults, Now: c.now}, err
 }
 
 // Forecast returns the members as a rollout will find them, without asking for any resize.
 // A size that is larger than the pod's node counts as refused, as the API server will do. A
 // restart that has no room in the cluster counts as such. The facts are those of
 // [Cluster.Facts].
-func (c Cluster) Forecast(ctx context.Context, f rollout.Facts, places []rollout.Place, revision rollout.Revision, newFirst bool) []rollout.Member {
+func (c *Cluster) Forecast(ctx context.Context, f rollout.Facts, places []rollout.Place, revision rollout.Revision, newFirst bool) ([]rollout.Member, error) {
 	f.Notes = &rollout.PodNotes{Foreseen: true}
 	for _, place := range places {
 		if why := infeasible(f, place); why.Reason != "" {
@@ -28,8 +33,47 @@ func (c Cluster) Forecast(ctx context.Context, f rollout.Facts, places []rollout
 			f.Notes.Note(place.Pod.UID).Size = &rollout.Refused{Refusal: why}
 		}
 	}
-	for pod, why := range c.WithoutRoom(ctx, f.Members(places, revision), revision, newFirst) {
+	full, err := c.WithoutRoom(ctx, f.Members(places, revision), revision, newFirst)
+	for pod, why := range full {
 		f.Notes.Note(pod).Room = &rollout.Refused{Refusal: why}
 	}
-	return f.Members(places, revision)
+	return f.Members(places, revision), err
+}
+
+// WithoutRoom looks for room for the successors of the members, in their order, and returns for
+// which there is none, and why. Each that has found room has taken it. Where others come first
+// (newFirst), they may wait for the room that other workloads have.
+func (c *Cluster) WithoutRoom(ctx context.Context, members []rollout.Member, revision rollout.Revision, newFirst bool) (map[types.UID]rollout.Refusal, error) {
+	full := map[types.UID]rollout.Refusal{}
+	var room *Room
+	for _, m := range members {
+		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
+			continue
+		}
+		var err error
+		if room == nil {
+			if room, err = c.Room(ctx, "", m.Pod.Namespace, podsIn(members), nil, false); err != nil {
+				return nil, err
+			}
+		}
+		why, err := room.Replace(ctx, m, revision, newFirst)
+		if err != nil {
+			return nil, err
+		}
+		if why.Reason != "" {
+			why.Of, why.Until = revision.Size(m.Target.Changes), c.now.Add(time.Hour)
+			full[m.Pod.UID] = why
+		}
+	}
+	return full, nil
+}
+
+func podsIn(members []rollout.Member) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, m := range members {
+		if m.Pod != nil {
+			pods = append(pods, m.Pod)
+		}
+	}
+	return pods
 }

@@ -28,7 +28,7 @@ func NewNodes(client kubernetes.Interface) (*Nodes, error) {
 	if err := n.informer.SetTransform(func(obj any) (any, error) {
 		if node, ok := obj.(*corev1.Node); ok {
 			return &corev1.Node{
-				ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, ResourceVersion: node.ResourceVersion},
+				ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, ResourceVersion: node.ResourceVersion, CreationTimestamp: node.CreationTimestamp},
 				Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
 				Status: corev1.NodeStatus{
 					Allocatable: node.Status.Allocatable, Conditions: readiness(node),

@@ -54,23 +54,28 @@ func (p *Places) Lost(pod *corev1.Pod) string {
 	if node == nil {
 		return "its node " + pod.Spec.NodeName + " is gone"
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			lost := "its node " + node.Name + " is not Ready"
-			if pod.DeletionTimestamp != nil {
-				lost += ", so it stays until you delete the node, or the pod by force, or taint the node with " + corev1.TaintNodeOutOfService
-			}
-			return lost
-		}
+	if !lost(node) {
+		return ""
 	}
-	return ""
+	why := "its node " + node.Name + " is not Ready"
+	if pod.DeletionTimestamp != nil {
+		why += ", so it stays until you delete the node, or the pod by force, or taint the node with " + corev1.TaintNodeOutOfService
+	}
+	return why
+}
+
+// lost reports whether the node says that it is not Ready.
+func lost(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
 }
 
 // Drained reports whether the node of a pod may be about to lose its pods: it is lost, or would not take this one now, as
 // whoever drains nodes marks them first.
 func (p *Places) Drained(pod *corev1.Pod) bool {
 	node := p.byName[pod.Spec.NodeName]
-	return p.Lost(pod) != "" || node != nil && !open(pod, node)
+	return p.Lost(pod) != "" || node != nil && !openTo(pod, node)
 }
 
 // Unplaceable returns why the pod that a restart of this one brings has no place: the API
@@ -79,7 +84,7 @@ func (p *Places) Drained(pod *corev1.Pod) bool {
 // What admission gave the running pod, such as its RuntimeClass's tolerations, it gives
 // the next one, too: so the pod is asked about, and not the template.
 func (p *Places) Unplaceable(place rollout.Place, now time.Time) rollout.Refusal {
-	pod, refusal := replacement(place, p.limits)
+	pod, refusal := successor(place, rollout.Revision{}, p.limits)
 	if refusal != "" {
 		return rollout.Refusal{
 			Reason: "a new pod of this size would be refused, too: " + refusal, Kind: rollout.ReasonInvalid, Until: now.Add(LookAgain),
@@ -88,7 +93,7 @@ func (p *Places) Unplaceable(place rollout.Place, now time.Time) rollout.Refusal
 	if p.nodesUnknown {
 		return rollout.Refusal{}
 	}
-	if only := pinnedTo(pod); only != "" { // each of its siblings has a node of its own
+	if only := TargetNode(pod); only != "" { // each of its siblings has a node of its own
 		return p.unplaceableOn(only, pod)
 	}
 	at := slices.IndexFunc(p.answers, func(a answer) bool { return alike(a.pod, pod) })
@@ -117,17 +122,6 @@ func (p *Places) unplaceableOn(only string, pod *corev1.Pod) rollout.Refusal {
 		return rollout.Refusal{}
 	}
 	return rollout.Refusal{Reason: "it can run only on node " + only + ", " + why, Kind: rollout.ReasonNoNodeFits}
-}
-
-// replacement is the pod that comes for the one of the place, as far as it can be foreseen:
-// like it, of the new size, and with what the LimitRanges fill in by now. The refusal
-// is why the API server would not let it in; empty if it would.
-func replacement(p rollout.Place, limits Limits) (pod *corev1.Pod, refusal string) {
-	spec, refusal := limits.admit(p.Target.Newborn(!limits.Unknown))
-	return &corev1.Pod{
-		ObjectMeta: p.Pod.ObjectMeta, Spec: *spec,
-		Status: corev1.PodStatus{ExtendedResourceClaimStatus: p.Pod.Status.ExtendedResourceClaimStatus}, // the next one has its devices from there, too
-	}, refusal
 }
 
 // Filled returns what the LimitRanges make of a new pod of the template; nil if that is nothing, or not known.
@@ -225,4 +219,14 @@ func onNode(spec *corev1.PodSpec, node *corev1.Node) string {
 		return ""
 	}
 	return fmt.Sprintf("node %s is too small: %s", node.Name, strings.Join(lacking, "; "))
+}
+
+// TooLarge returns why no node could hold a pod that is made from the template, even if it were empty;
+// empty if one could.
+func (p *Places) TooLarge(template *corev1.PodTemplateSpec) string {
+	if p.nodesUnknown {
+		return ""
+	}
+	_, tooLarge := candidates(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: *resize.Defaulted(template)}, nil, p.nodes)
+	return tooLarge
 }

@@ -47,7 +47,7 @@ func TestUnplaceable(t *testing.T) {
 		want   rollout.Refusal
 	}{
 		{name: "the node can hold it"},
-		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "no node matches the node selector, affinity and tolerations of the pod", Kind: rollout.ReasonNoNodeFits}},
+		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "no node that is Ready matches the node selector, affinity and tolerations of the pod", Kind: rollout.ReasonNoNodeFits}},
 		{name: "admission lets it run there", taints: tainted, pod: tolerant},
 		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: rollout.Refusal{Reason: tooSmall, Kind: rollout.ReasonNoNodeFits}},
 		{name: "a LimitRange lets it in", limits: limitsOf("1", "3")},

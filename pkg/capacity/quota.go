@@ -14,10 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/kubectl/pkg/util/qos"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// quotas count what the ResourceQuotas of a namespace have left while pods go and come.
-type quotas struct {
+// Quotas count what the ResourceQuotas of a namespace have left while pods go and come.
+type Quotas struct {
 	list []corev1.ResourceQuota
 	now  time.Time
 }
@@ -25,8 +28,8 @@ type quotas struct {
 // newQuotas begins with all pods of the namespace. What a quota says itself is counted
 // anew whenever a pod has gone, and may be behind until then: a resize that was accepted
 // and is infeasible counts there with the larger size, and here as it is.
-func newQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *quotas {
-	q := (&quotas{list, now}).clone()
+func newQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *Quotas {
+	q := (&Quotas{list, now}).clone()
 	for i := range q.list {
 		used := q.list[i].Status.Used
 		for name := range used {
@@ -40,8 +43,8 @@ func newQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *
 }
 
 // clone counts on from here, apart from q.
-func (q *quotas) clone() *quotas {
-	clone := &quotas{slices.Clone(q.list), q.now}
+func (q *Quotas) clone() *Quotas {
+	clone := &Quotas{slices.Clone(q.list), q.now}
 	for i := range clone.list {
 		clone.list[i].Status.Used = maps.Clone(clone.list[i].Status.Used)
 	}
@@ -49,12 +52,12 @@ func (q *quotas) clone() *quotas {
 }
 
 // remove counts a pod as gone.
-func (q *quotas) remove(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Sub) }
+func (q *Quotas) remove(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Sub) }
 
 // add counts a pod as there, whether there is room for it or not.
-func (q *quotas) add(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Add) }
+func (q *Quotas) add(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Add) }
 
-func (q *quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Quantity)) {
+func (q *Quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Quantity)) {
 	takes := q.usage(pod)
 	for i := range q.list {
 		if !matches(&q.list[i], pod) {
@@ -75,7 +78,7 @@ func (q *quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Qu
 //
 // Of a quota for 1 cpu, of which three pods use 900m, 100m are left; when one of them
 // has gone, 400m are.
-func (q *quotas) refusal(pod *corev1.Pod) string {
+func (q *Quotas) refusal(pod *corev1.Pod) string {
 	wanted := q.usage(pod)
 	for i := range q.list {
 		quota := &q.list[i]
@@ -109,18 +112,34 @@ func (q *quotas) refusal(pod *corev1.Pod) string {
 
 // replace returns what is left when the pod has taken the place of the old one, or why there
 // is no room for it. With newFirst, it comes before the old one goes.
-func (q *quotas) replace(old, pod *corev1.Pod, newFirst bool) (left *quotas, refusal string) {
-	left = q.clone()
+func (q *Quotas) replace(old, pod *corev1.Pod, newFirst bool) (*Quotas, error) {
+	left := q.clone()
 	if !newFirst {
 		left.remove(old)
 	}
-	if refusal = left.refusal(pod); refusal != "" {
-		return nil, refusal
+	if why := left.refusal(pod); why != "" {
+		return nil, refused{rollout.Refusal{Kind: rollout.ReasonQuotaExceeded, Reason: why}}
 	}
 	if left.add(pod); newFirst {
 		left.remove(old)
 	}
-	return left, ""
+	return left, nil
+}
+
+// Refusal returns why the API server would not let in one more pod that is made from the template, as
+// far as LimitRanges, quotas and the sizes themselves say. Without a reason, it would. Nil knows of no quota.
+func (q *Quotas) Refusal(template *corev1.PodTemplateSpec, limits Limits) rollout.Refusal {
+	spec, why := limits.admit(resize.Defaulted(template))
+	if why != "" {
+		return rollout.Refusal{Reason: why, Kind: rollout.ReasonInvalid}
+	}
+	if q == nil {
+		return rollout.Refusal{}
+	}
+	if why = q.refusal(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: *spec}); why != "" {
+		return rollout.Refusal{Reason: why, Kind: rollout.ReasonQuotaExceeded}
+	}
+	return rollout.Refusal{}
 }
 
 func plus(a, b resource.Quantity) resource.Quantity {
@@ -134,7 +153,7 @@ const countPods corev1.ResourceName = "count/pods"
 
 // usage is what a pod takes of quotas: the most of what it asks for, has been given
 // and has (PodUsageFunc in pkg/quota/v1/evaluator/core of Kubernetes).
-func (q *quotas) usage(pod *corev1.Pod) corev1.ResourceList {
+func (q *Quotas) usage(pod *corev1.Pod) corev1.ResourceList {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	used := corev1.ResourceList{countPods: one}
 	if ended(pod, q.now) {

@@ -1,77 +1,592 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
-	"time"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	resourcehelper "k8s.io/component-helpers/resource"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// Room is what the nodes, and the quotas of one namespace, have left for pods that take the
-// places of others, one after the other: each that has found room has taken it.
-//
-// Nobody watches all pods for that: it is read when a pod is about to go.
+// Room is what the nodes, and the quotas of one namespace, have left for pods that take the places of others, one after the
+// other: each that has found room has taken it. Pods that wait for a node, and those that other workloads have been promised, come
+// first where they can.
 type Room struct {
-	nodes        *occupancy
-	nodesUnknown bool
-	quotas       *quotas
+	*Cluster
+	// workload for which it is, and its namespace.
+	workload, namespace string
+	// keepIfUnknown is set if a pod is kept whose successor may have no room as far as can be known.
+	keepIfUnknown bool
+
+	byName map[string]*corev1.Node
+	quotas *Quotas
+	own    []*corev1.Pod
+	// moved are the pods that will not be where they have been read: each has the node on which it will be, or is nil if it will be
+	// gone.
+	moved map[types.UID]*corev1.Pod
+	// promised are those of other workloads that are to come.
+	promised sets.Set[types.UID]
+	// waiting are the pods without a node that had to be looked at closely.
+	waiting map[types.UID]*waiter
+	// overtakers is how many of them have been put on a node.
+	overtakers int
 }
 
-// ReadRoom returns the room that the nodes and the quotas of a namespace have now. Pods are
-// those of the workload right now, and toCome the templates of those that it lacks, which
-// need room, too.
-func ReadRoom(ctx context.Context, client kubernetes.Interface, namespace string, nodes []*corev1.Node, pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec, now time.Time) (*Room, error) {
-	quotas, err := countQuotas(ctx, client, namespace, now)
+// waiter is what a pod that waits for a node demands.
+type waiter struct {
+	topology *topology
+	volumes  volumes
+	// never: there is no node that it could come to.
+	never bool
+}
+
+// Room is what there is now for the successors of a workload's pods. There are these pods of it, and those to come need room, too.
+// A pod whose successor may have room, or none, as far as can be known, is given up unless keepIfUnknown is set.
+func (c *Cluster) Room(ctx context.Context, workload, namespace string, there []*corev1.Pod, toCome []rollout.Coming, keepIfUnknown bool) (*Room, error) {
+	r := &Room{
+		Cluster: c, workload: workload, namespace: namespace, keepIfUnknown: keepIfUnknown, own: there,
+		moved: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]*waiter{},
+	}
+	nodes, err := c.knownNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return newRoom(served{client}, nodes, maxLooks, quotas, pods, toCome), nil
+	r.byName = byName(nodes)
+	if r.quotas, err = c.Quotas(ctx, namespace); err != nil {
+		return nil, err
+	}
+	for _, pod := range there {
+		r.moved[pod.UID] = pod
+	}
+	leaving, coming := c.ledger.beside(workload)
+	r.promised = sets.New[types.UID]()
+	for _, pod := range coming {
+		r.promised.Insert(pod.UID)
+	}
+	for _, pod := range there {
+		if pod.DeletionTimestamp != nil {
+			leaving = append(leaving, pod)
+		}
+	}
+	r.expect(leaving, append(coming, newborns(workload, there, toCome)...))
+	return r, nil
 }
 
-// newRoom returns the room on nodes, of which at most looks are looked at for one pod, and in quotas.
-func newRoom(from source, nodes []*corev1.Node, looks int, quotas *quotas, pods []*corev1.Pod, toCome []*corev1.PodTemplateSpec) *Room {
-	r := &Room{nodes: newOccupancy(from, nodes, looks), quotas: quotas}
-	leaving, coming := r.nodes.expect(pods, toCome)
+// Quotas are what the ResourceQuotas of a namespace have left now.
+func (c *Cluster) Quotas(ctx context.Context, namespace string) (*Quotas, error) {
+	list, err := c.quotasOf(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	var all []*corev1.Pod
+	if len(list) > 0 {
+		if all, err = c.Pods(ctx, namespace); err != nil {
+			return nil, err
+		}
+	}
+	return newQuotas(list, all, c.now), nil
+}
+
+// expect counts pods as they will be: gone, or waiting for a node.
+func (r *Room) expect(leaving, coming []*corev1.Pod) {
 	for _, pod := range leaving {
-		quotas.remove(pod)
+		if r.moved[pod.UID] = nil; pod.Namespace == r.namespace {
+			r.quotas.remove(pod)
+		}
 	}
 	for _, pod := range coming {
-		quotas.add(pod)
+		if r.moved[pod.UID] = pod; pod.Namespace == r.namespace {
+			r.quotas.add(pod)
+		}
 	}
-	return r
 }
 
-// Replace looks for room for the pod that comes for the member's, and returns why there is
-// none; without a reason, there was, and it is taken. Where newFirst is set, the other pod
-// comes before the member's goes. It may wait for room then, and so it only has to get into the
-// namespace. But one that can come to no other node would wait for ever: there must be room beside
-// the member's.
-func (r *Room) Replace(ctx context.Context, m rollout.Member, limits Limits, newFirst bool) (rollout.Refusal, error) {
-	pod, _ := replacement(m.Place, limits)
-	left, why := r.quotas.replace(m.Pod, pod, newFirst)
-	if why != "" {
-		return rollout.Refusal{Reason: why, Kind: rollout.ReasonQuotaExceeded}, nil
+// Replace looks for room for the pod that comes for the member's, and returns why there is none; without a reason, there was, and it is
+// taken, and promised. Where newFirst is set, the other pod comes before the member's goes. It may wait for room then that pods of other
+// workloads have, but not for what the workload's own pods have, which stay until it is there.
+func (r *Room) Replace(ctx context.Context, m rollout.Member, revision rollout.Revision, newFirst bool) (rollout.Refusal, error) {
+	err := r.replace(ctx, m, revision, newFirst)
+	r.note(err)
+	return refusal(err)
+}
+
+func (r *Room) replace(ctx context.Context, m rollout.Member, revision rollout.Revision, newFirst bool) error {
+	limits, err := r.LimitsOf(ctx, r.namespace)
+	if err != nil {
+		return err
+	}
+	pod, refused := successor(m.Place, revision, limits)
+	if refused != "" {
+		return invalid("a new pod of this size would be refused, too: %s", refused)
+	}
+	if r.extent == All {
+		err = r.orGoOn(r.admits(ctx, pod))
+	}
+	if err != nil || r.extent < Sizes {
+		return err
+	}
+	left, err := r.quotas.replace(m.Pod, pod, newFirst)
+	if err != nil {
+		return err
 	}
 	if newFirst {
 		pod.UID += " to come"
 	}
-	if (!newFirst || pinnedTo(pod) != "") && !r.nodesUnknown {
-		why, err := r.nodes.find(ctx, pod)
-		switch {
-		case apierrors.IsForbidden(err): // as where the controller has rights in one namespace only
-			klog.FromContext(ctx).V(2).Info("Cannot say whether nodes have room", "reason", err.Error())
-			r.nodesUnknown = true
-		case err != nil:
-			return rollout.Refusal{}, err
-		case why != "":
-			return rollout.Refusal{Reason: why, Kind: rollout.ReasonNoNodeFits}, nil
-		}
+	if err := r.orGoOn(r.find(ctx, pod, m.Pod.Spec.NodeName, newFirst)); err != nil {
+		return err
 	}
 	r.quotas = left
-	return rollout.Refusal{}, nil
+	if !newFirst { // else it waits for its turn, if it has to
+		promised := pod.DeepCopy()
+		promised.UID += " to come"
+		r.ledger.promise(r.workload, m.Pod, promised, r.now)
+	}
+	return nil
+}
+
+// orGoOn drops the answer that it cannot be known, unless the pod is kept then.
+func (r *Room) orGoOn(answer error) error {
+	if r.keepIfUnknown || !isUnknown(answer) {
+		return answer
+	}
+	r.note(answer)
+	return nil
+}
+
+// demand is what a pod demands of a node and of the pods around.
+type demand struct {
+	pod      *corev1.Pod
+	volumes  volumes
+	topology *topology
+	// beside the workload's own pods only.
+	own bool
+}
+
+// errExcluded is the answer that other pods keep it away from a node with room.
+var errExcluded = noNode("pod affinity, topology spread constraints or a ReadWriteOncePod claim exclude the node")
+
+// find puts the pod on a node that has room for it, in place of the one with the same UID; the one at home first.
+//
+// On a node of 4 cpus with three pods of 1, one can become one of 2, and then no other one can. If a pod of 2 waits for a node, none
+// can: it would come as soon as one goes.
+func (r *Room) find(ctx context.Context, pod *corev1.Pod, home string, newFirst bool) error {
+	d, err := r.demandOf(ctx, pod, newFirst)
+	if err != nil {
+		return err
+	}
+	all, err := r.allNodes(ctx)
+	if err != nil {
+		return err
+	}
+	nodes, tooLarge := candidates(pod, d.volumes.bound, all)
+	if tooLarge != "" {
+		return noNode("%s", tooLarge)
+	}
+	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+	if at := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == home }); at > 0 {
+		nodes[0], nodes[at] = nodes[at], nodes[0]
+	}
+	looked, before := nodes[:min(len(nodes), r.looks)], maps.Clone(r.moved)
+	r.moved[pod.UID] = nil
+	on, excluded, err := r.search(ctx, looked, d)
+	if on != nil {
+		r.put(pod, on)
+		return nil
+	}
+	if r.moved = before; err != nil {
+		return err
+	}
+	return noNode("%s", r.crowded(len(looked), len(nodes), excluded))
+}
+
+// demandOf reads what the pod demands.
+func (r *Room) demandOf(ctx context.Context, pod *corev1.Pod, newFirst bool) (d demand, err error) {
+	if err := modelled(pod); err != nil {
+		return d, err
+	}
+	d = demand{pod: pod, own: newFirst && TargetNode(pod) == ""}
+	if r.extent == All {
+		d.volumes, err = r.volumesOf(ctx, pod)
+	}
+	if err == nil {
+		d.topology, err = r.topologyOf(ctx, pod)
+	}
+	return d, err
+}
+
+// search returns a node that has room, if there is one, and otherwise whether some have that are excluded. The error is that it cannot be
+// known, or could not be read.
+func (r *Room) search(ctx context.Context, nodes []*corev1.Node, d demand) (on *corev1.Node, excluded bool, err error) {
+	if !d.own {
+		err = r.settle(ctx, nodes)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	for came := -1; came < r.overtakers; { // one that has come to a node may have made another one possible
+		came = r.overtakers
+		for _, node := range nodes {
+			switch answer := r.takes(ctx, node, d); {
+			case answer == nil:
+				return node, false, nil
+			case isUnknown(answer):
+				err = answer
+			case isNo(answer):
+				excluded = excluded || errors.Is(answer, errExcluded)
+			default:
+				return nil, false, answer
+			}
+		}
+	}
+	return nil, excluded, err
+}
+
+// modelled reports whether what the pod demands of the scheduler is known here.
+func modelled(pod *corev1.Pod) error {
+	switch {
+	case pod.Spec.NodeName != "": // no scheduler is asked
+		return nil
+	case cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName) != corev1.DefaultSchedulerName:
+		return unknown("the scheduler %s decides that", pod.Spec.SchedulerName)
+	case len(pod.Spec.ResourceClaims) > 0:
+		return unknown("it has resource claims (dynamic resource allocation)")
+	}
+	return nil
+}
+
+// takes reports whether the node has room for the pod: in guards, of which each is asked if the one before it has said yes.
+func (r *Room) takes(ctx context.Context, node *corev1.Node, d demand) error {
+	if d.own { // a pod that comes first may wait for what others have, and for another node, but not for its own workload
+		return r.besideOwn(ctx, node, d)
+	}
+	others, err := r.on(ctx, node.Name)
+	if err != nil {
+		return err
+	}
+	if err := r.fits(d.pod, node, others); err != nil {
+		return err
+	}
+	if others, err = r.putWaiting(ctx, node, others); err != nil {
+		return err
+	}
+	err = r.lets(ctx, node, d, others)
+	if left := r.without(d.pod, others); isNo(err) && len(left) < len(others) {
+		err = r.lets(ctx, node, d, left)
+	}
+	return err
+}
+
+// without leaves out those that the scheduler removes for the pod if it cannot come otherwise; none where no scheduler is asked. What is
+// promised to others stays theirs.
+func (r *Room) without(pod *corev1.Pod, others []*corev1.Pod) []*corev1.Pod {
+	if pod.Spec.NodeName != "" {
+		return others
+	}
+	return slices.DeleteFunc(slices.Clone(others), func(other *corev1.Pod) bool {
+		return other.UID != pod.UID && preempts(pod, other) && !r.promised.Has(other.UID)
+	})
+}
+
+// fits reports whether the node has room for the pod beside the others, at least if the scheduler removes those that it may.
+func (r *Room) fits(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) error {
+	err := beside(pod, node, others)
+	if isNo(err) {
+		err = beside(pod, node, r.without(pod, others))
+	}
+	return err
+}
+
+// lets reports whether the pod may come to the node where these others are.
+func (r *Room) lets(ctx context.Context, node *corev1.Node, d demand, others []*corev1.Pod) error {
+	if err := beside(d.pod, node, others); err != nil {
+		return err
+	}
+	if err := r.reach(ctx, node, d.volumes, others); err != nil {
+		return err
+	}
+	if d.pod.Spec.NodeName != "" { // no scheduler looks at what is around
+		return nil
+	}
+	if err := r.exclusive(ctx, node, d, others); err != nil {
+		return err
+	}
+	around, err := r.around(ctx, node, d.topology, others)
+	if err != nil {
+		return err
+	}
+	allowed, err := d.topology.allows(node, around)
+	if err == nil && !allowed {
+		return errExcluded
+	}
+	return err
+}
+
+// besideOwn reports whether nothing that the workload's own pods have keeps the pod from the node.
+func (r *Room) besideOwn(ctx context.Context, node *corev1.Node, d demand) error {
+	there := placedOn(r.own, node.Name)
+	for _, other := range there {
+		if !Over(other) && conflict(hostPorts(d.pod), hostPorts(other)) {
+			return noNode("the pod before it has the host port on node %s", node.Name)
+		}
+	}
+	if err := r.exclusive(ctx, node, d, there); err != nil {
+		return err
+	}
+	allowed, err := d.topology.allows(node, r.own)
+	if err == nil && !allowed {
+		return errExcluded
+	}
+	return err
+}
+
+func placedOn(pods []*corev1.Pod, node string) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return pod.Spec.NodeName != node })
+}
+
+// exclusive reports whether no other pod has a claim that one pod alone may use at a time (ReadWriteOncePod).
+func (r *Room) exclusive(ctx context.Context, node *corev1.Node, d demand, others []*corev1.Pod) error {
+	if len(d.volumes.alone) == 0 {
+		return nil
+	}
+	all, err := r.Pods(ctx, r.namespace)
+	if err != nil {
+		return err
+	}
+	elsewhere := r.correct(all, func(other *corev1.Pod) bool { return other.Spec.NodeName != "" && other.Spec.NodeName != node.Name })
+	for _, other := range append(elsewhere, others...) {
+		for _, name := range d.volumes.alone {
+			if other.UID != d.pod.UID && other.Namespace == d.pod.Namespace && !Over(other) && slices.Contains(claimNames(other), name) {
+				return errExcluded
+			}
+		}
+	}
+	return nil
+}
+
+// read reads pods, or where not all of the cluster is looked at, those of the namespace: a node may have less room than it seems to have
+// then, but not more.
+func (r *Room) read(ctx context.Context, all func() ([]*corev1.Pod, error)) ([]*corev1.Pod, error) {
+	if r.extent < All {
+		return r.Pods(ctx, r.namespace)
+	}
+	return all()
+}
+
+// on returns the pods of a node, or those that wait for one if the name is empty.
+func (r *Room) on(ctx context.Context, node string) ([]*corev1.Pod, error) {
+	read, err := r.read(ctx, func() ([]*corev1.Pod, error) { return r.podsOn(ctx, node) })
+	return r.correct(read, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == node }), err
+}
+
+// around returns the pods of a node, which are these, and elsewhere those that the topology is about, and those that keep others away,
+// once each.
+func (r *Room) around(ctx context.Context, node *corev1.Node, t *topology, onNode []*corev1.Pod) ([]*corev1.Pod, error) {
+	all := map[types.UID]*corev1.Pod{}
+	for _, pod := range onNode {
+		all[pod.UID] = pod
+	}
+	for _, peers := range t.peers() {
+		matching, err := r.read(ctx, func() ([]*corev1.Pod, error) { return r.podsOf(ctx, peers) })
+		if err != nil {
+			return nil, err
+		}
+		for _, pod := range r.correct(matching, func(pod *corev1.Pod) bool { return pod.Spec.NodeName != node.Name && peers.match(pod) }) {
+			all[pod.UID] = pod
+		}
+	}
+	repelling, err := r.read(ctx, func() ([]*corev1.Pod, error) { return r.ledger.repel(ctx, r.client, r.now) })
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range r.correct(repelling, func(pod *corev1.Pod) bool { return pod.Spec.NodeName != node.Name && len(apart(pod)) > 0 }) {
+		if all[pod.UID] == nil {
+			all[pod.UID] = pod
+		}
+	}
+	return slices.Collect(maps.Values(all)), nil
+}
+
+// correct returns those of the pods that were read, and of those that have moved, that are
+// wanted where they will be.
+func (r *Room) correct(read []*corev1.Pod, wanted func(*corev1.Pod) bool) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, pod := range read {
+		if _, moved := r.moved[pod.UID]; !moved && wanted(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	for _, pod := range r.moved {
+		if pod != nil && wanted(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// putWaiting puts pods that wait for a node on this one, as many as there is room for beside the
+// others, and returns all that are there then. One for which others would have to go has had its chance already.
+func (r *Room) putWaiting(ctx context.Context, node *corev1.Node, others []*corev1.Pod) ([]*corev1.Pod, error) {
+	waiting, err := r.on(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(waiting, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(schedulinghelper.PodPriority(b), schedulinghelper.PodPriority(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	for _, pod := range waiting {
+		if pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || Over(pod) {
+			continue
+		}
+		if _, tooLarge := candidates(pod, nil, []*corev1.Node{node}); tooLarge != "" || isNo(beside(pod, node, others)) {
+			continue
+		}
+		may, err := r.mayCome(ctx, pod, node, others)
+		if err != nil {
+			return nil, err
+		}
+		if may {
+			others = append(others, r.put(pod, node))
+			r.overtakers++
+		}
+	}
+	return others, nil
+}
+
+// settle puts pods that wait on these nodes, if some of them will keep others away, also from nodes around.
+func (r *Room) settle(ctx context.Context, nodes []*corev1.Node) error {
+	waiting, err := r.on(ctx, "")
+	if err != nil || !slices.ContainsFunc(waiting, func(pod *corev1.Pod) bool { return len(apart(pod)) > 0 }) {
+		return err
+	}
+	for _, node := range nodes {
+		others, err := r.on(ctx, node.Name)
+		if err == nil {
+			_, err = r.putWaiting(ctx, node, others)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayCome reports whether a pod that waits for a node may come to this one, which has room
+// for it. One that may not never takes the room, and must not keep others from it.
+func (r *Room) mayCome(ctx context.Context, pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) (bool, error) {
+	w, err := r.waiter(ctx, pod)
+	if err != nil || w == nil {
+		return w == nil, err
+	}
+	if w.never {
+		return false, nil
+	}
+	if err := r.reach(ctx, node, w.volumes, others); err != nil {
+		return isUnknown(err), ifNeither(err)
+	}
+	around, err := r.around(ctx, node, w.topology, others)
+	if err != nil {
+		return isUnknown(err), ifNeither(err)
+	}
+	allowed, err := w.topology.allows(node, around)
+	return allowed || isUnknown(err), ifNeither(err)
+}
+
+// ifNeither returns the error unless it is an answer.
+func ifNeither(err error) error {
+	_, err = refusal(err)
+	return err
+}
+
+// waiter returns what the pod demands; nil if so many have been looked at that it is not read.
+func (r *Room) waiter(ctx context.Context, pod *corev1.Pod) (w *waiter, err error) {
+	if w, read := r.waiting[pod.UID]; read || len(r.waiting) >= maxLooks {
+		return w, nil
+	}
+	w = &waiter{}
+	if r.extent == All {
+		w.volumes, err = r.volumesOf(ctx, pod)
+	}
+	if err == nil {
+		w.topology, err = r.topologyOf(ctx, pod)
+	}
+	switch {
+	case isUnknown(err): // it may come to any node
+		w = nil
+	case isNo(err):
+		w.never = true
+	case err != nil:
+		return nil, err
+	}
+	r.waiting[pod.UID] = w
+	return w, nil
+}
+
+// put has the pod be on the node from now on.
+func (r *Room) put(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
+	placed := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
+	placed.Spec.NodeName = node.Name
+	r.moved[pod.UID] = placed
+	return placed
+}
+
+// crowded says that no node has room, of so many that were looked at.
+func (r *Room) crowded(looked, candidates int, excluded bool) string {
+	message := fmt.Sprintf("none of the %d nodes that are large enough has room", candidates)
+	switch {
+	case candidates == 1:
+		message = "the only node that is large enough has no room"
+	case looked < candidates:
+		message = fmt.Sprintf("none of the %d nodes that were checked, of %d that are large enough, has room", looked, candidates)
+	}
+	message += " beside its pods"
+	if r.overtakers > 0 {
+		message += " and those that wait for a node"
+	}
+	if excluded {
+		message += " (pod affinity, topology spread constraints or a ReadWriteOncePod claim exclude nodes with room)"
+	}
+	return message
+}
+
+// beside reports whether the node has room for the pod beside the others that are
+// there: for what it requests, for its host ports, and for one pod more. The pod
+// itself does not count among them, nor do pods that are over.
+func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) error {
+	left := maps.Clone(node.Status.Allocatable)
+	for _, other := range others {
+		if other.UID == pod.UID || Over(other) {
+			continue
+		}
+		if conflict(hostPorts(pod), hostPorts(other)) {
+			return noNode("another pod has the host port on node %s", node.Name)
+		}
+		for name, request := range counted(resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true})) {
+			if free, limited := left[name]; limited {
+				free.Sub(request)
+				left[name] = free
+			}
+		}
+	}
+	wanted := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	if _, limited := left[corev1.ResourcePods]; limited {
+		wanted = counted(wanted)
+	}
+	listed := devicesOf(pod, wanted).leave(wanted, node)
+	if !holds(left, listed) {
+		return noNode("node %s has no room", node.Name)
+	}
+	if len(listed) < len(wanted) {
+		return unknown("its extended resources may be devices that are allocated dynamically")
+	}
+	return nil
 }

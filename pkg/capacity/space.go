@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"context"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,12 +31,19 @@ type Space struct {
 
 // OnNodes adds to forecasts, in their order, what the nodes of the pods have, and defers the
 // resizes for which that is not enough now. Each that has room has taken it.
-func (c Cluster) OnNodes(forecasts []rollout.PodForecast) []PodForecast {
-	nodes, pods := c.spaces(), make([]PodForecast, len(forecasts))
+func (c *Cluster) OnNodes(ctx context.Context, forecasts []rollout.PodForecast) ([]PodForecast, error) {
+	all, err := c.knownNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	named, nodes, pods := byName(all), spaces{}, make([]PodForecast, len(forecasts))
 	for i, f := range forecasts {
 		pods[i].PodForecast = f
 		if f.Forecast != rollout.Live && f.Forecast != rollout.ContainerRestart && f.Forecast != rollout.Deferred {
 			continue
+		}
+		if err := c.sum(ctx, nodes, named[f.Member.Pod.Spec.NodeName]); err != nil {
+			return nil, err
 		}
 		pods[i].Space = nodes.take(f.Member)
 		if slices.ContainsFunc(pods[i].Space, func(s Space) bool { return !s.Enough }) {
@@ -45,7 +53,7 @@ func (c Cluster) OnNodes(forecasts []rollout.PodForecast) []PodForecast {
 			pods[i].Reason += atDeadline[f.Late]
 		}
 	}
-	return pods
+	return pods, nil
 }
 
 // atDeadline says what becomes of a pod that is deferred until the deadline.
@@ -64,22 +72,22 @@ type nodeSpace struct {
 	promised    corev1.ResourceList // more, to pods whose turn came before
 }
 
-// spaces sums up what the pods of each node request, as the scheduler does. It has no nodes
-// if not all of that is known.
-func (c Cluster) spaces() spaces {
-	s := spaces{}
-	if c.RoomUnknown != "" {
-		return s
+// sum sums up what the pods of a node request, as the scheduler does, unless they may not be listed.
+func (c *Cluster) sum(ctx context.Context, nodes spaces, node *corev1.Node) error {
+	if node == nil || nodes[node.Name] != nil {
+		return nil
 	}
-	for _, node := range c.Nodes {
-		s[node.Name] = &nodeSpace{node.Status.Allocatable, corev1.ResourceList{}, corev1.ResourceList{}}
+	there, err := c.podsOn(ctx, node.Name)
+	if c.note(err); err != nil {
+		return ifNeither(err)
 	}
-	for _, pod := range c.Pods {
-		if n := s[pod.Spec.NodeName]; n != nil && !Over(pod) {
-			addTo(n.requested, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+	nodes[node.Name] = &nodeSpace{node.Status.Allocatable, corev1.ResourceList{}, corev1.ResourceList{}}
+	for _, pod := range there {
+		if pod.Spec.NodeName == node.Name && !Over(pod) {
+			addTo(nodes[node.Name].requested, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
 		}
 	}
-	return s
+	return nil
 }
 
 func addTo(to, more corev1.ResourceList) {

@@ -1,7 +1,7 @@
 package capacity
 
 import (
-	"fmt"
+	"context"
 	"math"
 	"slices"
 
@@ -16,13 +16,14 @@ import (
 // topology is what a pod demands of other pods around it: its required affinity and
 // anti-affinity to them, and its topology spread constraints that are DoNotSchedule
 // (interpodaffinity and podtopologyspread in pkg/scheduler/framework/plugins of
-// Kubernetes). Terms with a namespaceSelector that selects by labels are left out.
+// Kubernetes).
 type topology struct {
-	pod    *corev1.Pod
-	nodes  map[string]*corev1.Node
-	near   []term
-	apart  []term
-	spread []constraint
+	pod      *corev1.Pod
+	nodes    map[string]*corev1.Node
+	selected func(*metav1.LabelSelector) (namespaces []string, err error)
+	near     []term
+	apart    []term
+	spread   []constraint
 }
 
 // podSet is the pods with such labels in a namespace, or in all of them if it is empty.
@@ -55,16 +56,16 @@ type constraint struct {
 	counts, domains sets.Set[string]
 }
 
-// newTopology reads what the pod demands; nodes are all that there are, by name.
-func newTopology(pod *corev1.Pod, nodes map[string]*corev1.Node) (*topology, error) {
-	t := &topology{pod: pod, nodes: nodes}
+// topologyOf reads what the pod demands.
+func (r *Room) topologyOf(ctx context.Context, pod *corev1.Pod) (*topology, error) {
+	t := &topology{pod: pod, nodes: r.byName, selected: func(s *metav1.LabelSelector) ([]string, error) { return r.selected(ctx, s) }}
 	var err error
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.PodAffinity != nil {
-		if t.near, err = termsOf(pod, affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if t.near, err = t.termsOf(pod, affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return nil, err
 		}
 	}
-	if t.apart, err = apart(pod); err != nil {
+	if t.apart, err = t.termsOf(pod, apart(pod)); err != nil {
 		return nil, err
 	}
 	for _, c := range pod.Spec.TopologySpreadConstraints {
@@ -73,7 +74,7 @@ func newTopology(pod *corev1.Pod, nodes map[string]*corev1.Node) (*topology, err
 		}
 		selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
 		if err != nil {
-			return nil, fmt.Errorf("reading a topology spread constraint: %w", err)
+			return nil, noNode("its topology spread constraints cannot be read: %s", err)
 		}
 		t.spread = append(t.spread, constraint{TopologySpreadConstraint: c, peers: podSet{Namespace: pod.Namespace, Selector: selector}})
 	}
@@ -81,27 +82,46 @@ func newTopology(pod *corev1.Pod, nodes map[string]*corev1.Node) (*topology, err
 	return t, nil
 }
 
-// apart is the pod's required anti-affinity.
-func apart(pod *corev1.Pod) ([]term, error) {
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
-		return nil, nil
+// selected names the namespaces that a namespaceSelector selects.
+func (c *Cluster) selected(ctx context.Context, by *metav1.LabelSelector) ([]string, error) {
+	selector, err := metav1.LabelSelectorAsSelector(by)
+	if err != nil {
+		return nil, noNode("a namespaceSelector cannot be read: %s", err)
 	}
-	return termsOf(pod, pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+	if selector.Empty() {
+		return []string{metav1.NamespaceAll}, nil
+	}
+	namespaces, err := c.namespacesWith(ctx, selector)
+	names := make([]string, len(namespaces))
+	for i := range namespaces {
+		names[i] = namespaces[i].Name
+	}
+	return names, err
 }
 
-func termsOf(pod *corev1.Pod, all []corev1.PodAffinityTerm) ([]term, error) {
+// apart is the pod's required anti-affinity.
+func apart(pod *corev1.Pod) []corev1.PodAffinityTerm {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
+		return nil
+	}
+	return pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+func (t *topology) termsOf(pod *corev1.Pod, all []corev1.PodAffinityTerm) ([]term, error) {
 	var terms []term
 	for _, a := range all {
 		selector, err := metav1.LabelSelectorAsSelector(a.LabelSelector)
 		if err != nil {
-			return nil, fmt.Errorf("reading pod affinity: %w", err)
+			return nil, noNode("its pod affinity cannot be read: %s", err)
 		}
-		namespaces := a.Namespaces
+		namespaces := slices.Clone(a.Namespaces)
 		switch {
-		case a.NamespaceSelector != nil && len(a.NamespaceSelector.MatchLabels)+len(a.NamespaceSelector.MatchExpressions) > 0:
-			continue
 		case a.NamespaceSelector != nil:
-			namespaces = []string{metav1.NamespaceAll}
+			selected, err := t.selected(a.NamespaceSelector)
+			if err != nil {
+				return nil, err
+			}
+			namespaces = append(namespaces, selected...)
 		case len(namespaces) == 0:
 			namespaces = []string{pod.Namespace}
 		}
@@ -129,7 +149,7 @@ func (t *topology) findDomains() {
 					continue
 				}
 			}
-			if ptr.Deref(c.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor && !tolerates(t.pod, node) {
+			if ptr.Deref(c.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor && !tolerates(t.pod, node, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute) {
 				continue
 			}
 			c.counts.Insert(node.Name)
@@ -155,15 +175,16 @@ func (t *topology) peers() []podSet {
 }
 
 // allows reports whether the pod may come to the node. Others are the pods of that
-// node and all peers, once each; the pod itself does not count.
-func (t *topology) allows(node *corev1.Node, others []*corev1.Pod) bool {
+// node, all peers, and those that keep others away, once each; the pod itself does not count.
+func (t *topology) allows(node *corev1.Node, others []*corev1.Pod) (bool, error) {
 	var placed []*corev1.Pod
 	for _, other := range others {
 		if t.nodes[other.Spec.NodeName] != nil && other.UID != t.pod.UID && !Over(other) {
 			placed = append(placed, other)
 		}
 	}
-	return t.apartFrom(node, placed) && t.nearTo(node, placed) && t.spreads(node, placed)
+	free, err := t.apartFrom(node, placed)
+	return free && t.nearTo(node, placed) && t.spreads(node, placed), err
 }
 
 // sameDomain reports whether both nodes have the same value of a topology key.
@@ -175,19 +196,22 @@ func sameDomain(a, b *corev1.Node, key string) bool {
 
 // apartFrom reports whether nothing near the node keeps the pod away, or is to be kept
 // away from it.
-func (t *topology) apartFrom(node *corev1.Node, others []*corev1.Pod) bool {
+func (t *topology) apartFrom(node *corev1.Node, others []*corev1.Pod) (bool, error) {
 	for _, other := range others {
-		theirs, err := apart(other)
-		if err != nil {
-			continue // the scheduler could not have placed it
-		}
 		home := t.nodes[other.Spec.NodeName]
-		if slices.ContainsFunc(t.apart, func(term term) bool { return term.match(other) && sameDomain(home, node, term.key) }) ||
-			slices.ContainsFunc(theirs, func(term term) bool { return term.match(t.pod) && sameDomain(home, node, term.key) }) {
-			return false
+		if slices.ContainsFunc(t.apart, func(term term) bool { return term.match(other) && sameDomain(home, node, term.key) }) {
+			return false, nil
+		}
+		near := slices.DeleteFunc(slices.Clone(apart(other)), func(a corev1.PodAffinityTerm) bool { return !sameDomain(home, node, a.TopologyKey) })
+		theirs, err := t.termsOf(other, near)
+		if err != nil && !isNo(err) {
+			return false, err
+		}
+		if slices.ContainsFunc(theirs, func(term term) bool { return term.match(t.pod) }) { // none if the scheduler could not have read them either
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }
 
 // nearTo reports whether the pods that the pod has to be near to are. The first of

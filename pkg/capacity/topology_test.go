@@ -9,13 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // TestTopology asks for each of four nodes whether the pod may come there: a1 and a2
-// of zone a, b1 of zone b, and none, which has no labels. A test against the real
-// scheduler is in test/integration.
+// of zone a, b1 of zone b, and none, which has no labels. test/scheduler compares
+// with the scheduler's own plugins.
 func TestTopology(t *testing.T) {
 	zone := func(name, zone string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone, "host": name}}}
@@ -67,7 +68,9 @@ func TestTopology(t *testing.T) {
 		{"another namespace does not count", term(apart, perHost), []*corev1.Pod{pod("a1", "web", free, in("other"))}, []string{"a1", "a2", "b1", "none"}},
 		{"unless it is named", term(apart, perHost+", namespaces: [other]"), []*corev1.Pod{pod("a1", "web", free, in("other")), pod("a2", "web", free)}, []string{"a2", "b1", "none"}},
 		{"or all are", term(apart, perHost+", namespaceSelector: {}"), []*corev1.Pod{pod("a1", "web", free, in("other")), pod("a2", "web", free)}, []string{"b1", "none"}},
-		{"namespaces by label are left out", term(apart, perHost+", namespaceSelector: {matchLabels: {team: x}}"), []*corev1.Pod{pod("a1", "web", free)}, []string{"a1", "a2", "b1", "none"}},
+		{"or those with such labels are", term(apart, perHost+", namespaceSelector: {matchLabels: {team: x}}"),
+			[]*corev1.Pod{pod("a1", "web", free, in("other")), pod("a2", "web", free)}, []string{"a2", "b1", "none"}},
+		{"another names them so", free, []*corev1.Pod{pod("a1", "db", term(apart, perZone+", namespaceSelector: {matchLabels: {team: z}}"), in("other"))}, []string{"b1", "none"}},
 		{"apart from nobody", term(apart, "topologyKey: host"), []*corev1.Pod{pod("a1", "web", free)}, []string{"a1", "a2", "b1", "none"}},
 
 		{"near to one", term(near, perZone), []*corev1.Pod{pod("a1", "web", free), pod("b1", "db", free)}, []string{"a1", "a2"}},
@@ -93,7 +96,8 @@ func TestTopology(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			wants := pod("a1", "web", tt.spec) // its predecessor runs, and does not count
-			topology, err := newTopology(wants, byName(nodes))
+			room := &Room{Cluster: New(fake.NewClientset(labelled("default", "z"), labelled("other", "x")), All, build.Start), byName: byName(nodes)}
+			topology, err := room.topologyOf(t.Context(), wants)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +108,11 @@ func TestTopology(t *testing.T) {
 			}
 			var got []string
 			for _, node := range nodes {
-				if topology.allows(node, append(slices.Clone(tt.others), wants)) {
+				allowed, err := topology.allows(node, append(slices.Clone(tt.others), wants))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if allowed {
 					got = append(got, node.Name)
 				}
 			}
@@ -113,4 +121,8 @@ func TestTopology(t *testing.T) {
 			}
 		})
 	}
+}
+
+func labelled(namespace, team string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"team": team}}}
 }

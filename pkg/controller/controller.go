@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -88,6 +89,9 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 	}
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
+	}
+	if c.options.Ledger == nil {
+		c.options.Ledger = capacity.NewLedger()
 	}
 	if c.options.LeftOut == nil {
 		c.options.LeftOut = func(string) bool { return false }
@@ -158,6 +162,8 @@ func (c *Controller[W, K]) Run(ctx context.Context) {
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.informer.HasSynced, c.nodes.HasSynced) {
 		return
 	}
+	c.options.Ledger.Await(c.clock.Now(), c.heldAccounts()...)
+	c.options.Ledger.Forget(c.access.Kind)
 	var workers sync.WaitGroup
 	for range c.options.Workers {
 		workers.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
@@ -166,6 +172,17 @@ func (c *Controller[W, K]) Run(ctx context.Context) {
 	<-ctx.Done()
 	c.queue.ShutDown()
 	workers.Wait()
+}
+
+// heldAccounts are those of the workloads whose rollout is held: somebody may have decided about restarts of theirs.
+func (c *Controller[W, K]) heldAccounts() []string {
+	var held []string
+	for _, obj := range c.informer.GetStore().List() {
+		if w, is := obj.(metav1.Object); is && policy.Held(w) && !c.options.LeftOut(w.GetNamespace()) {
+			held = append(held, c.account(w))
+		}
+	}
+	return held
 }
 
 // EnqueueAll requeues every opted-in workload.
@@ -222,6 +239,7 @@ func (c *Controller[W, K]) workOne(ctx context.Context) bool {
 // rollout as abandoned.
 func (c *Controller[W, K]) abandon(name cache.ObjectName) {
 	c.endSession(name)
+	c.options.Ledger.Forget(c.access.Kind + " " + name.String())
 	c.mu.Lock()
 	delete(c.messages, name)
 	delete(c.unanswered, name)

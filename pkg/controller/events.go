@@ -131,6 +131,7 @@ var eventOfWait = map[string]struct{ eventType, reason string }{
 	rollout.ReasonResizeError:         {corev1.EventTypeWarning, rollout.EventResizeError},
 	rollout.ReasonQuotaExceeded:       {corev1.EventTypeWarning, rollout.EventQuotaExceeded},
 	rollout.ReasonNoNodeFits:          {corev1.EventTypeWarning, rollout.EventNoNodeFits},
+	rollout.ReasonRoomUnknown:         {corev1.EventTypeWarning, rollout.EventRoomUnknown},
 	rollout.ReasonNotReadyAfterResize: {corev1.EventTypeWarning, rollout.EventNotReadyAfterResize},
 	rollout.ReasonCheckUnknown:        {corev1.EventTypeWarning, rollout.EventCheckUnknown},
 	rollout.ReasonPodRejected:         {corev1.EventTypeWarning, rollout.EventPodRejected},

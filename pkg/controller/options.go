@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
@@ -32,6 +33,10 @@ type Options struct {
 	LeftOut func(namespace string) bool
 	// LeftOutNow looks once more, before a hold is let go for that.
 	LeftOutNow func(ctx context.Context, namespace string) (bool, error)
+	// Ledger of the room that was promised, which all controllers of a process share; nil is one of its own.
+	Ledger *capacity.Ledger
+	// KeepIfRoomUnknown keeps a pod that only a restart helps where it cannot be known whether the new one would have room.
+	KeepIfRoomUnknown bool
 	// Checks asks about resized pods; nil knows nothing of them.
 	Checks Checks
 	// Metrics to count in; nil counts nothing.

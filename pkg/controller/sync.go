@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,16 +43,14 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	}
 	s.answered(o)
 	// 4. A restart needs room for the new pod. Plan again without the restarts that have none.
-	full, err := c.checkCapacity(ctx, s, o, p)
-	if err == nil && full {
-		p, err = f.Plan(o, w.GetAnnotations())
-	}
-	if err != nil {
+	if p, requeueAfter, err = c.checkCapacity(ctx, s, w, o, f, p); err != nil {
 		return 0, err
 	}
 	// 5. Note what was observed, and apply the plan's writes.
 	there, _ := o.Pods()
-	c.note(s, w, there, f, p)
+	if c.note(s, w, there, f, p); requeueAfter > 0 {
+		return requeueAfter, nil
+	}
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
 	p.RequeueWithin(s.lookAgain())
@@ -86,7 +85,7 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 		return w, nil, 0, c.prepare(ctx, w)
 	}
 	if !policy.Held(w) {
-		if err := errors.Join(c.findOut(ctx, w), c.cleanUp(ctx, name)); err != nil {
+		if err := c.letGo(ctx, name, w); err != nil {
 			return w, nil, 0, err
 		}
 	}
@@ -106,6 +105,14 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 	s.standing = !policy.Held(w) && c.kind.BuiltInStatus(w).Standing
 	s.retry(w)
 	return w, s, 0, nil
+}
+
+// letGo looks after a workload that is not held.
+func (c *Controller[W, K]) letGo(ctx context.Context, name cache.ObjectName, w W) error {
+	if !c.kind.BuiltInStatus(w).Rolls(false) { // else the restarts that were decided are under way
+		c.options.Ledger.Forget(c.account(w))
+	}
+	return errors.Join(c.findOut(ctx, w), c.cleanUp(ctx, name))
 }
 
 // leave leaves a workload that is gone or going, or opted out.
@@ -213,6 +220,8 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 		return o, f, p, err
 	}
 	c.countLosses(s, w, o, f.Places, f.Now)
+	there, toCome := o.Pods()
+	c.options.Ledger.See(c.account(w), there, slices.Concat(toCome, o.LetLoose()), f.Now)
 	p, err = f.Plan(o, w.GetAnnotations())
 	s.verdicts.Keep(p.Found)
 	s.unseen = append(s.unseen, p.Found.Fresh()...)
@@ -289,38 +298,61 @@ func (c *Controller[W, K]) readLimits(ctx context.Context, s *Session[W, K], w W
 	return nil
 }
 
-// checkCapacity looks for room for the new pods that the plan's restarts bring, and notes which of them
-// have none. It reports whether there is any; not if nothing is restarted now.
+// account is under which name the ledger has what is promised to the workload.
+func (c *Controller[W, K]) account(w metav1.Object) string {
+	return c.access.Kind + " " + cache.MetaObjectToName(w).String()
+}
+
+// untilComplete is after which time to look whether the ledger is complete.
+const untilComplete = time.Second
+
+// checkCapacity looks for room for the new pods that the plan's restarts bring, notes which of them
+// have none, and then plans again. Nobody else decides about restarts meanwhile. If it cannot decide yet, it returns when to ask again.
 //
 // A pod whose template differs in more than its size is restarted in any case.
-func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], o rollout.Observation, p rollout.Plan) (full bool, err error) {
-	if !p.NeedsLiveRead() {
-		return false, nil
+func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], w W, o rollout.Observation, f rollout.Facts, p rollout.Plan) (decided rollout.Plan, again time.Duration, err error) {
+	replaced := slices.DeleteFunc(slices.Clone(p.Replaced), func(r rollout.Restart) bool {
+		return r.Cause == rollout.CauseTemplate || r.Member.Pod == nil || r.Member.Pod.Spec.NodeName == ""
+	})
+	if !p.NeedsLiveRead() || len(replaced) == 0 {
+		return p, 0, nil
 	}
-	var room *capacity.Room
-	for _, r := range p.Replaced {
-		m := r.Member
-		if r.Cause == rollout.CauseTemplate || m.Pod == nil || m.Pod.Spec.NodeName == "" {
-			continue
+	if !c.options.Ledger.Complete(c.clock.Now()) {
+		return p, untilComplete, nil
+	}
+	full := false
+	err = c.options.Ledger.Decide(func() error {
+		there, toCome := o.Pods()
+		keep := c.options.KeepIfRoomUnknown && !asksForRestart(w)
+		room, err := capacity.At(c.client, c.nodes.List(), c.options.Ledger, c.clock.Now()).Room(ctx, c.account(w), w.GetNamespace(), there, toCome, keep)
+		if err != nil {
+			return err
 		}
-		if room == nil {
-			there, toCome := o.Pods()
-			if room, err = capacity.ReadRoom(ctx, c.client, m.Pod.Namespace, c.nodes.List(), there, toCome, c.clock.Now()); err != nil {
-				return false, err
+		for _, r := range replaced {
+			m := r.Member
+			why, err := room.Replace(ctx, m, p.Revision, p.NewFirst)
+			if err != nil {
+				return err
+			}
+			note := s.Notes.Note(m.Pod.UID)
+			if why.Reason == "" {
+				note.Room = nil
+			} else {
+				note.Room, full = note.Room.Again(p.Revision.Size(m.Target.Changes), why, c.clock.Now()), true
 			}
 		}
-		why, err := room.Replace(ctx, m, s.limits, p.NewFirst)
-		if err != nil {
-			return false, err
-		}
-		note := s.Notes.Note(m.Pod.UID)
-		if why.Reason == "" {
-			note.Room = nil
-		} else {
-			note.Room, full = note.Room.Again(p.Revision.Size(m.Target.Changes), why, c.clock.Now()), true
-		}
+		return nil
+	})
+	if err == nil && full {
+		p, err = f.Plan(o, w.GetAnnotations())
 	}
-	return full, nil
+	return p, 0, err
+}
+
+// asksForRestart reports whether the workload's user has had the rollout tried again with the action Restart.
+func asksForRestart(w metav1.Object) bool {
+	action, _ := policy.ActionInForce(w.GetAnnotations())
+	return action == string(policy.Restart) && strings.HasSuffix(w.GetAnnotations()[api.RetryAnnotation], ";"+action)
 }
 
 // note remembers what a plan has seen of the pods that are there, and records those that have got their size.

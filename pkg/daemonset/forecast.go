@@ -17,7 +17,7 @@ import (
 // Forecast returns what a rollout to template will do to each pod of the set, in the order of the
 // rollout. The set is as the edit leaves it, with the status from before. A set without a UID is
 // new, and will adopt pods that have no owner. Forecast only reads.
-func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.DaemonSet,
+func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacity.Cluster, set *appsv1.DaemonSet,
 	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
 ) (rollout.WorkloadForecast, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
@@ -28,7 +28,10 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 	if err != nil {
 		return rollout.WorkloadForecast{}, fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
-	o := observation{set: set.DeepCopy(), history: &history{}, Facts: cluster.Facts(set.Namespace, settings, defaults)}
+	o := observation{set: set.DeepCopy(), history: &history{}}
+	if o.Facts, err = cluster.Facts(ctx, set.Namespace, settings, defaults); err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
 	if err := o.read(set, template.PodTemplateSpec, stored.Items); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
@@ -36,14 +39,18 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 		o.newest = &revision{name: "(edited)", template: template}
 		delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
 	}
-	o.pods = rollout.Adoptable(set, selector, cluster.Pods)
+	there, err := cluster.Pods(ctx, set.Namespace)
+	if err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
+	o.pods = rollout.Adoptable(set, selector, there)
 	if err := o.readSizes(); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
 	return o.forecast(ctx, cluster)
 }
 
-func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.WorkloadForecast, error) {
+func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
 	o.Facts = o.known()
 	o.sortByNode()
 	var places []rollout.Place
@@ -55,7 +62,10 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 		places = append(places, place)
 	}
 	options := o.options()
-	members := cluster.Forecast(ctx, o.Facts, places, o.revision(), options.Unavailable == 0)
+	members, err := cluster.Forecast(ctx, o.Facts, places, o.revision(), options.Unavailable == 0)
+	if err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
 	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, options))}
 	if !policy.Enabled(o.set) {
 		f.HandOver = policy.NotOptedIn(o.set, "DaemonSet")

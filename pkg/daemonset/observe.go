@@ -107,11 +107,25 @@ func (o observation) lacking() int {
 
 // revision returns the newest revision.
 func (o observation) revision() rollout.Revision {
-	return rollout.Revision{Name: o.newest.name, Template: o.newest.template.PodTemplateSpec}
+	return rollout.Revision{
+		Name: o.newest.name, Template: o.newest.template.PodTemplateSpec,
+		Labels: map[string]string{appsv1.DefaultDaemonSetUniqueLabelKey: o.newest.hash},
+	}
 }
 
-// Pods returns the pods of the set, and the templates of those that are still to be made.
-func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, nil }
+// Pods returns the pods of the set, and those that come for pods that go. Which nodes lack one otherwise, the DaemonSet controller knows.
+func (o observation) Pods() ([]*corev1.Pod, []rollout.Coming) {
+	var coming []rollout.Coming
+	for _, pod := range o.pods {
+		if pod.DeletionTimestamp != nil && o.newest != nil {
+			coming = append(coming, rollout.Coming{Template: o.newest.template.PodTemplateSpec, Labels: o.revision().Labels, For: pod})
+		}
+	}
+	return o.pods, coming
+}
+
+// LetLoose is that of rollout.Observation. A held set has the strategy OnDelete.
+func (o observation) LetLoose() []rollout.Coming { return nil }
 
 // Edit is that of rollout.Observation.
 func (o observation) Edit() string { return templateGeneration(o.set) + " " + o.newest.hash }
@@ -259,7 +273,7 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 		p.Updated = true // the next one is of the newest revision
 		return p, nil
 	}
-	p.Available, p.Labelled = o.available(pod), o.labelled(pod)
+	p.Available, p.Labelled, p.First = o.available(pod), o.labelled(pod), o.first(pod)
 	carries := o.revisions[revisions.HashOf(pod)]
 	if o.failed != nil && carries != nil && carries != o.failed {
 		err := o.goBack(&p, carries)
@@ -281,6 +295,15 @@ func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
 		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
 	return p, err
+}
+
+// withItsNode is how long after its node a pod may come that is the first one there.
+const withItsNode = time.Minute
+
+// first reports whether the pod is the first one on its node. Both times are by the clock of the API server.
+func (o observation) first(pod *corev1.Pod) bool {
+	node := o.Node(capacity.TargetNode(pod))
+	return node != nil && pod.CreationTimestamp.Sub(node.CreationTimestamp.Time).Abs() <= withItsNode
 }
 
 // labelled reports whether the DaemonSet controller takes the pod for updated (IsPodUpdated in

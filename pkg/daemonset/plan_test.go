@@ -526,3 +526,21 @@ func TestNewSetSettles(t *testing.T) {
 		})
 	}
 }
+
+// TestFirst: a pod that comes with its node is the first one there.
+func TestFirst(t *testing.T) {
+	made := metav1.NewTime(build.Start)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", CreationTimestamp: made}}
+	o := observation{Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{})}}
+	for _, tt := range []struct {
+		node string
+		at   time.Duration
+		want bool
+	}{{"node-1", 0, true}, {"node-1", 30 * time.Second, true}, {"node-1", time.Hour, false}, {"node-2", 0, false}} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(made.Add(tt.at))}}
+		build.PinnedTo(tt.node)(pod)
+		if got := o.first(pod); got != tt.want {
+			t.Errorf("on %s, %s after the node: %t, want %t", tt.node, tt.at, got, tt.want)
+		}
+	}
+}

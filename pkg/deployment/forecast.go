@@ -18,7 +18,7 @@ import (
 
 // Forecast returns what a rollout will do to each pod of the Deployment. The Deployment is as
 // the edit leaves it, with the status from before. Forecast only reads.
-func Forecast(ctx context.Context, objects dynamic.Interface, cluster capacity.Cluster, edited *unstructured.Unstructured,
+func Forecast(ctx context.Context, objects dynamic.Interface, cluster *capacity.Cluster, edited *unstructured.Unstructured,
 	settings policy.Settings, defaults policy.Defaults,
 ) (rollout.WorkloadForecast, error) {
 	d, err := decodeDeployment(edited)
@@ -29,13 +29,19 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster capacity.C
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	o := newObservation(d, sets, cluster.Pods)
-	o.Facts = cluster.Facts(d.Namespace, settings, defaults)
+	there, err := cluster.Pods(ctx, d.Namespace)
+	if err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
+	o := newObservation(d, sets, there)
+	if o.Facts, err = cluster.Facts(ctx, d.Namespace, settings, defaults); err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
 	o.Facts = o.known()
 	return o.forecast(ctx, cluster)
 }
 
-func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.WorkloadForecast, error) {
+func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
 	var f rollout.WorkloadForecast
 	var err error
 	base := o.base()
@@ -110,7 +116,7 @@ func (o observation) scaledIn() []string {
 
 // forecastBase returns what comes of the pods of the ReplicaSet base, and why the whole rollout
 // is handed over to the Deployment controller; empty if it is not.
-func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster, base *replicaSet) ([]rollout.PodForecast, string, error) {
+func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster, base *replicaSet) ([]rollout.PodForecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.cannotHold(), o.differs()), nil
 	}
@@ -131,7 +137,10 @@ func (o observation) forecastBase(ctx context.Context, cluster capacity.Cluster,
 		places = append(places, place)
 	}
 	slices.SortStableFunc(places, func(a, b rollout.Place) int { return byRequest(&a, &b) })
-	members := cluster.Forecast(ctx, o.Facts, places, o.revision(), unavailable == 0)
+	members, err := cluster.Forecast(ctx, o.Facts, places, o.revision(), unavailable == 0)
+	if err != nil {
+		return nil, "", err
+	}
 	handOver := o.cannotHold()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Judge(members, options), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {

@@ -38,9 +38,11 @@ type observation struct {
 // group are pods of one owner.
 type group struct{ pods []*corev1.Pod }
 
-// Pods returns the pods of the Deployment, and the templates of those that its ReplicaSets
-// have still to make.
-func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
+// Pods returns the pods of the Deployment, and those that its ReplicaSets have still to make.
+func (o observation) Pods() ([]*corev1.Pod, []rollout.Coming) { return o.pods, o.toCome() }
+
+// LetLoose is that of rollout.Observation. A held Deployment is paused.
+func (o observation) LetLoose() []rollout.Coming { return nil }
 
 // Edit is that of rollout.Observation.
 func (o observation) Edit() string { return o.deployment.Annotations[api.EditAnnotation] }
@@ -272,14 +274,36 @@ func (o observation) podsOf(owner metav1.Object) []*corev1.Pod {
 	return pods
 }
 
-func (o observation) toCome() []*corev1.PodTemplateSpec {
-	var templates []*corev1.PodTemplateSpec
+func (o observation) toCome() []rollout.Coming {
+	var coming []rollout.Coming
 	for _, rs := range o.sets {
 		for range max(int(rs.replicas())-len(o.podsOf(rs)), 0) {
-			templates = append(templates, rs.template.PodTemplateSpec)
+			coming = append(coming, rollout.Coming{Template: rs.template.PodTemplateSpec, Labels: rs.labels()})
 		}
 	}
-	return templates
+	return coming
+}
+
+// labels are those that the ReplicaSet gives to its pods beside those of its template.
+func (rs *replicaSet) labels() map[string]string {
+	if rs.hash == nil {
+		return nil
+	}
+	return map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: *rs.hash}
+}
+
+// nextLabels are those of the pods that are made next: of the ReplicaSet that has the Deployment's template, or else of the one that
+// adopts it. Where the Deployment controller makes another ReplicaSet, its pods have a hash that no other pod has.
+func (o observation) nextLabels() map[string]string {
+	for _, rs := range o.sets {
+		if rs.template.Same(o.deployment.template) {
+			return rs.labels()
+		}
+	}
+	if base := o.base(); base != nil && o.cannotHold() == "" && o.differs() == "" {
+		return base.labels()
+	}
+	return map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "to-come"}
 }
 
 // detached returns the pods that we have taken out of their ReplicaSet, so that they are
@@ -341,7 +365,9 @@ func (o observation) nonMembers(look *rollout.Look, base *replicaSet) []rollout.
 // revision returns the newest revision. Its name is the resource-free hash: other revisions
 // with that name differ from it in their size only.
 func (o observation) revision() rollout.Revision {
-	return rollout.Revision{Name: o.deployment.template.Hash, Template: o.deployment.template.PodTemplateSpec}
+	r := rollout.Revision{Name: o.deployment.template.Hash, Template: o.deployment.template.PodTemplateSpec}
+	r.Labels = o.nextLabels()
+	return r
 }
 
 // look returns what judges the pods of base.

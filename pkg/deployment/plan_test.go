@@ -784,8 +784,8 @@ func TestToCome(t *testing.T) {
 		"a newer: newer|newer, not ready|resized": nil,
 	} {
 		var cpu []string
-		for _, template := range observed(t, sets).toCome() {
-			cpu = append(cpu, template.Spec.Containers[0].Resources.Requests.Cpu().String())
+		for _, coming := range observed(t, sets).toCome() {
+			cpu = append(cpu, coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String())
 		}
 		if !slices.Equal(cpu, want) {
 			t.Errorf("%s: to come are pods that request %q, want %q", sets, cpu, want)

@@ -198,11 +198,14 @@ func (t Target) Clean() bool {
 // when it gets one.
 func (t Target) Unscheduled() bool { return t.pod != nil && t.pod.Spec.NodeName == "" }
 
+// Gated reports whether the scheduler does not look at the pod yet, as it has scheduling gates (KEP-3521).
+func (t Target) Gated() bool { return t.Unscheduled() && len(t.pod.Spec.SchedulingGates) > 0 }
+
 // Nowhere returns why the scheduler found no node for the pod when it last looked; empty if
 // the pod has a node, or the scheduler has not looked yet. For which size it has looked is
 // not known.
 func (t Target) Nowhere() string {
-	if !t.Unscheduled() {
+	if !t.Unscheduled() || t.Gated() {
 		return ""
 	}
 	for _, c := range t.pod.Status.Conditions {

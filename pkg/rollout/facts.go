@@ -65,12 +65,23 @@ type Places interface {
 	Filled(template *corev1.PodTemplateSpec) *corev1.PodSpec
 }
 
+// Coming is a pod that the built-in controller has still to make.
+type Coming struct {
+	Template *corev1.PodTemplateSpec
+	// Labels that it gets beside those of the template.
+	Labels map[string]string
+	// For is the pod in whose place it comes; nil if none is left.
+	For *corev1.Pod
+}
+
 // Observation is one workload, as a plan is made from it.
 type Observation interface {
 	// Plan returns the next step of the rollout. It is a pure function.
 	Plan(f Facts) (Plan, error)
-	// Pods returns the workload's pods, and the templates of those that it has still to make.
-	Pods() (there []*corev1.Pod, toCome []*corev1.PodTemplateSpec)
+	// Pods returns the workload's pods, and those that it has still to make.
+	Pods() (there []*corev1.Pod, toCome []Coming)
+	// LetLoose returns those that come in the places of pods that the built-in controller may take down by now.
+	LetLoose() []Coming
 	// Edit tells the edit that is rolled out from the one before.
 	Edit() string
 	// Replicas is how many pods the workload is to have.

@@ -18,7 +18,7 @@ import (
 // is not open to the pod, or it is, and had no room at the last look.
 func TestUnplaceableMembers(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
-	closed := rollout.Refusal{Reason: "no node matches the node selector, affinity and tolerations of the pod", Kind: rollout.ReasonNoNodeFits}
+	closed := rollout.Refusal{Reason: "no node that is Ready matches the node selector, affinity and tolerations of the pod", Kind: rollout.ReasonNoNodeFits}
 	later := build.Start.Add(time.Second)
 	for _, tt := range []struct {
 		name   string

@@ -30,6 +30,9 @@ type Place struct {
 	// InPlaceOnly: a new pod would not have the size that this one is to have, either. So nothing
 	// is restarted for it, and no hold is kept.
 	InPlaceOnly bool
+	// First: no pod was on its node before this one, which came with the node. Where it finds no room there, nobody has lost
+	// anything by that.
+	First bool
 	// Class of the pod's node, if that has a size of its own; else empty.
 	Class string
 	// ClassSizeUnavailable is why the pod is not to have the size of its node's class, but that of its template;
@@ -143,10 +146,10 @@ func (m Member) busy() bool {
 	return !Gone(m.Pod) && m.Differs == "" && len(m.Target.Changes) > 0 && resize.Busy(m.Pod, m.Kubelet)
 }
 
-// waitsForRoom reports whether the pod has its size, which was set while it had no node,
+// waitsForRoom reports whether the pod has its size, which was set while it had no node or came with a new node,
 // and still has none.
 func (m Member) waitsForRoom() bool {
-	return !Gone(m.Pod) && m.Target.Unscheduled() && !m.Target.Resized.IsZero() && len(m.Target.Changes) == 0
+	return !Gone(m.Pod) && m.Target.Unscheduled() && len(m.Target.Changes) == 0 && (!m.Target.Resized.IsZero() || m.First && m.Target.Nowhere() != "")
 }
 
 // comesBack reports whether the pod has had the size in this rollout already, and somebody

@@ -55,6 +55,8 @@ type Revision struct {
 	Name string
 	// Template that pods of it are made from.
 	Template *corev1.PodTemplateSpec
+	// Labels that the built-in controller gives to pods of it, beside those of the template.
+	Labels map[string]string
 }
 
 // Size names what the API server is asked for: these changes, for this revision.

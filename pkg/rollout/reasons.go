@@ -25,6 +25,8 @@ const (
 	ReasonResizeError = "ResizeError"
 	// ReasonQuotaExceeded: a quota has no room for the new size now; it is asked for again.
 	ReasonQuotaExceeded = "QuotaExceeded"
+	// ReasonRoomUnknown: only a restart helps, and it cannot be known whether any node has room for the new size.
+	ReasonRoomUnknown = "RoomUnknown"
 	// ReasonNoNodeFits: only a restart helps, but no node has room for the new size.
 	ReasonNoNodeFits = "NoNodeFits"
 	// ReasonDisruptionBudget: a pod has to be evicted, and a PodDisruptionBudget forbids it now.
@@ -77,6 +79,8 @@ const (
 	EventRestart = "RestartFallback"
 	// EventWaitingForDelete: a pod waits for its deletion by the user.
 	EventWaitingForDelete = "WaitingForDelete"
+	// EventRoomUnknown: a restart is not made because it cannot be known whether a node has room for the new size.
+	EventRoomUnknown = "RoomUnknown"
 	// EventNoNodeFits: a restart is not made because no node has room for the new size.
 	EventNoNodeFits = "NoNodeFits"
 	// EventDisruptionBudget: a PodDisruptionBudget does not let a pod be evicted now.

@@ -161,6 +161,14 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	case "no node yet, born so":
 		stale(build.Unschedulable, build.NotReady, build.WithSize(newer))
 		m.Updated, m.Available = true, false
+	case "no node yet, the first of a new node":
+		m = member(t, index, "no node yet, born so")
+		m.First = true
+	case "gated, updated":
+		stale(build.Unschedulable, build.NotReady, build.WithSize(newer), build.ResizedAt(build.Start), func(pod *corev1.Pod) {
+			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}}
+		})
+		m.Updated, m.Available, m.Since = true, false, build.Start
 	case "refused by an old kubelet":
 		stale()
 		m.Refusal = rollout.Refusal{Reason: "pod update requires features X", Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: now.Add(time.Minute)}
@@ -310,6 +318,10 @@ func TestNext(t *testing.T) {
 			reason: "QuotaExceeded", message: "0 of 2 pods resized; web-1: not restarted, because quota q has no room: infeasible on node node: too big; web-0: resizing: app: cpu request 100m→150m"},
 		{name: "a new pod that no node has room for holds up the next", places: "no node yet, born so|stale", limit: 1, want: "hold",
 			reason: "Progressing", message: "1 of 2 pods resized; web-1: waiting for a node: Unschedulable"},
+		{name: "but not the first one of a new node", places: "no node yet, the first of a new node|stale", limit: 1, want: "resize 0, hold",
+			reason: "Progressing", message: "1 of 2 pods resized; web-1: waiting for a node: Unschedulable; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "a pod that is gated waits for no room", places: "gated, updated|stale", limit: 1, want: "resize 0, hold", reason: "Progressing",
+			message: "1 of 2 pods resized; web-1: waiting for a node: the pod is gated, and is scheduled when its scheduling gates are removed; web-0: resizing: app: cpu request 100m→150m"},
 		{name: "a kubelet that is too old: only a restart helps", places: "refused by an old kubelet|stale", limit: 1, want: "restart 1, hold",
 			message: "0 of 2 pods resized; web-1: restarting: node node does not support it: pod update requires features X"},
 		{name: "LiveResize: a kubelet that is too old", action: policy.LiveResize, places: "refused by an old kubelet|stale", limit: 1, want: "resize 0, hold", reason: "UnsupportedByNode"},

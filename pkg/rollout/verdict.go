@@ -255,6 +255,8 @@ func (v *Verdict) findNode(o Options) {
 		v.Decision = policy.Wait
 	}
 	switch {
+	case v.Member.Target.Gated():
+		v.Message = "waiting for a node: the pod is gated, and is scheduled when its scheduling gates are removed"
 	case resized.IsZero() && nowhere == "":
 		v.Message = "waiting for the pod to become available"
 	case resized.IsZero():

@@ -63,7 +63,7 @@ func TestUnborn(t *testing.T) {
 			if tt.quota > 0 {
 				client = fake.NewClientset(quota(tt.quota))
 			}
-			quotas, err := capacity.ReadQuotas(t.Context(), client, "default", now)
+			quotas, err := capacity.New(client, capacity.Sizes, now).Quotas(t.Context(), "default")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -198,28 +199,60 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	}
 }
 
-// A controller of one namespace may not look at the pods on the nodes. So it does not look for
-// room: a pod whose resize is impossible is replaced, as the table of pkg/policy says.
+// TestRoomThatMayNotBeSeen: where the pods of the nodes may not be listed, a pod whose resize is impossible is replaced, as the table of
+// pkg/policy says, or kept until its user asks for a restart.
 func TestRoomThatMayNotBeSeen(t *testing.T) {
-	c := newCluster(t, 2, controller.Options{}, simulated.Outcome{Infeasible: true})
-	asked := false
-	c.Client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.GetNamespace() != metav1.NamespaceAll {
-			return false, nil, nil
+	for _, keep := range []bool{false, true} {
+		c := newCluster(t, 2, controller.Options{KeepIfRoomUnknown: keep}, simulated.Outcome{Infeasible: true})
+		asked := false
+		c.Client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if action.GetNamespace() != metav1.NamespaceAll {
+				return false, nil, nil
+			}
+			asked = true
+			return true, nil, apierrors.NewForbidden(podsResource, "", nil)
+		})
+		before := c.UIDs()
+		c.edit(newer)
+		c.Rounds(20, apierrors.IsConflict)
+		if have := condition(c.Set); keep && (have.Reason != rollout.ReasonRoomUnknown || !strings.Contains(have.Message, "not allowed to list the pods of nodes")) {
+			t.Errorf("the condition says %+v", have)
 		}
-		asked = true
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)
-	})
-	before := c.UIDs()
-	c.edit(newer)
-	c.Rest()
-	for name, uid := range c.UIDs() {
-		if uid == before[name] {
-			t.Errorf("%s is not replaced", name)
+		if after := c.UIDs(); keep && !maps.Equal(after, before) {
+			t.Errorf("pods are given up, and it is unknown whether there is room: %v, were %v", after, before)
+		}
+		c.Change(func() {
+			c.User(func(set *appsv1.StatefulSet) {
+				set.Annotations[api.RetryAnnotation], set.Annotations[api.InForceAnnotation] = "1;Restart", "Restart;"
+			})
+		})
+		c.Rest()
+		for name, uid := range c.UIDs() {
+			if uid == before[name] {
+				t.Errorf("keep %t: %s is not replaced", keep, name)
+			}
+		}
+		if !asked {
+			t.Error("nobody asked what is on the nodes")
 		}
 	}
-	if !asked {
-		t.Error("nobody asked what is on the nodes")
+}
+
+// TestNewLeader: nothing is given up before each workload that is held has been looked at once.
+func TestNewLeader(t *testing.T) {
+	ledger := capacity.NewLedger()
+	c := newCluster(t, 1, controller.Options{Ledger: ledger}, simulated.Outcome{Infeasible: true})
+	ledger.Await(c.Clock.Now(), "another workload")
+	before := c.UIDs()
+	c.edit(newer)
+	c.Rounds(10, apierrors.IsConflict)
+	if after := c.UIDs(); !maps.Equal(after, before) {
+		t.Errorf("a pod is given up before another workload was looked at: %v, were %v", after, before)
+	}
+	ledger.See("another workload", nil, nil, c.Clock.Now())
+	c.Rest()
+	if after := c.UIDs(); maps.Equal(after, before) {
+		t.Errorf("no pod is given up: %v", after)
 	}
 }
 

@@ -23,7 +23,7 @@ const edited = "(edited)"
 // Forecast returns what a rollout to template will do to each pod of the set, the
 // highest ordinal first. The set is as the edit leaves it, with the status from before. A set
 // without a UID is new, and will adopt pods that have no owner. Forecast only reads.
-func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity.Cluster, set *appsv1.StatefulSet,
+func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacity.Cluster, set *appsv1.StatefulSet,
 	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
 ) (rollout.WorkloadForecast, error) {
 	list, err := client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
@@ -35,7 +35,10 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 		return rollout.WorkloadForecast{}, fmt.Errorf("reading the selector: %w", err)
 	}
 	set = set.DeepCopy()
-	o := observation{set: set, revisions: history{edited: template}, Facts: cluster.Facts(set.Namespace, settings, defaults)}
+	o := observation{set: set, revisions: history{edited: template}}
+	if o.Facts, err = cluster.Facts(ctx, set.Namespace, settings, defaults); err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
 	revision := edited
 	for i := range list.Items {
 		stored := &list.Items[i]
@@ -55,11 +58,15 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster capacity
 	if set.UID == "" {
 		set.Status.CurrentRevision = revision
 	}
-	o.pods = rollout.Adoptable(set, selector, cluster.Pods)
+	there, err := cluster.Pods(ctx, set.Namespace)
+	if err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
+	o.pods = rollout.Adoptable(set, selector, there)
 	return o.forecast(ctx, cluster)
 }
 
-func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (rollout.WorkloadForecast, error) {
+func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
 	from := wishedPartition(o.set)
 	if !rolling(o.set) {
 		from = 0
@@ -73,7 +80,10 @@ func (o observation) forecast(ctx context.Context, cluster capacity.Cluster) (ro
 		}
 		places = append(places, place)
 	}
-	members := cluster.Forecast(ctx, o.Facts, places, o.revision(), false)
+	members, err := cluster.Forecast(ctx, o.Facts, places, o.revision(), false)
+	if err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
 	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options())), HandOver: o.notHeld()}
 	for i, forecast := range f.Pods {
 		m := forecast.Member

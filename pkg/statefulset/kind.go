@@ -188,7 +188,7 @@ func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live b
 	}
 	b.due, b.limits = due, s.Limits()
 	if look && (live || now.Sub(b.read) >= believeQuotas) {
-		quotas, err := capacity.ReadQuotas(ctx, k.client, o.set.Namespace, now)
+		quotas, err := capacity.New(k.client, capacity.Sizes, now).Quotas(ctx, o.set.Namespace)
 		if err != nil {
 			return births{}, err
 		}

@@ -115,7 +115,7 @@ func (o observation) newest() *hash.Template { return o.revisions[o.set.Status.U
 
 // revision returns the newest revision, by its name in the status.
 func (o observation) revision() rollout.Revision {
-	return rollout.Revision{Name: o.set.Status.UpdateRevision, Template: o.newest().PodTemplateSpec}
+	return rollout.Revision{Name: o.set.Status.UpdateRevision, Template: o.newest().PodTemplateSpec, Labels: revisionLabels(o.set.Status.UpdateRevision)}
 }
 
 // index returns the place of the pod in the set, and whether its name is one of the set's. The
@@ -194,8 +194,22 @@ func (o observation) orphaned(index int) bool {
 	})
 }
 
-// Pods returns the pods of the set, and the templates of those that are still to be made.
-func (o observation) Pods() ([]*corev1.Pod, []*corev1.PodTemplateSpec) { return o.pods, o.toCome() }
+// Pods returns the pods of the set, and those that are still to be made.
+func (o observation) Pods() ([]*corev1.Pod, []rollout.Coming) { return o.pods, o.toCome() }
+
+// LetLoose is that of rollout.Observation: the partition does not keep back these pods any more.
+func (o observation) LetLoose() []rollout.Coming {
+	if !rolling(o.set) {
+		return nil
+	}
+	var coming []rollout.Coming
+	for i, pod := range o.podsByOrdinal() {
+		if i >= partition(o.set) && !rollout.Gone(pod) && !o.labelled(pod) {
+			coming = append(coming, rollout.Coming{Template: o.newest().PodTemplateSpec, Labels: o.revision().Labels, For: pod})
+		}
+	}
+	return coming
+}
 
 // Edit is that of rollout.Observation.
 func (o observation) Edit() string { return o.set.Status.UpdateRevision }
@@ -216,21 +230,25 @@ func (o observation) known() rollout.Facts {
 	})
 }
 
-func (o observation) toCome() []*corev1.PodTemplateSpec {
-	var templates []*corev1.PodTemplateSpec
+func revisionLabels(of string) map[string]string {
+	return map[string]string{appsv1.StatefulSetRevisionLabel: of}
+}
+
+func (o observation) toCome() []rollout.Coming {
+	var coming []rollout.Coming
 	for i, pod := range o.podsByOrdinal() {
 		if !rollout.Gone(pod) {
 			continue
 		}
-		born := o.newest()
+		of := o.set.Status.UpdateRevision
 		if o.bornOld(i) {
-			born = o.revisions[o.set.Status.CurrentRevision]
+			of = o.set.Status.CurrentRevision
 		}
-		if born != nil { // else it is not in the history
-			templates = append(templates, born.PodTemplateSpec)
+		if born := o.revisions[of]; born != nil { // else it is not in the history
+			coming = append(coming, rollout.Coming{Template: born.PodTemplateSpec, Labels: revisionLabels(of), For: pod})
 		}
 	}
-	return templates
+	return coming
 }
 
 // look returns what judges the pods of the set.

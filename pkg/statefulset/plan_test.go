@@ -824,8 +824,8 @@ func TestToCome(t *testing.T) {
 		{"missing|live|live", 3, []string{"1m"}},
 	} {
 		var cpu []string
-		for _, template := range observed(t, tt.places, held("0", tt.at)).toCome() {
-			cpu = append(cpu, template.Spec.Containers[0].Resources.Requests.Cpu().String())
+		for _, coming := range observed(t, tt.places, held("0", tt.at)).toCome() {
+			cpu = append(cpu, coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String())
 		}
 		if !slices.Equal(cpu, tt.want) {
 			t.Errorf("%s, partition %d: to come are pods that request %q, want %q", tt.places, tt.at, cpu, tt.want)

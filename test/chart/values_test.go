@@ -30,7 +30,7 @@ var other = map[string]string{
 	"extraArgs": `["--some-flag"]`, "extraEnv": `[{"name": "A", "value": "b"}]`, "volumes": `[{"name": "a", "emptyDir": {}}]`, "volumeMounts": `[{"name": "a", "mountPath": "/a"}]`,
 	"resources": `{"limits": {"memory": "2Gi"}}`, "podSecurityContext": `{"runAsUser": 1000}`, "securityContext": `{"readOnlyRootFilesystem": false}`,
 	"name": `"resizer"`, "criticalNamespaces": `["storage"]`, "interval": `"10s"`, "runbooks": `"https://example.com/docs/"`, "apiServers": `["10.0.0.2/32"]`, "prometheusURL": `"http://thanos"`,
-	"defaultResourceResizePolicy": `"RestartOnly"`, "deferredTimeout": `"10m"`, "errorTimeout": `"10m"`, "notReadyTimeout": `"1m"`, "checksPrometheus": `"http://thanos"`, "checksHTTPConfig": `"/http.yaml"`, "checkTimeout": `"1m"`, "onUnknownCheck": `"Pass"`, "checks": `{"memory-near-limit": false}`, "whenAbsent": `"Hold"`, "workers": `3`, "kubeAPIQPS": `3`, "kubeAPIBurst": `3`, "verbosity": `3`,
+	"defaultResourceResizePolicy": `"RestartOnly"`, "deferredTimeout": `"10m"`, "errorTimeout": `"10m"`, "notReadyTimeout": `"1m"`, "checksPrometheus": `"http://thanos"`, "checksHTTPConfig": `"/http.yaml"`, "checkTimeout": `"1m"`, "onUnknownCheck": `"Pass"`, "checks": `{"memory-near-limit": false}`, "whenAbsent": `"Hold"`, "whenRoomUnknown": `"Keep"`, "workers": `3`, "kubeAPIQPS": `3`, "kubeAPIBurst": `3`, "verbosity": `3`,
 	"replicas": `3`, "port": `10250`, "activeDeadlineSeconds": `300`, "namespaceSelector": `{"matchLabels": {"team": "a"}}`,
 	"defaultRequests": `{"mysql": {"cpu": "250m"}}`, "clientCAFile": `"/clients/ca.crt"`,
 	"issuerRef": `{"name": "ours"}`, "duration": `"720h"`, "renewBefore": `"240h"`,

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,9 @@ const LeaseName = "inplace-rollout"
 // keep the API server busy; more would only wait there, before those of other workloads.
 const parallelWrites = 16
 
+// What may become of a pod while it is unknown whether there is room for the one that a restart brings.
+const keepPod, restartPod = "Keep", "Restart"
+
 // options are the flags of the command.
 type options struct {
 	kubeconfig     string
@@ -61,6 +65,7 @@ type options struct {
 	defaults       policy.Defaults
 	resizePolicy   string
 	whenAbsent     string
+	whenUnknown    string
 	critical       []string
 	checks         checksOptions
 }
@@ -106,6 +111,7 @@ them is missing, the controller is not ready, says what is missing, and touches 
 	f.DurationVar(&o.defaults.NotReadyTimeout, "not-ready-timeout", policy.Standard.NotReadyTimeout, "how long a pod of a guarded rollout may be not Ready after its resize before it counts as failed; a Deployment's progressDeadlineSeconds takes precedence")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.Standard.ResizePolicy), "policy of a resource for which neither an annotation nor a resizePolicy says one: LiveResizeable or RestartOnly")
 	f.StringVar(&o.whenAbsent, "when-absent", api.LetGo, "what happens to edits while no controller is ready: LetGo leaves them to the built-in controllers, except for workloads with the action LiveResize; Hold holds all of them")
+	f.StringVar(&o.whenUnknown, "when-room-unknown", "", "what becomes of a pod that only a restart helps while it cannot be known whether a node has room for the new one: Keep or Restart; empty means Restart with --namespace, where the pods of nodes may not be listed, and else Keep")
 	f.StringSliceVar(&o.critical, "critical-namespaces", nil, "namespaces, besides "+api.CriticalNamespace+", whose workloads the cluster needs to start: an event warns of those that are opted in without the annotation "+api.AllowCriticalAnnotation+". The policy that refuses them has its own list")
 	o.checks.addFlags(f)
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be written, and write nothing")
@@ -131,6 +137,9 @@ func (o *options) validate() error {
 	}
 	if o.whenAbsent != api.LetGo && o.whenAbsent != api.Hold {
 		errs = append(errs, fmt.Errorf("--when-absent is %q: want %s or %s", o.whenAbsent, api.LetGo, api.Hold))
+	}
+	if !slices.Contains([]string{"", keepPod, restartPod}, o.whenUnknown) {
+		errs = append(errs, fmt.Errorf("--when-room-unknown is %q: want %s or %s", o.whenUnknown, keepPod, restartPod))
 	}
 	if o.workers < 1 {
 		errs = append(errs, fmt.Errorf("--workers is %d: at least 1 is needed", o.workers))
@@ -202,7 +211,8 @@ func (o options) run(ctx context.Context) error {
 	cluster := &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun, Metadata: installed}
 	controllers, err := newControllers(ctx, client, objects, recorder, engine.Options{
 		Namespace: o.namespace, Workers: o.workers, Sessions: o.sessions, Parallel: parallelWrites, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
-		LeftOut: gate.LeavesOut, LeftOutNow: cluster.LeavesOut, Checks: checks,
+		KeepIfRoomUnknown: cmp.Or(o.whenUnknown, map[bool]string{true: restartPod, false: keepPod}[o.namespace != ""]) == keepPod,
+		LeftOut:           gate.LeavesOut, LeftOutNow: cluster.LeavesOut, Checks: checks,
 		Critical: append([]string{api.CriticalNamespace}, o.critical...),
 		Metrics:  engine.NewMetrics(registry), Watchdog: dog,
 	})
@@ -288,6 +298,8 @@ func newControllers(ctx context.Context, client kubernetes.Interface, objects dy
 		return nil, err
 	}
 	c := &controllers{nodes: nodes}
+	options.Ledger = capacity.NewLedger()
+	options.Ledger.Await(time.Now(), statefulset.Kind{}.Access().Kind, deployment.Kind{}.Access().Kind, daemonset.Kind{}.Access().Kind)
 	var failed []error
 	add := func(kind kindController, err error) { c.kinds, failed = append(c.kinds, kind), append(failed, err) }
 	add(engine.New(ctx, statefulset.New(client), client, recorder, nodes, options))

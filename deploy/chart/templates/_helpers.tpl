@@ -168,6 +168,7 @@ What differs from the file is all here.
   "deferred-timeout" $.Values.controller.deferredTimeout
   "error-timeout" $.Values.controller.errorTimeout
   "when-absent" $.Values.controller.whenAbsent
+  "when-room-unknown" $.Values.controller.whenRoomUnknown
   "workers" $.Values.controller.workers
   "kube-api-qps" $.Values.controller.kubeAPIQPS
   "not-ready-timeout" $.Values.controller.notReadyTimeout

@@ -11,7 +11,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-func TestBeside(t *testing.T) {
+func TestFits(t *testing.T) {
 	pod := func(uid types.UID, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {cpu: "+cpu+"}}}]").Spec}
 		p.UID = uid
@@ -62,8 +62,8 @@ func TestBeside(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := beside(tt.pod, tt.node, tt.others); got != tt.want {
-				t.Errorf("got %t, want %t", got, tt.want)
+			if err := (&Room{}).fits(tt.pod, tt.node, tt.others); (err == nil) != tt.want || err != nil && !isNo(err) {
+				t.Errorf("got %v, want room: %t", err, tt.want)
 			}
 		})
 	}

@@ -2,47 +2,18 @@ package capacity
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/utils/ptr"
 )
 
-// beside reports whether the node has room for the pod beside the others that are
-// there: for what it requests, for its host ports, and for one pod more. The pod
-// itself does not count among them, nor do pods that are over, nor those that it may
-// preempt.
-//
-// Of a node with 4 cpus where others request 3, 1 is left for a pod; if one of them,
-// requesting 2, has a lower priority, 3 are.
-func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) bool {
-	left := maps.Clone(node.Status.Allocatable)
-	one := *resource.NewQuantity(1, resource.DecimalSI)
-	for _, other := range others {
-		if other.UID == pod.UID || Over(other) || preempts(pod, other) {
-			continue
-		}
-		if conflict(hostPorts(pod), hostPorts(other)) {
-			return false
-		}
-		requests := resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true})
-		requests[corev1.ResourcePods] = one
-		for name, request := range requests {
-			if free, limited := left[name]; limited {
-				free.Sub(request)
-				left[name] = free
-			}
-		}
-	}
-	wanted := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	if _, limited := left[corev1.ResourcePods]; limited {
-		wanted[corev1.ResourcePods] = one
-	}
-	return holds(left, devicesOf(pod, wanted).leave(wanted, node))
+// counted adds that it is one pod.
+func counted(requests corev1.ResourceList) corev1.ResourceList {
+	requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return requests
 }
 
 // preempts reports whether the scheduler may remove other to make room for the pod.

@@ -1,16 +1,20 @@
 package capacity
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	volumehelper "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -37,32 +41,9 @@ func tolerant(pod *corev1.Pod) {
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: "sandbox", Operator: corev1.TolerationOpExists}}
 }
 
-// counted counts who is asked about.
-type counted struct {
-	snapshot
-	asked map[string]int
-}
-
-func (c counted) onNode(ctx context.Context, name string) ([]*corev1.Pod, error) {
-	c.asked[name]++
-	return c.snapshot.onNode(ctx, name)
-}
-
-func (c counted) matching(ctx context.Context, peers podSet) ([]*corev1.Pod, error) {
-	c.asked["pods that match "+peers.String()]++
-	return c.snapshot.matching(ctx, peers)
-}
-
-// volumes has claims that are named so be lost.
-func (c counted) volumes(ctx context.Context, pod *corev1.Pod) ([]*corev1.PersistentVolume, bool, error) {
-	c.asked["volumes of "+pod.Name]++
-	bound, _, err := c.snapshot.volumes(ctx, pod)
-	return bound, slices.Contains(claims(pod), "lost"), err
-}
-
 // web-1 and web-0 of 1 cpu each run on a node, beside others, and pods of 2 cpus are
 // to take their places, web-1's first.
-func TestOccupancy(t *testing.T) {
+func TestRoom(t *testing.T) {
 	const (
 		full      = "the only node that is large enough has no room beside its pods"
 		contested = full + " and those that wait for a node"
@@ -85,14 +66,20 @@ func TestOccupancy(t *testing.T) {
 			}}}
 		}
 	}
-	volumeOn := func(node string) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+	claim := func(name string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{volumehelper.AnnBindCompleted: "yes"}}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name}}
+	}
+	volumeOn := func(name, node string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 				{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
 			}}},
 		}}}}
 	}
-	volumes := map[types.NamespacedName]*corev1.PersistentVolume{{Name: "here"}: volumeOn("node"), {Name: "elsewhere"}: volumeOn("next")}
+	volumes := []runtime.Object{claim("here"), claim("elsewhere"), volumeOn("here", "node"), volumeOn("elsewhere", "next"),
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "unbound"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("late")}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "disks", VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)},
+	}
 	pod := func(name, node, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
 		return podOf(t, name, node, cpu, change...)
 	}
@@ -116,7 +103,7 @@ func TestOccupancy(t *testing.T) {
 		{name: "room for none", cpu: "4", others: []*corev1.Pod{pod("other", "node", "2")}, web1: full, web0: full},
 		{name: "room for both on another node", cpu: "2", next: "4"},
 		{name: "the other node has one that they have to be apart from", cpu: "3", next: "4", others: []*corev1.Pod{pod("db", "next", "1", labelled)}, all: apart,
-			web0: "none of the 2 nodes that are large enough has room beside its pods (pod affinity or topology spread constraints exclude nodes with room)"},
+			web0: "none of the 2 nodes that are large enough has room beside its pods (pod affinity, topology spread constraints or a ReadWriteOncePod claim exclude nodes with room)"},
 		{name: "their volumes are on the first node", cpu: "3", next: "4", all: claiming("here"), web0: full},
 		{name: "another pod waits for the room", cpu: "3", others: []*corev1.Pod{pod("other", "", "2")}, web1: contested, web0: contested},
 		{name: "one waits for what is left", cpu: "4", others: []*corev1.Pod{pod("other", "", "1")}, web0: contested},
@@ -159,24 +146,29 @@ func TestOccupancy(t *testing.T) {
 				tt.all = func(*corev1.Pod) {}
 			}
 			web := []*corev1.Pod{pod("web-1", "node", "1", tt.all), pod("web-0", "node", "1", tt.all)}
-			from := counted{asked: map[string]int{}, snapshot: newSnapshot(Cluster{
-				Pods: slices.Concat(web, tt.others), Volumes: volumes,
-			})}
-			o := newOccupancy(from, nodes, maxLooks)
-			var toCome []*corev1.PodTemplateSpec
-			for _, cpu := range tt.toCome {
-				toCome = append(toCome, templateOf(t, cpu))
+			objects := slices.Clone(volumes)
+			for _, p := range slices.Concat(web, tt.others) {
+				objects = append(objects, p)
 			}
-			o.expect(slices.Concat(web, tt.seen), toCome)
+			var toCome []rollout.Coming
+			for _, cpu := range tt.toCome {
+				toCome = append(toCome, rollout.Coming{Template: templateOf(t, cpu)})
+			}
+			client := fake.NewClientset(objects...)
+			r, err := At(client, nodes, NewLedger(), build.Start).Room(t.Context(), "web", "", slices.Concat(web, tt.seen), toCome, true)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for i, want := range []string{tt.web1, tt.web0} {
-				got, err := o.find(t.Context(), pod(web[i].Name, "node", "2", tt.all))
-				if err != nil || got != want {
-					t.Errorf("%s: got %q and %v, want %q", web[i].Name, got, err, want)
+				got, err := refusal(r.find(t.Context(), pod(web[i].Name, "", "2", tt.all), "node", false))
+				if err != nil || got.Reason != want {
+					t.Errorf("%s: got %q and %v, want %q", web[i].Name, got.Reason, err, want)
 				}
 			}
-			for node, times := range from.asked {
-				if times > 1 {
-					t.Errorf("asked %d times for %q", times, node)
+			asked := map[string]int{}
+			for _, action := range client.Actions() {
+				if asked[fmt.Sprint(action)]++; asked[fmt.Sprint(action)] > 1 {
+					t.Errorf("asked twice: %v", action)
 				}
 			}
 		})

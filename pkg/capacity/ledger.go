@@ -1,0 +1,188 @@
+package capacity
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// Ledger is what one process has promised of the room in a cluster: to pods that come for others, from the decision until they show.
+// What it has not promised itself, as other controllers do, it does not know.
+type Ledger struct {
+	// deciding is held by whoever decides about restarts: two must not spend the same room.
+	deciding sync.Mutex
+
+	mu       sync.Mutex
+	accounts map[string]*account // by workload
+	awaited  sets.Set[string]    // workloads that nobody has looked at since this process leads
+	until    time.Time           // until then they are awaited
+
+	reading   sync.Mutex
+	repelling []*corev1.Pod
+	tooMany   error // why they are not known
+	readAt    time.Time
+}
+
+// account is what is promised to one workload.
+type account struct {
+	// shown are pods that are to come by what was last seen: they are missing, or those in their places go. Leaving are these.
+	shown, leaving []*corev1.Pod
+	// decided are those whose restart was decided, and does not show yet.
+	decided []promise
+}
+
+// promise is a pod that comes for another one.
+type promise struct {
+	old, pod *corev1.Pod
+	made     time.Time
+}
+
+// carriedOut is after which time a restart that does not show has not been made: the old pod stays.
+const carriedOut = time.Minute
+
+// NewLedger is one without promises.
+func NewLedger() *Ledger {
+	return &Ledger{accounts: map[string]*account{}, awaited: sets.New[string]()}
+}
+
+// longestWait bounds how long a workload is awaited that nobody can look at: others must not wait for it for ever.
+const longestWait = 5 * time.Minute
+
+// Await names workloads that may have been promised room before this process led. Until each was seen once, no restart is decided.
+func (l *Ledger) Await(now time.Time, workloads ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.awaited.Insert(workloads...)
+	l.until = now.Add(longestWait)
+}
+
+// Complete reports whether all that are awaited have been seen.
+func (l *Ledger) Complete(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.awaited.Len() == 0 || now.After(l.until)
+}
+
+// See notes which pods of a workload are there, and which ones are to come.
+func (l *Ledger) See(workload string, there []*corev1.Pod, toCome []rollout.Coming, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.awaited.Delete(workload)
+	a := l.accounts[workload]
+	if a == nil {
+		a = &account{}
+		l.accounts[workload] = a
+	}
+	a.shown, a.leaving = newborns(workload, there, toCome), nil
+	live := map[types.UID]bool{}
+	for _, c := range toCome {
+		if c.For != nil && c.For.DeletionTimestamp == nil {
+			a.leaving = append(a.leaving, c.For)
+		}
+	}
+	for _, pod := range there {
+		if pod.DeletionTimestamp != nil {
+			a.leaving = append(a.leaving, pod)
+		} else {
+			live[pod.UID] = true
+		}
+	}
+	a.decided = slices.DeleteFunc(a.decided, func(p promise) bool { return !live[p.old.UID] || now.Sub(p.made) > carriedOut })
+	if len(a.shown)+len(a.leaving)+len(a.decided) == 0 {
+		delete(l.accounts, workload)
+	}
+}
+
+// Forget drops what is promised to a workload that is not looked after any more.
+func (l *Ledger) Forget(workload string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.awaited.Delete(workload)
+	delete(l.accounts, workload)
+}
+
+// Decide has f decide about restarts. Nobody else decides meanwhile.
+func (l *Ledger) Decide(f func() error) error {
+	l.deciding.Lock()
+	defer l.deciding.Unlock()
+	return f()
+}
+
+// promise notes that the pod comes for the old one.
+func (l *Ledger) promise(workload string, old, pod *corev1.Pod, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accounts[workload]
+	if a == nil {
+		a = &account{}
+		l.accounts[workload] = a
+	}
+	a.decided = slices.DeleteFunc(a.decided, func(p promise) bool { return p.old.UID == old.UID })
+	a.decided = append(a.decided, promise{old, pod, now})
+}
+
+// beside are the pods of all other workloads that go, and those that come.
+func (l *Ledger) beside(workload string) (leaving, coming []*corev1.Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, a := range l.accounts {
+		if name == workload {
+			continue
+		}
+		leaving, coming = append(leaving, a.leaving...), append(coming, a.shown...)
+		for _, p := range a.decided {
+			leaving, coming = append(leaving, p.old), append(coming, p.pod)
+		}
+	}
+	return leaving, coming
+}
+
+// Nobody watches which pods keep others away by required anti-affinity: all pods are listed for that, and the answer is believed for a
+// while. Beyond so many pods nobody asks.
+const (
+	believeRepelling = time.Minute
+	mostPods         = 50_000
+)
+
+// repel are the pods of all namespaces that keep others away.
+func (l *Ledger) repel(ctx context.Context, client kubernetes.Interface, now time.Time) ([]*corev1.Pod, error) {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	if !l.readAt.IsZero() && now.Sub(l.readAt) < believeRepelling {
+		return l.repelling, l.tooMany
+	}
+	var found []*corev1.Pod
+	seen := 0
+	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+	})
+	err := list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		pod, is := object.(*corev1.Pod)
+		if seen++; seen > mostPods {
+			return unknown("there are more than %d pods, and any of them may keep others away", mostPods)
+		}
+		if is && pod.Spec.NodeName != "" && !Over(pod) && len(apart(pod)) > 0 {
+			found = append(found, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: pod.Labels},
+				Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: &corev1.Affinity{PodAntiAffinity: pod.Spec.Affinity.PodAntiAffinity}},
+			})
+		}
+		return nil
+	})
+	if err != nil && !isUnknown(err) {
+		return nil, hidden(err, "list the pods of all namespaces")
+	}
+	l.repelling, l.tooMany, l.readAt = found, err, now
+	return found, err
+}
