@@ -135,6 +135,12 @@ SEED := 1
 soak: tools build ## Play random worlds under faults, and check what users are promised (WORLDS=300 SEED=1)
 	@GOGC=200 go run ./test/worlds run --worlds $(WORLDS) --seed $(SEED)
 
+# Its module builds the scheduler, which takes minutes the first time: `make test` leaves it out.
+.PHONY: scheduler-oracle
+scheduler-oracle: ## Compare what pkg/capacity says with kube-scheduler's own plugins, in random worlds (WORLDS=6000 SEED=1)
+	WORLDS=$(WORLDS) SEED=$(SEED) go test -C test/scheduler -count=1 -v ./...
+scheduler-oracle: WORLDS = 6000
+
 .PHONY: mutants
 mutants: tools ## Take the safeties out one at a time, and show that each is missed (ONLY=live-read,leader)
 	@GOGC=200 go run ./test/mutants $(if $(ONLY),--only $(ONLY))
@@ -185,6 +191,7 @@ lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for c
 	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
 	cd hack/tools/argocd && $(CURDIR)/bin/golangci-lint run ./...
 	cd test/backtest && $(CURDIR)/bin/golangci-lint run ./...
+	cd test/scheduler && $(CURDIR)/bin/golangci-lint run ./...
 	cd hack/conntrack && $(CURDIR)/bin/golangci-lint run ./...
 	go mod verify
 	hack/vulnerabilities.sh bin/govulncheck bin/inplace-rollout
