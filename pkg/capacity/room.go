@@ -12,8 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	resourcehelper "k8s.io/component-helpers/resource"
-	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -36,18 +34,10 @@ type Room struct {
 	moved map[types.UID]*corev1.Pod
 	// promised are those of other workloads that are to come.
 	promised sets.Set[types.UID]
-	// waiting are the pods without a node that had to be looked at closely.
-	waiting map[types.UID]*waiter
+	// waiting is what those without a node demand that had to be looked at closely.
+	waiting map[types.UID]*demand
 	// overtakers is how many of them have been put on a node.
 	overtakers int
-}
-
-// waiter is what a pod that waits for a node demands.
-type waiter struct {
-	topology *topology
-	volumes  volumes
-	// never: there is no node that it could come to.
-	never bool
 }
 
 // Room is what there is now for the successors of a workload's pods. There are these pods of it, and those to come need room, too.
@@ -55,7 +45,7 @@ type waiter struct {
 func (c *Cluster) Room(ctx context.Context, workload, namespace string, there []*corev1.Pod, toCome []rollout.Coming, keepIfUnknown bool) (*Room, error) {
 	r := &Room{
 		Cluster: c, workload: workload, namespace: namespace, keepIfUnknown: keepIfUnknown, own: there,
-		moved: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]*waiter{},
+		moved: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]*demand{},
 	}
 	nodes, err := c.knownNodes(ctx)
 	if err != nil {
@@ -168,8 +158,10 @@ type demand struct {
 	pod      *corev1.Pod
 	volumes  volumes
 	topology *topology
-	// beside the workload's own pods only.
+	// own: beside the workload's own pods only.
 	own bool
+	// never: no node can meet it.
+	never bool
 }
 
 // errExcluded is the answer that other pods keep it away from a node with room.
@@ -180,10 +172,14 @@ var errExcluded = noNode("pod affinity, topology spread constraints or a ReadWri
 // On a node of 4 cpus with three pods of 1, one can become one of 2, and then no other one can. If a pod of 2 waits for a node, none
 // can: it would come as soon as one goes.
 func (r *Room) find(ctx context.Context, pod *corev1.Pod, home string, newFirst bool) error {
-	d, err := r.demandOf(ctx, pod, newFirst)
+	if err := modelled(pod); err != nil {
+		return err
+	}
+	d, err := r.demandOf(ctx, pod)
 	if err != nil {
 		return err
 	}
+	d.own = newFirst && TargetNode(pod) == ""
 	all, err := r.allNodes(ctx)
 	if err != nil {
 		return err
@@ -210,11 +206,8 @@ func (r *Room) find(ctx context.Context, pod *corev1.Pod, home string, newFirst 
 }
 
 // demandOf reads what the pod demands.
-func (r *Room) demandOf(ctx context.Context, pod *corev1.Pod, newFirst bool) (d demand, err error) {
-	if err := modelled(pod); err != nil {
-		return d, err
-	}
-	d = demand{pod: pod, own: newFirst && TargetNode(pod) == ""}
+func (r *Room) demandOf(ctx context.Context, pod *corev1.Pod) (d demand, err error) {
+	d.pod = pod
 	if r.extent == All {
 		d.volumes, err = r.volumesOf(ctx, pod)
 	}
@@ -433,104 +426,6 @@ func (r *Room) correct(read []*corev1.Pod, wanted func(*corev1.Pod) bool) []*cor
 	return pods
 }
 
-// putWaiting puts pods that wait for a node on this one, as many as there is room for beside the
-// others, and returns all that are there then. One for which others would have to go has had its chance already.
-func (r *Room) putWaiting(ctx context.Context, node *corev1.Node, others []*corev1.Pod) ([]*corev1.Pod, error) {
-	waiting, err := r.on(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(waiting, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(schedulinghelper.PodPriority(b), schedulinghelper.PodPriority(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
-	})
-	for _, pod := range waiting {
-		if pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || Over(pod) {
-			continue
-		}
-		if _, tooLarge := candidates(pod, nil, []*corev1.Node{node}); tooLarge != "" || isNo(beside(pod, node, others)) {
-			continue
-		}
-		may, err := r.mayCome(ctx, pod, node, others)
-		if err != nil {
-			return nil, err
-		}
-		if may {
-			others = append(others, r.put(pod, node))
-			r.overtakers++
-		}
-	}
-	return others, nil
-}
-
-// settle puts pods that wait on these nodes, if some of them will keep others away, also from nodes around.
-func (r *Room) settle(ctx context.Context, nodes []*corev1.Node) error {
-	waiting, err := r.on(ctx, "")
-	if err != nil || !slices.ContainsFunc(waiting, func(pod *corev1.Pod) bool { return len(apart(pod)) > 0 }) {
-		return err
-	}
-	for _, node := range nodes {
-		others, err := r.on(ctx, node.Name)
-		if err == nil {
-			_, err = r.putWaiting(ctx, node, others)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// mayCome reports whether a pod that waits for a node may come to this one, which has room
-// for it. One that may not never takes the room, and must not keep others from it.
-func (r *Room) mayCome(ctx context.Context, pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) (bool, error) {
-	w, err := r.waiter(ctx, pod)
-	if err != nil || w == nil {
-		return w == nil, err
-	}
-	if w.never {
-		return false, nil
-	}
-	if err := r.reach(ctx, node, w.volumes, others); err != nil {
-		return isUnknown(err), ifNeither(err)
-	}
-	around, err := r.around(ctx, node, w.topology, others)
-	if err != nil {
-		return isUnknown(err), ifNeither(err)
-	}
-	allowed, err := w.topology.allows(node, around)
-	return allowed || isUnknown(err), ifNeither(err)
-}
-
-// ifNeither returns the error unless it is an answer.
-func ifNeither(err error) error {
-	_, err = refusal(err)
-	return err
-}
-
-// waiter returns what the pod demands; nil if so many have been looked at that it is not read.
-func (r *Room) waiter(ctx context.Context, pod *corev1.Pod) (w *waiter, err error) {
-	if w, read := r.waiting[pod.UID]; read || len(r.waiting) >= maxLooks {
-		return w, nil
-	}
-	w = &waiter{}
-	if r.extent == All {
-		w.volumes, err = r.volumesOf(ctx, pod)
-	}
-	if err == nil {
-		w.topology, err = r.topologyOf(ctx, pod)
-	}
-	switch {
-	case isUnknown(err): // it may come to any node
-		w = nil
-	case isNo(err):
-		w.never = true
-	case err != nil:
-		return nil, err
-	}
-	r.waiting[pod.UID] = w
-	return w, nil
-}
-
 // put has the pod be on the node from now on.
 func (r *Room) put(pod *corev1.Pod, node *corev1.Node) *corev1.Pod {
 	placed := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
@@ -556,37 +451,4 @@ func (r *Room) crowded(looked, candidates int, excluded bool) string {
 		message += " (pod affinity, topology spread constraints or a ReadWriteOncePod claim exclude nodes with room)"
 	}
 	return message
-}
-
-// beside reports whether the node has room for the pod beside the others that are
-// there: for what it requests, for its host ports, and for one pod more. The pod
-// itself does not count among them, nor do pods that are over.
-func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) error {
-	left := maps.Clone(node.Status.Allocatable)
-	for _, other := range others {
-		if other.UID == pod.UID || Over(other) {
-			continue
-		}
-		if conflict(hostPorts(pod), hostPorts(other)) {
-			return noNode("another pod has the host port on node %s", node.Name)
-		}
-		for name, request := range counted(resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true})) {
-			if free, limited := left[name]; limited {
-				free.Sub(request)
-				left[name] = free
-			}
-		}
-	}
-	wanted := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	if _, limited := left[corev1.ResourcePods]; limited {
-		wanted = counted(wanted)
-	}
-	listed := devicesOf(pod, wanted).leave(wanted, node)
-	if !holds(left, listed) {
-		return noNode("node %s has no room", node.Name)
-	}
-	if len(listed) < len(wanted) {
-		return unknown("its extended resources may be devices that are allocated dynamically")
-	}
-	return nil
 }

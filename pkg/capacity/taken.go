@@ -2,13 +2,48 @@ package capacity
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/utils/ptr"
 )
+
+// beside reports whether the node has room for the pod beside the others that are
+// there: for what it requests, for its host ports, and for one pod more. The pod
+// itself does not count among them, nor do pods that are over.
+func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) error {
+	left := maps.Clone(node.Status.Allocatable)
+	for _, other := range others {
+		if other.UID == pod.UID || Over(other) {
+			continue
+		}
+		if conflict(hostPorts(pod), hostPorts(other)) {
+			return noNode("another pod has the host port on node %s", node.Name)
+		}
+		for name, request := range counted(resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true})) {
+			if free, limited := left[name]; limited {
+				free.Sub(request)
+				left[name] = free
+			}
+		}
+	}
+	wanted := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	if _, limited := left[corev1.ResourcePods]; limited {
+		wanted = counted(wanted)
+	}
+	listed := devicesOf(pod, wanted).leave(wanted, node)
+	if !holds(left, listed) {
+		return noNode("node %s has no room", node.Name)
+	}
+	if len(listed) < len(wanted) {
+		return unknown("its extended resources may be devices that are allocated dynamically")
+	}
+	return nil
+}
 
 // counted adds that it is one pod.
 func counted(requests corev1.ResourceList) corev1.ResourceList {
