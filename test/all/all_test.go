@@ -149,3 +149,18 @@ func TestChoose(t *testing.T) {
 		t.Error("an unknown part is none")
 	}
 }
+
+// What is chosen of the parts chooses nothing in a part.
+func TestCommand(t *testing.T) {
+	t.Setenv("MAKEFLAGS", " -- ONLY=mutants")
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "Makefile"), []byte("show:\n\t@echo only $(ONLY).\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for only, want := range map[string]string{"": "only .", "ONLY=./test/docs": "only ./test/docs."} {
+		out, err := part{make: strings.Fields("show " + only)}.command(t.Context(), root).Output()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("with %q: got %q and %v, want %q", only, out, err, want)
+		}
+	}
+}

@@ -127,10 +127,8 @@ func (p part) run(ctx context.Context, root string) (outcome, error) {
 	defer log.Close()
 	fmt.Fprintf(os.Stderr, "=== %s: make %s\n", p.name, strings.Join(p.make, " "))
 	var tests tally.Tests
-	cmd := exec.CommandContext(ctx, "make", p.make...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = root, io.MultiWriter(log, &tests), log
-	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -v"))
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd := p.command(ctx, root)
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(log, &tests), log
 	began := time.Now()
 	err = cmd.Run()
 	var exit *exec.ExitError
@@ -158,4 +156,14 @@ func head(ctx context.Context, root string) (string, error) {
 		}
 	}
 	return "", errors.New("no commit")
+}
+
+// command calls make. It gets the variables of the make that has called us: ONLY of `make test-all` has the names of parts, and a part that
+// has an ONLY of its own would find none of them.
+func (p part) command(ctx context.Context, root string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "make", append([]string{"ONLY="}, p.make...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -v"))
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	return cmd
 }

@@ -43,12 +43,17 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	chosen := mutants
+	if *only != "" {
+		names := strings.Split(*only, ",")
+		chosen = slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !slices.Contains(names, m.name) })
+		if len(chosen) != len(names) {
+			return fmt.Errorf("not all of %s are mutants", *only)
+		}
+	}
 	var survivors []string
 	rows := []string{"| safety | without it | in random worlds | in tests |", "|---|---|---|---|"}
-	for _, m := range mutants {
-		if *only != "" && !slices.Contains(strings.Split(*only, ","), m.name) {
-			continue
-		}
+	for _, m := range chosen {
 		if *seed != 0 {
 			m.scenario = scenario{seed: *seed}
 		}
