@@ -2,16 +2,20 @@ package capacity
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	podsecurity "k8s.io/pod-security-admission/api"
 	podsecuritypolicy "k8s.io/pod-security-admission/policy"
 )
 
 // admits reports whether the namespace lets the pod in, as far as that depends on what else there is: it is not to be deleted, what
-// the pod refers to is there, and PodSecurity has nothing against it. The words are Kubernetes' own (plugin/pkg/admission of
+// the pod refers to is there, and PodSecurity has nothing against it. The pod gets what its classes give. The words are Kubernetes' own (plugin/pkg/admission of
 // Kubernetes). Quotas and LimitRanges are asked elsewhere.
 func (c *Cluster) admits(ctx context.Context, pod *corev1.Pod) error {
 	namespace, err := c.namespace(ctx, pod.Namespace)
@@ -21,8 +25,8 @@ func (c *Cluster) admits(ctx context.Context, pod *corev1.Pod) error {
 	if namespace != nil && namespace.DeletionTimestamp != nil {
 		return invalid("a new pod would be refused: namespace %s is being terminated", pod.Namespace)
 	}
-	for _, r := range references(pod) {
-		if err := c.refers(ctx, pod.Namespace, r); err != nil {
+	for _, refers := range []func(context.Context, *corev1.Pod) error{c.hasServiceAccount, c.hasPriority, c.hasRuntime} {
+		if err := refers(ctx, pod); err != nil {
 			return err
 		}
 	}
@@ -50,47 +54,60 @@ func (c *Cluster) namespace(ctx context.Context, name string) (*corev1.Namespace
 	return &found[0], nil
 }
 
-// reference is what a pod refers to by its name.
-type reference struct{ kind, name, missing string }
-
-func references(pod *corev1.Pod) []reference {
-	var all []reference
-	if name := pod.Spec.PriorityClassName; name != "" {
-		all = append(all, reference{"PriorityClass", name, "no PriorityClass with name " + name + " was found"})
+func (c *Cluster) hasServiceAccount(ctx context.Context, pod *corev1.Pod) error {
+	name := pod.Spec.ServiceAccountName
+	if name == "" {
+		return nil
 	}
-	if name := pod.Spec.RuntimeClassName; name != nil {
-		all = append(all, reference{"RuntimeClass", *name, "RuntimeClass \"" + *name + "\" not found"})
+	account, err := get(c.accounts, pod.Namespace+"/"+name, "get the ServiceAccount of pods", func() (*corev1.ServiceAccount, error) {
+		return c.client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	})
+	if err == nil && account == nil {
+		err = invalid("a new pod would be refused: error looking up service account %s/%s: serviceaccount %q not found", pod.Namespace, name, name)
 	}
-	if name := pod.Spec.ServiceAccountName; name != "" {
-		all = append(all, reference{"ServiceAccount", name, "error looking up service account " + pod.Namespace + "/" + name + ": serviceaccount \"" + name + "\" not found"})
-	}
-	return all
+	return err
 }
 
-// refers reports whether what is referred to is there.
-func (c *Cluster) refers(ctx context.Context, namespace string, r reference) error {
-	answer, err := c.admitted.get(r.kind+" "+namespace+"/"+r.name, func() (error, error) {
-		var err error
-		switch r.kind {
-		case "PriorityClass":
-			_, err = c.client.SchedulingV1().PriorityClasses().Get(ctx, r.name, metav1.GetOptions{})
-		case "RuntimeClass":
-			_, err = c.client.NodeV1().RuntimeClasses().Get(ctx, r.name, metav1.GetOptions{})
-		default:
-			_, err = c.client.CoreV1().ServiceAccounts(namespace).Get(ctx, r.name, metav1.GetOptions{})
-		}
-		switch {
-		case apierrors.IsNotFound(err):
-			return invalid("a new pod would be refused: %s", r.missing), nil
-		case err != nil:
-			return nil, hidden(err, "get the "+r.kind+" of pods")
-		}
-		return nil, nil
+// hasPriority gives the pod the priority that its PriorityClass has by now (plugin/pkg/admission/priority of Kubernetes).
+func (c *Cluster) hasPriority(ctx context.Context, pod *corev1.Pod) error {
+	name := pod.Spec.PriorityClassName
+	if name == "" {
+		return nil
+	}
+	class, err := get(c.priorities, name, "get the PriorityClass of pods", func() (*schedulingv1.PriorityClass, error) {
+		return c.client.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
 	})
+	if err == nil && class == nil {
+		err = invalid("a new pod would be refused: no PriorityClass with name %s was found", name)
+	}
+	if err == nil {
+		pod.Spec.Priority, pod.Spec.PreemptionPolicy = &class.Value, class.PreemptionPolicy
+	}
+	return err
+}
+
+// hasRuntime gives the pod what its RuntimeClass gives by now (plugin/pkg/admission/runtimeclass of Kubernetes).
+func (c *Cluster) hasRuntime(ctx context.Context, pod *corev1.Pod) error {
+	if pod.Spec.RuntimeClassName == nil {
+		return nil
+	}
+	name := *pod.Spec.RuntimeClassName
+	class, err := get(c.runtimes, name, "get the RuntimeClass of pods", func() (*nodev1.RuntimeClass, error) {
+		return c.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
+	})
+	if err == nil && class == nil {
+		err = invalid("a new pod would be refused: RuntimeClass %q not found", name)
+	}
 	if err != nil {
 		return err
 	}
-	return answer
+	if pod.Spec.Overhead = nil; class.Overhead != nil {
+		pod.Spec.Overhead = class.Overhead.PodFixed
+	}
+	if s := class.Scheduling; s != nil {
+		pod.Spec.NodeSelector, pod.Spec.Tolerations = labels.Merge(s.NodeSelector, pod.Spec.NodeSelector), slices.Concat(pod.Spec.Tolerations, s.Tolerations)
+	}
+	return nil
 }
 
 // security evaluates pods as the API server does.

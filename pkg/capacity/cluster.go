@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +43,9 @@ type Cluster struct {
 	drivers    memo[*storagev1.CSIDriver]
 	csiNodes   memo[*storagev1.CSINode]
 	storage    memo[[]storagev1.CSIStorageCapacity]
-	admitted   memo[error]
+	accounts   memo[*corev1.ServiceAccount]
+	priorities memo[*schedulingv1.PriorityClass]
+	runtimes   memo[*nodev1.RuntimeClass]
 }
 
 // maxLooks bounds how many nodes are looked at for one pod, each of which costs a request; the next look is at others. It also
@@ -73,7 +77,8 @@ func New(client kubernetes.Interface, extent Extent, now time.Time) *Cluster {
 		nodes: memo[[]*corev1.Node]{}, pods: memo[[]*corev1.Pod]{}, limits: memo[Limits]{}, quotas: memo[[]corev1.ResourceQuota]{},
 		namespaces: memo[[]corev1.Namespace]{}, claims: memo[*corev1.PersistentVolumeClaim]{}, volumes: memo[*corev1.PersistentVolume]{},
 		allVolumes: memo[[]corev1.PersistentVolume]{}, classes: memo[*storagev1.StorageClass]{}, drivers: memo[*storagev1.CSIDriver]{},
-		csiNodes: memo[*storagev1.CSINode]{}, storage: memo[[]storagev1.CSIStorageCapacity]{}, admitted: memo[error]{},
+		csiNodes: memo[*storagev1.CSINode]{}, storage: memo[[]storagev1.CSIStorageCapacity]{}, accounts: memo[*corev1.ServiceAccount]{},
+		priorities: memo[*schedulingv1.PriorityClass]{}, runtimes: memo[*nodev1.RuntimeClass]{},
 	}
 }
 

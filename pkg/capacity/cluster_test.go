@@ -41,8 +41,8 @@ func TestWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestWithoutRoomBesideTheOld: a new pod that comes first may wait for room, unless it can come to one node
-// only, or its own workload has what it needs: there it needs room beside the old one.
+// TestWithoutRoomBesideTheOld: a new pod that comes first may wait for room that others have, but not for what its own
+// workload has: it needs room beside the old one.
 func TestWithoutRoomBesideTheOld(t *testing.T) {
 	port := func(pod *corev1.Pod) {
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
@@ -54,7 +54,7 @@ func TestWithoutRoomBesideTheOld(t *testing.T) {
 		pod  func(*corev1.Pod)
 		want string
 	}{
-		{"may come to other nodes", "2", func(*corev1.Pod) {}, ""},
+		{"beside the old one is none anywhere", "2", func(*corev1.Pod) {}, none},
 		{"beside the old one is room", "3", func(pod *corev1.Pod) { pinned(pod, "node") }, ""},
 		{"beside the old one is none", "2", func(pod *corev1.Pod) { pinned(pod, "node") }, none},
 		{"the old one has the host port", "8", port, none},

@@ -16,16 +16,17 @@ import (
 // successor is the pod that comes for the one of the place, as far as it can be foreseen: like it, of the new size, with what the
 // LimitRanges fill in by now. The refusal is why the API server would not let it in; empty if it would.
 //
-// What admission gave the running pod, it gives the next one, too. But the scheduler chose the node, and the labels of the
-// revision are other ones, in what the API server has merged them into as well.
+// What admission gave the running pod, it gives the next one, too. But the scheduler chose the node, somebody has removed the scheduling
+// gates or added a container to debug, and the labels of the revision are other ones, in what the API server has merged them into as well.
 func successor(p rollout.Place, revision rollout.Revision, limits Limits) (pod *corev1.Pod, refusal string) {
 	spec, refusal := limits.admit(p.Target.Newborn(!limits.Unknown))
 	pod = &corev1.Pod{
 		ObjectMeta: p.Pod.ObjectMeta, Spec: *spec,
 		Status: corev1.PodStatus{ExtendedResourceClaimStatus: p.Pod.Status.ExtendedResourceClaimStatus}, // the next one has its devices from there, too
 	}
-	if pod.Spec.NodeName = ""; revision.Template != nil {
-		pod.Spec.NodeName = revision.Template.Spec.NodeName
+	pod.Spec.NodeName, pod.Spec.EphemeralContainers = "", nil
+	if revision.Template != nil {
+		pod.Spec.NodeName, pod.Spec.SchedulingGates = revision.Template.Spec.NodeName, revision.Template.Spec.SchedulingGates
 	}
 	relabel(pod, revision.Labels)
 	return pod, refusal
@@ -52,8 +53,11 @@ func newborn(c rollout.Coming, sibling *corev1.Pod) *corev1.Pod {
 		pod.Spec.Priority, pod.Spec.PreemptionPolicy, pod.Spec.Overhead = sibling.Spec.Priority, sibling.Spec.PreemptionPolicy, sibling.Spec.Overhead
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, sibling.Spec.Tolerations...)
 	}
-	if c.For != nil && pinnedTo(c.For) != "" { // to its node, by the DaemonSet controller
-		pod.Spec.Affinity = c.For.Spec.Affinity
+	if c.For != nil {
+		pod.Spec.Volumes = c.For.Spec.Volumes // with the claims that a StatefulSet has for it
+		if pinnedTo(c.For) != "" {            // to its node, by the DaemonSet controller
+			pod.Spec.Affinity = c.For.Spec.Affinity
+		}
 	}
 	relabel(pod, c.Labels)
 	return pod

@@ -247,6 +247,8 @@ func (r *Room) search(ctx context.Context, nodes []*corev1.Node, d demand) (on *
 // modelled reports whether what the pod demands of the scheduler is known here.
 func modelled(pod *corev1.Pod) error {
 	switch {
+	case len(pod.Spec.SchedulingGates) > 0:
+		return unknown("its template has scheduling gates: whoever removes them decides that")
 	case pod.Spec.NodeName != "": // no scheduler is asked
 		return nil
 	case cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName) != corev1.DefaultSchedulerName:
@@ -326,24 +328,28 @@ func (r *Room) lets(ctx context.Context, node *corev1.Node, d demand, others []*
 
 // besideOwn reports whether nothing that the workload's own pods have keeps the pod from the node.
 func (r *Room) besideOwn(ctx context.Context, node *corev1.Node, d demand) error {
-	there := placedOn(r.own, node.Name)
-	for _, other := range there {
-		if !Over(other) && conflict(hostPorts(d.pod), hostPorts(other)) {
-			return noNode("the pod before it has the host port on node %s", node.Name)
+	var own, there []*corev1.Pod
+	for _, pod := range r.own {
+		if pod.DeletionTimestamp == nil {
+			own = append(own, pod)
 		}
+		if pod.DeletionTimestamp == nil && pod.Spec.NodeName == node.Name {
+			there = append(there, pod)
+		}
+	}
+	if err := beside(d.pod, node, there); err != nil {
+		return err
 	}
 	if err := r.exclusive(ctx, node, d, there); err != nil {
 		return err
 	}
-	allowed, err := d.topology.allows(node, r.own)
+	without := *d.topology
+	without.near = nil // what it has to be near to may be others' pods
+	allowed, err := without.allows(node, own)
 	if err == nil && !allowed {
 		return errExcluded
 	}
 	return err
-}
-
-func placedOn(pods []*corev1.Pod, node string) []*corev1.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return pod.Spec.NodeName != node })
 }
 
 // exclusive reports whether no other pod has a claim that one pod alone may use at a time (ReadWriteOncePod).

@@ -62,10 +62,16 @@ func Over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// hostPorts are the ports of its node that the pod takes for as long as it runs.
+// hostPorts are the ports of its node that the pod takes for as long as it runs: those of its init containers only if they run on
+// (GetHostPorts in pkg/scheduler/util of Kubernetes).
 func hostPorts(pod *corev1.Pod) []corev1.ContainerPort {
 	var ports []corev1.ContainerPort
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for _, c := range pod.Spec.InitContainers {
+		if ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
+			ports = append(ports, c.Ports...)
+		}
+	}
+	for _, c := range pod.Spec.Containers {
 		ports = append(ports, c.Ports...)
 	}
 	return slices.DeleteFunc(ports, func(p corev1.ContainerPort) bool { return p.HostPort == 0 })

@@ -59,18 +59,18 @@ func (c *Cluster) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes, erro
 		if claim == nil {
 			continue
 		}
-		if err := c.bind(ctx, claim, &v); err != nil {
+		if err := c.bind(ctx, claim, volume.Ephemeral != nil, &v); err != nil {
 			return v, err
 		}
-		if slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
+		if volume.Ephemeral == nil && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			v.alone = append(v.alone, claim.Name)
 		}
 	}
 	return v, nil
 }
 
-// bind reads what the claim is bound to, or how it gets its volume.
-func (c *Cluster) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim, v *volumes) error {
+// bind reads what the claim is bound to, or how it gets its volume. An ephemeral one comes with the pod.
+func (c *Cluster) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim, ephemeral bool, v *volumes) error {
 	name := claim.Spec.VolumeName
 	switch {
 	case claim.DeletionTimestamp != nil:
@@ -90,10 +90,13 @@ func (c *Cluster) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim,
 		return err
 	}
 	class, err := c.classOf(ctx, claim)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if class == nil || ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate {
+	case class != nil && ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingWaitForFirstConsumer:
+	case ephemeral: // it gets its volume before the pod gets a node
+		return nil
+	default:
 		return noNode("its claim %s is not bound to a volume yet", claim.Name)
 	}
 	v.unbound = append(v.unbound, unbound{claim, class})

@@ -23,6 +23,11 @@ func (r *Room) putWaiting(ctx context.Context, node *corev1.Node, others []*core
 		if pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || Over(pod) {
 			continue
 		}
+		if pod.Status.NominatedNodeName == node.Name { // others go for it, and the room is its own
+			others = append(others, r.put(pod, node))
+			r.overtakers++
+			continue
+		}
 		if _, tooLarge := candidates(pod, nil, []*corev1.Node{node}); tooLarge != "" || isNo(beside(pod, node, others)) {
 			continue
 		}

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -307,46 +309,60 @@ func (c *Controller[W, K]) account(w metav1.Object) string {
 const untilComplete = time.Second
 
 // checkCapacity looks for room for the new pods that the plan's restarts bring, notes which of them
-// have none, and then plans again. Nobody else decides about restarts meanwhile. If it cannot decide yet, it returns when to ask again.
+// have none, and plans again without those, until nobody is replaced who was not asked about: where one is kept, another one may have
+// its turn. Nobody else decides about restarts meanwhile. If it cannot decide yet, it returns when to ask again.
 //
 // A pod whose template differs in more than its size is restarted in any case.
 func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], w W, o rollout.Observation, f rollout.Facts, p rollout.Plan) (decided rollout.Plan, again time.Duration, err error) {
-	replaced := slices.DeleteFunc(slices.Clone(p.Replaced), func(r rollout.Restart) bool {
-		return r.Cause == rollout.CauseTemplate || r.Member.Pod == nil || r.Member.Pod.Spec.NodeName == ""
-	})
-	if !p.NeedsLiveRead() || len(replaced) == 0 {
+	asked := sets.New[types.UID]()
+	fresh := unasked(p, asked)
+	if len(fresh) == 0 {
 		return p, 0, nil
 	}
 	if !c.options.Ledger.Complete(c.clock.Now()) {
 		return p, untilComplete, nil
 	}
-	full := false
 	err = c.options.Ledger.Decide(func() error {
 		there, toCome := o.Pods()
 		keep := c.options.KeepIfRoomUnknown && !asksForRestart(w)
 		room, err := capacity.At(c.client, c.nodes.List(), c.options.Ledger, c.clock.Now()).Room(ctx, c.account(w), w.GetNamespace(), there, toCome, keep)
-		if err != nil {
-			return err
-		}
-		for _, r := range replaced {
-			m := r.Member
-			why, err := room.Replace(ctx, m, p.Revision, p.NewFirst)
-			if err != nil {
-				return err
-			}
-			note := s.Notes.Note(m.Pod.UID)
-			if why.Reason == "" {
-				note.Room = nil
-			} else {
-				note.Room, full = note.Room.Again(p.Revision.Size(m.Target.Changes), why, c.clock.Now()), true
+		for full := true; err == nil && full && len(fresh) > 0; fresh = unasked(p, asked) {
+			if full, err = c.ask(ctx, s, room, fresh, p.Revision); err == nil && full {
+				p, err = f.Plan(o, w.GetAnnotations())
 			}
 		}
-		return nil
+		return err
 	})
-	if err == nil && full {
-		p, err = f.Plan(o, w.GetAnnotations())
-	}
 	return p, 0, err
+}
+
+// unasked are the restarts of a plan that need room which nobody was asked for yet; they count as asked about from now on.
+func unasked(p rollout.Plan, asked sets.Set[types.UID]) []rollout.Restart {
+	var fresh []rollout.Restart
+	for _, r := range p.Replaced {
+		if pod := r.Member.Pod; p.NeedsLiveRead() && r.Cause != rollout.CauseTemplate && pod != nil && pod.Spec.NodeName != "" && !asked.Has(pod.UID) {
+			asked.Insert(pod.UID)
+			fresh = append(fresh, r)
+		}
+	}
+	return fresh
+}
+
+// ask looks for room for the successors of these pods, and notes for which there is none. It reports whether there are any.
+func (c *Controller[W, K]) ask(ctx context.Context, s *Session[W, K], room *capacity.Room, restarts []rollout.Restart, revision rollout.Revision) (full bool, err error) {
+	for _, r := range restarts {
+		why, err := room.Replace(ctx, r.Member, revision, r.NewFirst)
+		if err != nil {
+			return false, err
+		}
+		note := s.Notes.Note(r.Member.Pod.UID)
+		if why.Reason == "" {
+			note.Room = nil
+		} else {
+			note.Room, full = note.Room.Again(revision.Size(r.Member.Target.Changes), why, c.clock.Now()), true
+		}
+	}
+	return full, nil
 }
 
 // asksForRestart reports whether the workload's user has had the rollout tried again with the action Restart.

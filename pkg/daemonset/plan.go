@@ -43,11 +43,12 @@ func (p plan) complete(o observation) rollout.Plan {
 		p.Replaced = append(p.Replaced, r)
 	}
 	if p.release {
-		p.Replaced = p.Restart
+		if p.Replaced = p.Restart; surge > 0 {
+			p.Replaced = rollout.NewFirst(p.Restart)
+		}
 		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), ""), Cause: p.cause})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	}
-	p.NewFirst = p.release && surge > 0
 	return p.Plan
 }
 

@@ -77,20 +77,27 @@ func (p plan) complete(o observation) rollout.Plan {
 }
 
 // givesUp notes the pods that will be replaced because of this plan: now or, if it adopts or
-// lets go, after that: all of them, if the strategy is Recreate. With maxUnavailable 0 the new ones come first.
+// lets go, after that: all of them, if the strategy is Recreate. With maxUnavailable 0 the new ones come first, but
+// for pods that are evicted because they are not available.
 func (p *plan) givesUp(o observation) {
 	_, unavailable, err := o.deployment.bounds()
-	p.NewFirst = err == nil && unavailable == 0
+	newFirst := err == nil && unavailable == 0
 	release, releases := p.write.(rollout.Release)
 	_, reverts := p.write.(revert)
-	if reverts || releases && release.HandOver != "" && o.deployment.recreates() {
+	_, adopts := p.write.(adopt)
+	switch {
+	case reverts || releases && release.HandOver != "" && o.deployment.recreates():
 		for _, v := range p.Verdicts {
-			p.Replaced = append(p.Replaced, rollout.Restart{Member: v.Member})
+			p.Replaced = append(p.Replaced, rollout.Restart{Member: v.Member, NewFirst: newFirst})
 		}
-		return
-	}
-	switch p.write.(type) {
-	case adopt, rollout.Release:
+	case adopts:
+		for _, r := range p.Restart {
+			r.NewFirst = newFirst && o.available(r.Member.Pod)
+			p.Replaced = append(p.Replaced, r)
+		}
+	case releases && newFirst:
+		p.Replaced = rollout.NewFirst(p.Restart)
+	case releases:
 		p.Replaced = p.Restart
 	default:
 		for _, write := range p.evict {
@@ -98,7 +105,7 @@ func (p *plan) givesUp(o observation) {
 				p.Replaced = append(p.Replaced, write.restart)
 			}
 		}
-		p.Replaced = append(p.Replaced, p.detach...)
+		p.Replaced = append(p.Replaced, rollout.NewFirst(p.detach)...)
 	}
 }
 

@@ -27,9 +27,8 @@ type Plan struct {
 	Resized []*Member
 	// Revision that is rolled out.
 	Revision Revision
-	// Replaced are the pods that the plan gives up for new ones. The new ones come first if NewFirst is set.
+	// Replaced are the pods that the plan gives up for new ones.
 	Replaced []Restart
-	NewFirst bool
 	// Found is what the plan has found of the pods, for [VerdictCache.Keep].
 	Found *Found
 	// Writes are made in this order. If one fails, the others are made all the same.

@@ -154,6 +154,17 @@ type Restart struct {
 	Now bool
 	// Cause is the kind of the reason.
 	Cause Cause
+	// NewFirst: the new pod comes before this one goes.
+	NewFirst bool
+}
+
+// NewFirst are the restarts with the new pods first.
+func NewFirst(restarts []Restart) []Restart {
+	first := slices.Clone(restarts)
+	for i := range first {
+		first[i].NewFirst = true
+	}
+	return first
 }
 
 // ByEdit reports whether the edit itself wants the restart, whatever comes of a resize.
@@ -289,7 +300,7 @@ func (s *Step) restart(v *Verdict, o Options, b *budget) {
 		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "waits for " + s.passedOver + ", which is kept: " + v.Why})
 		return
 	case o.Restarts != Ordered || !s.Hold:
-		s.Restart = append(s.Restart, Restart{v.Member, v.Why, now, v.Cause})
+		s.Restart = append(s.Restart, Restart{Member: v.Member, Reason: v.Why, Now: now, Cause: v.Cause})
 		b.guard.restarts(v, o)
 		s.wait(v)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
@@ -116,7 +117,30 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 			p.renew = cmp.Or(p.renew, o.renew())
 		}
 	}
+	p.removeInOrder(o, pods)
 	return p.complete(), nil
+}
+
+// removeInOrder leaves out those of the pods to remove that would not come back: the StatefulSet controller of an OrderedReady set makes
+// none as long as one before it is not available. So the lowest goes first, and one behind another that stays down does not go.
+func (p *plan) removeInOrder(o observation, pods []*corev1.Pod) {
+	if len(p.remove) == 0 || o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		return
+	}
+	slices.SortFunc(p.remove, func(a, b rollout.Restart) int { return cmp.Compare(a.Member.Index, b.Member.Index) })
+	next := 0
+	for i, r := range p.remove {
+		for ; next < r.Member.Index; next++ {
+			if !o.available(pods[next]) {
+				for _, r := range p.remove[i:] {
+					p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: rollout.ReasonProgressing, Message: "not restarted before " + o.name(next) + " is available: " + r.Reason})
+				}
+				p.remove = p.remove[:i]
+				return
+			}
+		}
+		next++ // it goes itself
+	}
 }
 
 // show has the generation of the set seen: see rollout.ShowGeneration.

@@ -174,7 +174,7 @@ func (o twice) Plan(f rollout.Facts) (rollout.Plan, error) {
 // described is all that follows from a plan. Of the time of the next look, only whether there
 // is one: a look that is kept does not put it off.
 func described(p rollout.Plan, err error) string {
-	said := fmt.Sprintln(p.Condition, p.Urgency, p.Started, p.Revision.Name, p.NewFirst, p.Hold, p.Updated, p.Total, p.RequeueAfter > 0, p.Unready, p.NothingUnderWay(), err)
+	said := fmt.Sprintln(p.Condition, p.Urgency, p.Started, p.Revision.Name, p.Hold, p.Updated, p.Total, p.RequeueAfter > 0, p.Unready, p.NothingUnderWay(), err)
 	for _, v := range p.Verdicts {
 		v := *v
 		v.Until, v.Member.Unplaceable.Until = time.Time{}, time.Time{}
