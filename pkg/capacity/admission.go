@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -18,22 +19,23 @@ import (
 // the pod refers to is there, and PodSecurity has nothing against it. The pod gets what its classes give. The words are Kubernetes' own (plugin/pkg/admission of
 // Kubernetes). Quotas and LimitRanges are asked elsewhere.
 func (c *Cluster) admits(ctx context.Context, pod *corev1.Pod) error {
-	namespace, err := c.namespace(ctx, pod.Namespace)
-	if err != nil {
-		return err
+	namespace, unclear := c.namespace(ctx, pod.Namespace)
+	if unclear != nil && !isUnknown(unclear) {
+		return unclear
 	}
 	if namespace != nil && namespace.DeletionTimestamp != nil {
 		return invalid("a new pod would be refused: namespace %s is being terminated", pod.Namespace)
 	}
 	for _, refers := range []func(context.Context, *corev1.Pod) error{c.hasServiceAccount, c.hasPriority, c.hasRuntime} {
-		if err := refers(ctx, pod); err != nil {
+		err := refers(ctx, pod)
+		if unclear = cmp.Or(unclear, err); err != nil && !isUnknown(err) {
 			return err
 		}
 	}
 	if namespace == nil {
-		return nil
+		return unclear
 	}
-	return c.secure(namespace, pod)
+	return cmp.Or(c.secure(namespace, pod), unclear)
 }
 
 // namespace returns the one of that name; nil if it is not there.

@@ -168,6 +168,12 @@ func TestAnswers(t *testing.T) {
 		{name: "pods may not be listed", hidden: "pods", kind: rollout.ReasonRoomUnknown, says: "not allowed to list the pods of nodes"},
 		{name: "claims may not be read", hidden: "persistentvolumeclaims", spec: claims, kind: rollout.ReasonRoomUnknown, says: "not allowed to get persistent volume claims"},
 		{name: "namespaces may not be read", hidden: "namespaces", kind: rollout.ReasonRoomUnknown, says: "not allowed to get namespaces"},
+		{name: "another scheduler, and its claim is gone", spec: "schedulerName: mine, volumes: [{name: data, persistentVolumeClaim: {claimName: gone}}]",
+			kind: rollout.ReasonNoNodeFits, says: "its claim gone is gone"},
+		{name: "volumes may not be read, and another claim is gone", hidden: "persistentvolumes", kind: rollout.ReasonNoNodeFits, says: "its claim gone is gone",
+			spec: "volumes: [{name: data, persistentVolumeClaim: {claimName: data}}, {name: more, persistentVolumeClaim: {claimName: gone}}]"},
+		{name: "namespaces may not be read, and its ServiceAccount is gone", hidden: "namespaces", spec: "serviceAccountName: gone", kind: rollout.ReasonInvalid,
+			says: `a new pod would be refused: error looking up service account ns/gone: serviceaccount "gone" not found`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := tt.spec

@@ -172,10 +172,10 @@ var errExcluded = noNode("pod affinity, topology spread constraints or a ReadWri
 // On a node of 4 cpus with three pods of 1, one can become one of 2, and then no other one can. If a pod of 2 waits for a node, none
 // can: it would come as soon as one goes.
 func (r *Room) find(ctx context.Context, pod *corev1.Pod, home string, newFirst bool) error {
-	if err := modelled(pod); err != nil {
-		return err
-	}
 	d, err := r.demandOf(ctx, pod)
+	if err == nil { // whoever places the pod, a claim that goes takes its data with it
+		err = modelled(pod)
+	}
 	if err != nil {
 		return err
 	}

@@ -49,24 +49,20 @@ func get[T any](m memo[*T], key, what string, read func() (*T, error)) (*T, erro
 // volumesOf reads what the claims of a pod are bound to. It answers no if one of them cannot be used by a new pod: it is gone or
 // lost, or is to go as soon as no pod uses it, and its data with it (VolumeBinding and VolumeRestrictions in
 // pkg/scheduler/framework/plugins of Kubernetes).
-func (c *Cluster) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes, error) {
-	var v volumes
+func (c *Cluster) volumesOf(ctx context.Context, pod *corev1.Pod) (v volumes, unclear error) {
 	for _, volume := range pod.Spec.Volumes {
 		claim, err := c.claimOf(ctx, pod, volume)
-		if err != nil {
+		if err == nil && claim != nil {
+			err = c.bind(ctx, claim, volume.Ephemeral != nil, &v)
+		}
+		if unclear = cmp.Or(unclear, err); err != nil && !isUnknown(err) {
 			return v, err
 		}
-		if claim == nil {
-			continue
-		}
-		if err := c.bind(ctx, claim, volume.Ephemeral != nil, &v); err != nil {
-			return v, err
-		}
-		if volume.Ephemeral == nil && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
+		if claim != nil && volume.Ephemeral == nil && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			v.alone = append(v.alone, claim.Name)
 		}
 	}
-	return v, nil
+	return v, unclear
 }
 
 // bind reads what the claim is bound to, or how it gets its volume. An ephemeral one comes with the pod.
