@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -36,16 +37,28 @@ type Ledger struct {
 
 // account is what is promised to one workload.
 type account struct {
-	// shown are pods that are to come by what was last seen: they are missing, or those in their places go. Leaving are these.
-	shown, leaving []*corev1.Pod
+	// shown are pods that are to come by what was last seen: they are missing, or those in their places go.
+	shown []promise
+	// leaving are all pods that go.
+	leaving []*corev1.Pod
 	// decided are those whose restart was decided, and does not show yet.
 	decided []promise
 }
 
-// promise is a pod that comes for another one.
+// promise is a pod that comes for another one; old is nil if that is gone.
 type promise struct {
 	old, pod *corev1.Pod
 	made     time.Time
+}
+
+// spends reports whether the promise takes more of the room than there is taken already. As long as a pod is there for which a smaller
+// one may come, it has its room: a PodDisruptionBudget may keep it, or the built-in controller wait for another one.
+func (p promise) spends() bool {
+	if p.old == nil || p.old.DeletionTimestamp != nil {
+		return true
+	}
+	has := resourcehelper.PodRequests(p.old, resourcehelper.PodResourcesOptions{UseStatusResources: true})
+	return !holds(has, resourcehelper.PodRequests(p.pod, resourcehelper.PodResourcesOptions{}))
 }
 
 // carriedOut is after which time a restart that does not show has not been made: the old pod stays.
@@ -75,7 +88,7 @@ func (l *Ledger) Complete(now time.Time) bool {
 }
 
 // See notes which pods of a workload are there, and which ones are to come.
-func (l *Ledger) See(workload string, there []*corev1.Pod, toCome []rollout.Coming, now time.Time) {
+func (l *Ledger) See(workload, namespace string, there []*corev1.Pod, toCome []rollout.Coming, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.awaited.Delete(workload)
@@ -84,13 +97,11 @@ func (l *Ledger) See(workload string, there []*corev1.Pod, toCome []rollout.Comi
 		a = &account{}
 		l.accounts[workload] = a
 	}
-	a.shown, a.leaving = newborns(workload, there, toCome), nil
-	live := map[types.UID]bool{}
-	for _, c := range toCome {
-		if c.For != nil && c.For.DeletionTimestamp == nil {
-			a.leaving = append(a.leaving, c.For)
-		}
+	a.shown, a.leaving = nil, nil
+	for i, pod := range newborns(workload, namespace, there, toCome) {
+		a.shown = append(a.shown, promise{old: toCome[i].For, pod: pod})
 	}
+	live := map[types.UID]bool{}
 	for _, pod := range there {
 		if pod.DeletionTimestamp != nil {
 			a.leaving = append(a.leaving, pod)
@@ -140,9 +151,14 @@ func (l *Ledger) beside(workload string) (leaving, coming []*corev1.Pod) {
 		if name == workload {
 			continue
 		}
-		leaving, coming = append(leaving, a.leaving...), append(coming, a.shown...)
-		for _, p := range a.decided {
-			leaving, coming = append(leaving, p.old), append(coming, p.pod)
+		leaving = append(leaving, a.leaving...)
+		for _, p := range slices.Concat(a.shown, a.decided) {
+			if !p.spends() {
+				continue
+			}
+			if coming = append(coming, p.pod); p.old != nil {
+				leaving = append(leaving, p.old)
+			}
 		}
 	}
 	return leaving, coming

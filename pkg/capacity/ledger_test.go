@@ -43,25 +43,25 @@ func TestTwoRollouts(t *testing.T) {
 	says("the first one asks", asks("web", web, now), "")
 	says("it asks once more", asks("web", web, now), "")
 	says("the second one asks", asks("db", db, now), none)
-	ledger.See("web", []*corev1.Pod{web}, nil, now.Add(time.Second)) // by a watch that is behind
+	ledger.See("web", "", []*corev1.Pod{web}, nil, now.Add(time.Second)) // by a watch that is behind
 	says("the first one's pod does not go yet", asks("db", db, now), none)
 
 	going := web.DeepCopy()
 	build.Terminating(going)
 	coming := []rollout.Coming{{Template: templateOf(t, "2"), For: going}}
-	ledger.See("web", []*corev1.Pod{going}, coming, now)
+	ledger.See("web", "", []*corev1.Pod{going}, coming, now)
 	says("it goes", asks("db", db, now), none)
-	ledger.See("web", nil, coming, now)
+	ledger.See("web", "", nil, coming, now)
 	says("it is gone", asks("db", db, now), none)
-	ledger.See("web", []*corev1.Pod{web}, nil, now)
+	ledger.See("web", "", []*corev1.Pod{web}, nil, now)
 	says("the first one has all its pods", asks("db", db, now), "")
 	ledger.Forget("db")
 	says("the first one asks again", asks("web", web, now), "")
-	ledger.See("web", []*corev1.Pod{web}, nil, now.Add(carriedOut+time.Second))
+	ledger.See("web", "", []*corev1.Pod{web}, nil, now.Add(carriedOut+time.Second))
 	says("its pod was not given up", asks("db", db, now), "")
 	ledger.Forget("db")
 	says("nothing is promised", asks("web", web, now), "")
-	ledger.See("web", []*corev1.Pod{web}, []rollout.Coming{{Template: templateOf(t, "2"), For: web}}, now.Add(time.Hour))
+	ledger.See("web", "", []*corev1.Pod{web}, []rollout.Coming{{Template: templateOf(t, "2"), For: web}}, now.Add(time.Hour))
 	says("the built-in controller may take down the first one's pod", asks("db", db, now.Add(time.Hour)), none)
 }
 
@@ -70,7 +70,7 @@ func TestBeside(t *testing.T) {
 	db := podOf(t, "db", "node", "1")
 	client, ledger := fake.NewClientset(db), NewLedger()
 	for _, workload := range []string{"web", "api"} {
-		ledger.See(workload, nil, []rollout.Coming{{Template: templateOf(t, "2")}}, build.Start)
+		ledger.See(workload, "", nil, []rollout.Coming{{Template: templateOf(t, "2")}}, build.Start)
 	}
 	for cpu, fits := range map[string]bool{"6": true, "5": false} {
 		room, err := At(client, []*corev1.Node{node("node", cpu)}, ledger, build.Start).Room(t.Context(), "db", "", []*corev1.Pod{db}, nil, true)
@@ -83,23 +83,79 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// Two pods of 500m each become pods of 1 cpu, where the quota has 700m left.
-func TestTwoRolloutsInAQuota(t *testing.T) {
-	quota := objectsOf(t, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: cpu}, spec: {hard: {requests.cpu: 2700m}}, status: {hard: {requests.cpu: 2700m}, used: {requests.cpu: 2}}}")
-	web, db := podOf(t, "web", "node", "1"), podOf(t, "db", "node", "1")
+// web's pod of so much cpu goes, or has gone, for one of another size, and db's pod of 1 cpu is to become one of 2.
+func TestPromises(t *testing.T) {
+	const (
+		full     = "the only node that is large enough has no room beside its pods"
+		promised = full + " and those that wait for a node"
+		fills    = "{apiVersion: v1, kind: LimitRange, metadata: {name: sizes, namespace: ns}, spec: {limits: [{type: Container, defaultRequest: {cpu: 2}}]}}"
+	)
 	now := build.Start
-	ended := web.DeepCopy() // its grace is over, and the quota does not count it any more
-	build.Terminating(ended)
-	ended.DeletionGracePeriodSeconds = new(int64)
-	client, ledger := fake.NewClientset(append(quota, ended, db)...), NewLedger()
-	ledger.See("web", []*corev1.Pod{ended}, []rollout.Coming{{Template: templateOf(t, "2"), For: ended}}, now)
-	room, err := At(client, []*corev1.Node{node("node", "8")}, ledger, now.Add(time.Hour)).Room(t.Context(), "db", "", []*corev1.Pod{db}, nil, true)
-	if err != nil {
-		t.Fatal(err)
+	going := func(pod *corev1.Pod) { build.Terminating(pod) }
+	ended := func(pod *corev1.Pod) { // its grace is over, and the quota does not count it any more
+		build.Terminating(pod)
+		pod.DeletionGracePeriodSeconds = new(int64)
 	}
-	why, err := room.Replace(t.Context(), rollout.Member{Place: placeOf(t, db)}, rollout.Revision{}, false)
-	if err != nil || why.Kind != rollout.ReasonQuotaExceeded {
-		t.Errorf("got %+v and %v, want that the quota has no room", why, err)
+	size := func(cpu string) *corev1.PodTemplateSpec { return templateOf(t, cpu) }
+	for _, tt := range []struct {
+		name, cpu    string
+		change       func(*corev1.Pod)
+		comes        *corev1.PodTemplateSpec
+		decided      bool // and no more than that
+		gone         bool
+		there        string // the cpu of the new one, if it is there
+		limits       string
+		quota, nodes string
+		says         string
+	}{
+		{name: "its grace is over", cpu: "1", change: ended, comes: size("2"), nodes: "8", quota: "2700m", says: "quota cpu has no room for requests.cpu 2 (used: 2 of 2700m)"},
+		{name: "it is gone", cpu: "1", gone: true, comes: size("2"), nodes: "8", quota: "3", says: "quota cpu has no room for requests.cpu 2 (used: 2 of 3)"},
+		{name: "it goes, and a LimitRange fills in what comes", cpu: "1", change: going, comes: build.Template(t, "containers: [{name: app}]"), limits: fills, nodes: "3", says: promised},
+		{name: "a larger one is decided", cpu: "1", comes: size("2"), decided: true, nodes: "3", says: promised},
+		{name: "a smaller one is decided, and it is there yet", cpu: "2", comes: size("1"), decided: true, nodes: "3", says: full},
+		{name: "a smaller one may come, and it is there yet", cpu: "2", comes: size("1"), nodes: "3", says: full},
+		{name: "it goes for a smaller one", cpu: "2", change: going, comes: size("1"), nodes: "3"},
+		{name: "a smaller one has come, and nobody has seen it yet", cpu: "2", comes: size("1"), decided: true, gone: true, there: "1", nodes: "8", quota: "2500m",
+			says: "quota cpu has no room for requests.cpu 2 (used: 1 of 2500m)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := func(pod *corev1.Pod) { pod.Namespace = "ns" }
+			web, db := podOf(t, "web", "node", tt.cpu, in), podOf(t, "db", "node", "1", in)
+			if tt.change != nil {
+				tt.change(web)
+			}
+			objects := append(objectsOf(t, tt.limits), db)
+			if tt.quota != "" {
+				objects = append(objects, objectsOf(t, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: cpu, namespace: ns}, spec: {hard: {requests.cpu: "+tt.quota+"}}, status: {hard: {requests.cpu: "+tt.quota+"}, used: {requests.cpu: 2}}}")...)
+			}
+			there := []*corev1.Pod{web}
+			if tt.gone {
+				there = nil
+			} else {
+				objects = append(objects, web)
+			}
+			if tt.there != "" {
+				objects = append(objects, podOf(t, "web", "node", tt.there, in, func(pod *corev1.Pod) { pod.UID = "new" }))
+			}
+			ledger := NewLedger()
+			if tt.decided {
+				ledger.promise("web", web, newborns("web", "ns", nil, []rollout.Coming{{Template: tt.comes}})[0], now)
+			} else {
+				coming := rollout.Coming{Template: tt.comes}
+				if !tt.gone {
+					coming.For = web
+				}
+				ledger.See("web", "ns", there, []rollout.Coming{coming}, now)
+			}
+			room, err := At(fake.NewClientset(objects...), []*corev1.Node{node("node", tt.nodes)}, ledger, now.Add(time.Hour)).Room(t.Context(), "db", "ns", []*corev1.Pod{db}, nil, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			why, err := room.Replace(t.Context(), rollout.Member{Place: placeOf(t, db)}, rollout.Revision{}, false)
+			if err != nil || why.Reason != tt.says {
+				t.Errorf("got %q and %v, want %q", why.Reason, err, tt.says)
+			}
+		})
 	}
 }
 
@@ -118,7 +174,7 @@ func TestComplete(t *testing.T) {
 	ledger.Forget("a kind")
 	ledger.Forget("another kind")
 	complete(false)
-	ledger.See("web", nil, nil, now)
+	ledger.See("web", "", nil, nil, now)
 	complete(false)
 	ledger.Forget("db")
 	complete(true)

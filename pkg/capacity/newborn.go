@@ -33,7 +33,7 @@ func successor(p rollout.Place, revision rollout.Revision, limits Limits) (pod *
 }
 
 // newborns are the pods that come to a workload of which there are these: what admission gave to one, it gives to the others.
-func newborns(workload string, there []*corev1.Pod, toCome []rollout.Coming) []*corev1.Pod {
+func newborns(workload, namespace string, there []*corev1.Pod, toCome []rollout.Coming) []*corev1.Pod {
 	pods := make([]*corev1.Pod, len(toCome))
 	for i, c := range toCome {
 		sibling := c.For
@@ -41,6 +41,7 @@ func newborns(workload string, there []*corev1.Pod, toCome []rollout.Coming) []*
 			sibling = there[0]
 		}
 		pods[i] = newborn(c, sibling)
+		pods[i].Namespace = namespace
 		pods[i].UID = types.UID(fmt.Sprintf("to come %d of %s", i, workload))
 	}
 	return pods
@@ -49,7 +50,6 @@ func newborns(workload string, there []*corev1.Pod, toCome []rollout.Coming) []*
 func newborn(c rollout.Coming, sibling *corev1.Pod) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *c.Template.ObjectMeta.DeepCopy(), Spec: *resize.Defaulted(c.Template)}
 	if sibling != nil {
-		pod.Namespace = sibling.Namespace
 		pod.Spec.Priority, pod.Spec.PreemptionPolicy, pod.Spec.Overhead = sibling.Spec.Priority, sibling.Spec.PreemptionPolicy, sibling.Spec.Overhead
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, sibling.Spec.Tolerations...)
 	}

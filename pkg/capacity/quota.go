@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/kubectl/pkg/util/qos"
@@ -23,13 +24,15 @@ import (
 type Quotas struct {
 	list []corev1.ResourceQuota
 	now  time.Time
+	// counted are the pods that count.
+	counted sets.Set[types.UID]
 }
 
 // newQuotas begins with all pods of the namespace. What a quota says itself is counted
 // anew whenever a pod has gone, and may be behind until then: a resize that was accepted
 // and is infeasible counts there with the larger size, and here as it is.
 func newQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *Quotas {
-	q := (&Quotas{list, now}).clone()
+	q := (&Quotas{list, now, sets.New[types.UID]()}).clone()
 	for i := range q.list {
 		used := q.list[i].Status.Used
 		for name := range used {
@@ -44,18 +47,26 @@ func newQuotas(list []corev1.ResourceQuota, pods []*corev1.Pod, now time.Time) *
 
 // clone counts on from here, apart from q.
 func (q *Quotas) clone() *Quotas {
-	clone := &Quotas{slices.Clone(q.list), q.now}
+	clone := &Quotas{slices.Clone(q.list), q.now, q.counted.Clone()}
 	for i := range clone.list {
 		clone.list[i].Status.Used = maps.Clone(clone.list[i].Status.Used)
 	}
 	return clone
 }
 
-// remove counts a pod as gone.
-func (q *Quotas) remove(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Sub) }
+// remove counts a pod as gone, unless it was gone before: who knows it may be behind.
+func (q *Quotas) remove(pod *corev1.Pod) {
+	if q.counted.Has(pod.UID) {
+		q.counted.Delete(pod.UID)
+		q.count(pod, (*resource.Quantity).Sub)
+	}
+}
 
 // add counts a pod as there, whether there is room for it or not.
-func (q *Quotas) add(pod *corev1.Pod) { q.count(pod, (*resource.Quantity).Add) }
+func (q *Quotas) add(pod *corev1.Pod) {
+	q.counted.Insert(pod.UID)
+	q.count(pod, (*resource.Quantity).Add)
+}
 
 func (q *Quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Quantity)) {
 	takes := q.usage(pod)

@@ -1,11 +1,13 @@
 package capacity
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
 
@@ -84,7 +86,9 @@ func TestQuotas(t *testing.T) {
 			stored := quota.DeepCopy()
 			var others []*corev1.Pod
 			for _, spec := range append(tt.others, tt.gone...) {
-				others = append(others, &corev1.Pod{Spec: read[corev1.PodSpec](t, spec)})
+				pod := &corev1.Pod{Spec: read[corev1.PodSpec](t, spec)}
+				pod.UID = types.UID(strconv.Itoa(len(others)))
+				others = append(others, pod)
 			}
 			for _, pod := range others[len(tt.others):] {
 				if tt.change != nil {
@@ -94,6 +98,7 @@ func TestQuotas(t *testing.T) {
 			quotas := newQuotas([]corev1.ResourceQuota{quota}, others, now)
 			for _, gone := range others[len(tt.others):] {
 				quotas.remove(gone)
+				quotas.remove(gone) // it goes once
 			}
 			for _, there := range tt.there {
 				quotas.add(&corev1.Pod{Spec: read[corev1.PodSpec](t, there)})

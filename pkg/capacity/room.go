@@ -68,7 +68,16 @@ func (c *Cluster) Room(ctx context.Context, workload, namespace string, there []
 			leaving = append(leaving, pod)
 		}
 	}
-	r.expect(leaving, append(coming, newborns(workload, there, toCome)...))
+	coming = append(coming, newborns(workload, namespace, there, toCome)...)
+	for i, pod := range coming { // the LimitRanges may fill in more of it
+		limits, err := c.LimitsOf(ctx, pod.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		spec, _ := limits.admit(&pod.Spec)
+		coming[i] = &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: *spec, Status: pod.Status}
+	}
+	r.expect(leaving, coming)
 	return r, nil
 }
 

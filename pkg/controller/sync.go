@@ -223,7 +223,7 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 	}
 	c.countLosses(s, w, o, f.Places, f.Now)
 	there, toCome := o.Pods()
-	c.options.Ledger.See(c.account(w), there, slices.Concat(toCome, o.LetLoose()), f.Now)
+	c.options.Ledger.See(c.account(w), w.GetNamespace(), there, slices.Concat(toCome, o.LetLoose()), f.Now)
 	p, err = f.Plan(o, w.GetAnnotations())
 	s.verdicts.Keep(p.Found)
 	s.unseen = append(s.unseen, p.Found.Fresh()...)

@@ -249,7 +249,7 @@ func TestNewLeader(t *testing.T) {
 	if after := c.UIDs(); !maps.Equal(after, before) {
 		t.Errorf("a pod is given up before another workload was looked at: %v, were %v", after, before)
 	}
-	ledger.See("another workload", nil, nil, c.Clock.Now())
+	ledger.See("another workload", "", nil, nil, c.Clock.Now())
 	c.Rest()
 	if after := c.UIDs(); maps.Equal(after, before) {
 		t.Errorf("no pod is given up: %v", after)
