@@ -27,7 +27,7 @@ type Ledger struct {
 	mu       sync.Mutex
 	accounts map[string]*account // by workload
 	awaited  sets.Set[string]    // workloads that nobody has looked at since this process leads
-	until    time.Time           // until then they are awaited
+	until    time.Time           // until then they are awaited; zero before anybody has asked
 
 	reading   sync.Mutex
 	repelling []*corev1.Pod
@@ -73,17 +73,21 @@ func NewLedger() *Ledger {
 const longestWait = 5 * time.Minute
 
 // Await names workloads that may have been promised room before this process led. Until each was seen once, no restart is decided.
-func (l *Ledger) Await(now time.Time, workloads ...string) {
+func (l *Ledger) Await(workloads ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.awaited.Insert(workloads...)
-	l.until = now.Add(longestWait)
+	l.until = time.Time{}
 }
 
-// Complete reports whether all that are awaited have been seen.
+// Complete reports whether all that are awaited have been seen. They are waited for since somebody first asks: before that, nothing may
+// have been looked at, as where the controller is not ready for long.
 func (l *Ledger) Complete(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.until.IsZero() {
+		l.until = now.Add(longestWait)
+	}
 	return l.awaited.Len() == 0 || now.After(l.until)
 }
 

@@ -162,7 +162,7 @@ func (c *Controller[W, K]) Run(ctx context.Context) {
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.informer.HasSynced, c.nodes.HasSynced) {
 		return
 	}
-	c.options.Ledger.Await(c.clock.Now(), c.heldAccounts()...)
+	c.options.Ledger.Await(c.heldAccounts()...)
 	c.options.Ledger.Forget(c.access.Kind)
 	var workers sync.WaitGroup
 	for range c.options.Workers {

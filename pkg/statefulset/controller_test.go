@@ -242,7 +242,7 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 func TestNewLeader(t *testing.T) {
 	ledger := capacity.NewLedger()
 	c := newCluster(t, 1, controller.Options{Ledger: ledger}, simulated.Outcome{Infeasible: true})
-	ledger.Await(c.Clock.Now(), "another workload")
+	ledger.Await("another workload")
 	before := c.UIDs()
 	c.edit(newer)
 	c.Rounds(10, apierrors.IsConflict)

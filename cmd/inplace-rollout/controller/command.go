@@ -299,7 +299,7 @@ func newControllers(ctx context.Context, client kubernetes.Interface, objects dy
 	}
 	c := &controllers{nodes: nodes}
 	options.Ledger = capacity.NewLedger()
-	options.Ledger.Await(time.Now(), statefulset.Kind{}.Access().Kind, deployment.Kind{}.Access().Kind, daemonset.Kind{}.Access().Kind)
+	options.Ledger.Await(statefulset.Kind{}.Access().Kind, deployment.Kind{}.Access().Kind, daemonset.Kind{}.Access().Kind)
 	var failed []error
 	add := func(kind kindController, err error) { c.kinds, failed = append(c.kinds, kind), append(failed, err) }
 	add(engine.New(ctx, statefulset.New(client), client, recorder, nodes, options))
