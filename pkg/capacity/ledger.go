@@ -105,15 +105,20 @@ func (l *Ledger) See(workload, namespace string, there []*corev1.Pod, toCome []r
 	for i, pod := range newborns(workload, namespace, there, toCome) {
 		a.shown = append(a.shown, promise{old: toCome[i].For, pod: pod})
 	}
-	live := map[types.UID]bool{}
+	stays := map[types.UID]bool{}
 	for _, pod := range there {
 		if pod.DeletionTimestamp != nil {
 			a.leaving = append(a.leaving, pod)
 		} else {
-			live[pod.UID] = true
+			stays[pod.UID] = true
 		}
 	}
-	a.decided = slices.DeleteFunc(a.decided, func(p promise) bool { return !live[p.old.UID] || now.Sub(p.made) > carriedOut })
+	for _, p := range a.shown {
+		if p.old != nil { // it is shown, and counts once
+			stays[p.old.UID] = false
+		}
+	}
+	a.decided = slices.DeleteFunc(a.decided, func(p promise) bool { return !stays[p.old.UID] || now.Sub(p.made) > carriedOut })
 	if len(a.shown)+len(a.leaving)+len(a.decided) == 0 {
 		delete(l.accounts, workload)
 	}

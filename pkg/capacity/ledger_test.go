@@ -45,6 +45,10 @@ func TestTwoRollouts(t *testing.T) {
 	says("the second one asks", asks("db", db, now), none)
 	ledger.See("web", "", []*corev1.Pod{web}, nil, now.Add(time.Second)) // by a watch that is behind
 	says("the first one's pod does not go yet", asks("db", db, now), none)
+	ledger.See("web", "", []*corev1.Pod{web}, []rollout.Coming{{Template: templateOf(t, "1"), For: web}}, now)
+	says("it is shown what comes, and that counts once", asks("db", db, now), "")
+	ledger.Forget("db")
+	says("the first one asks again", asks("web", web, now), "")
 
 	going := web.DeepCopy()
 	build.Terminating(going)

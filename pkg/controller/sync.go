@@ -161,6 +161,7 @@ func (c *Controller[W, K]) follow(ctx context.Context, w W) (*Session[W, K], err
 	o, err := c.kind.Gather(ctx, s, w, s.Pods.List, false)
 	if err == nil {
 		c.countLosses(s, w, o, s.room, c.clock.Now())
+		c.see(w, o) // what was promised when the hold ended comes bit by bit
 	}
 	return s, err
 }
@@ -222,8 +223,7 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 		return o, f, p, err
 	}
 	c.countLosses(s, w, o, f.Places, f.Now)
-	there, toCome := o.Pods()
-	c.options.Ledger.See(c.account(w), w.GetNamespace(), there, slices.Concat(toCome, o.LetLoose()), f.Now)
+	c.see(w, o)
 	p, err = f.Plan(o, w.GetAnnotations())
 	s.verdicts.Keep(p.Found)
 	s.unseen = append(s.unseen, p.Found.Fresh()...)
@@ -303,6 +303,12 @@ func (c *Controller[W, K]) readLimits(ctx context.Context, s *Session[W, K], w W
 // account is under which name the ledger has what is promised to the workload.
 func (c *Controller[W, K]) account(w metav1.Object) string {
 	return c.access.Kind + " " + cache.MetaObjectToName(w).String()
+}
+
+// see has the ledger know which pods of the workload are there, and which are to come.
+func (c *Controller[W, K]) see(w W, o rollout.Observation) {
+	there, toCome := o.Pods()
+	c.options.Ledger.See(c.account(w), w.GetNamespace(), there, slices.Concat(toCome, o.LetLoose()), c.clock.Now())
 }
 
 // untilComplete is after which time to look whether the ledger is complete.

@@ -125,7 +125,18 @@ func (o observation) Pods() ([]*corev1.Pod, []rollout.Coming) {
 }
 
 // LetLoose is that of rollout.Observation. A held set has the strategy OnDelete.
-func (o observation) LetLoose() []rollout.Coming { return nil }
+func (o observation) LetLoose() []rollout.Coming {
+	if policy.Held(o.set) || !rolling(o.set) || o.newest == nil {
+		return nil
+	}
+	var coming []rollout.Coming
+	for _, pod := range o.pods {
+		if !rollout.Gone(pod) && !o.labelled(pod) {
+			coming = append(coming, rollout.Coming{Template: o.newest.template.PodTemplateSpec, Labels: o.revision().Labels, For: pod})
+		}
+	}
+	return coming
+}
 
 // Edit is that of rollout.Observation.
 func (o observation) Edit() string { return templateGeneration(o.set) + " " + o.newest.hash }

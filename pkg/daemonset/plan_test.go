@@ -544,3 +544,27 @@ func TestFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestLetLoose: of a set that is not held, the pods of older revisions go, unless their user deletes them.
+func TestLetLoose(t *testing.T) {
+	free := func(o *observation) {
+		delete(o.set.Annotations, api.HoldAnnotation)
+		o.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+	}
+	byHand := func(o *observation) { o.set.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }
+	for _, tt := range []struct {
+		name    string
+		changes []change
+		want    int
+	}{
+		{name: "held"},
+		{name: "let go", changes: []change{free}, want: 1},
+		{name: "OnDelete", changes: []change{free, byHand}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := observed(t, "live|updated|terminating", tt.changes...).LetLoose(); len(got) != tt.want {
+				t.Errorf("%d go, want %d: %+v", len(got), tt.want, got)
+			}
+		})
+	}
+}

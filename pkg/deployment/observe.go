@@ -41,8 +41,25 @@ type group struct{ pods []*corev1.Pod }
 // Pods returns the pods of the Deployment, and those that its ReplicaSets have still to make.
 func (o observation) Pods() ([]*corev1.Pod, []rollout.Coming) { return o.pods, o.toCome() }
 
-// LetLoose is that of rollout.Observation. A held Deployment is paused.
-func (o observation) LetLoose() []rollout.Coming { return nil }
+// LetLoose is that of rollout.Observation. A held Deployment is paused; of another one, the pods of older ReplicaSets go for those that
+// the newest is to have yet.
+func (o observation) LetLoose() []rollout.Coming {
+	if policy.Held(o.deployment) || o.deployment.Spec.Paused {
+		return nil
+	}
+	var coming []rollout.Coming
+	lacking := o.deployment.replicas()
+	for _, rs := range o.sets {
+		if rs.template.Same(o.deployment.template) {
+			lacking -= int(rs.replicas())
+			continue
+		}
+		for _, pod := range o.podsOf(rs) {
+			coming = append(coming, rollout.Coming{Template: o.deployment.template.PodTemplateSpec, Labels: o.nextLabels(), For: pod})
+		}
+	}
+	return coming[:min(len(coming), max(lacking, 0))]
+}
 
 // Edit is that of rollout.Observation.
 func (o observation) Edit() string { return o.deployment.Annotations[api.EditAnnotation] }

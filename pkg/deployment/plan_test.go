@@ -1138,3 +1138,26 @@ func TestShowsTheGeneration(t *testing.T) {
 		}
 	}
 }
+
+// TestLetLoose: of a Deployment that is not held, so many pods of older ReplicaSets go as the newest lacks.
+func TestLetLoose(t *testing.T) {
+	free := func(s *scene) { delete(s.d.Annotations, api.HoldAnnotation) }
+	paused := func(s *scene) { s.d.Spec.Paused = true }
+	for _, tt := range []struct {
+		name, sets string
+		changes    []change
+		want       int
+	}{
+		{name: "held", sets: "a older: older|older; b newer: newer"},
+		{name: "paused", sets: "a older: older|older; b newer: newer", changes: []change{free, paused}},
+		{name: "half done", sets: "a older: older|older; b newer: newer", changes: []change{free}, want: 2},
+		{name: "one more is asked for", sets: "a older: older|older; b newer 1:", changes: []change{free}, want: 2},
+		{name: "all are asked for", sets: "a older 0: older|older; b newer 3: newer", changes: []change{free}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := observed(t, tt.sets, tt.changes...).LetLoose(); len(got) != tt.want {
+				t.Errorf("%d go, want %d: %+v", len(got), tt.want, got)
+			}
+		})
+	}
+}
