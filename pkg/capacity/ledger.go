@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -21,8 +22,8 @@ import (
 // Ledger is what one process has promised of the room in a cluster: to pods that come for others, from the decision until they show.
 // What it has not promised itself, as other controllers do, it does not know.
 type Ledger struct {
-	// deciding is held by whoever decides about restarts: two must not spend the same room.
-	deciding sync.Mutex
+	// deciding has whoever decides about restarts: two must not spend the same room.
+	deciding chan struct{}
 
 	mu       sync.Mutex
 	accounts map[string]*account // by workload
@@ -66,7 +67,7 @@ const carriedOut = time.Minute
 
 // NewLedger is one without promises.
 func NewLedger() *Ledger {
-	return &Ledger{accounts: map[string]*account{}, awaited: sets.New[string]()}
+	return &Ledger{deciding: make(chan struct{}, 1), accounts: map[string]*account{}, awaited: sets.New[string]()}
 }
 
 // longestWait bounds how long a workload is awaited that nobody can look at: others must not wait for it for ever.
@@ -132,11 +133,21 @@ func (l *Ledger) Forget(workload string) {
 	delete(l.accounts, workload)
 }
 
+// longestDecision bounds how long one waits for another to decide, and decides. An API server that does not answer would have everybody
+// wait for ever.
+const longestDecision = 2 * time.Minute
+
 // Decide has f decide about restarts. Nobody else decides meanwhile.
-func (l *Ledger) Decide(f func() error) error {
-	l.deciding.Lock()
-	defer l.deciding.Unlock()
-	return f()
+func (l *Ledger) Decide(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, longestDecision)
+	defer cancel()
+	select {
+	case l.deciding <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for others that decide about restarts: %w", ctx.Err())
+	}
+	defer func() { <-l.deciding }()
+	return f(ctx)
 }
 
 // promise notes that the pod comes for the old one.

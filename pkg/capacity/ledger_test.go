@@ -1,10 +1,12 @@
 package capacity
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -214,24 +216,28 @@ func TestRepel(t *testing.T) {
 	}
 }
 
-// One decides after the other.
+// One decides after the other, and none waits for ever.
 func TestDecide(t *testing.T) {
-	ledger, failed := NewLedger(), errors.New("failed")
-	var order []string
-	first, second := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(second)
-		<-first
-		_ = ledger.Decide(func() error { order = append(order, "second"); return nil })
-	}()
-	err := ledger.Decide(func() error {
-		close(first)
-		time.Sleep(10 * time.Millisecond) // the other one waits
-		order = append(order, "first")
-		return failed
+	synctest.Test(t, func(t *testing.T) {
+		ledger, failed := NewLedger(), errors.New("failed")
+		var order []string
+		say := func(what string, err error) func(context.Context) error {
+			return func(ctx context.Context) error {
+				if order = append(order, what); what == "hangs" {
+					<-ctx.Done()
+				}
+				return err
+			}
+		}
+		go func() { _ = ledger.Decide(t.Context(), say("hangs", nil)) }()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if err := ledger.Decide(t.Context(), say("waits", failed)); !errors.Is(err, failed) || !slices.Equal(order, []string{"hangs", "waits"}) {
+			t.Errorf("got %v, in the order %q", err, order)
+		}
+		ledger.deciding <- struct{}{}
+		if err := ledger.Decide(t.Context(), say("late", nil)); !errors.Is(err, context.DeadlineExceeded) || len(order) != 2 {
+			t.Errorf("got %v, in the order %q", err, order)
+		}
 	})
-	<-second
-	if !errors.Is(err, failed) || !slices.Equal(order, []string{"first", "second"}) {
-		t.Errorf("got %v, in the order %q", err, order)
-	}
 }

@@ -328,7 +328,7 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 	if !c.options.Ledger.Complete(c.clock.Now()) {
 		return p, untilComplete, nil
 	}
-	err = c.options.Ledger.Decide(func() error {
+	err = c.options.Ledger.Decide(ctx, func(ctx context.Context) error {
 		there, toCome := o.Pods()
 		keep := c.options.KeepIfRoomUnknown && !asksForRestart(w)
 		room, err := capacity.At(c.client, c.nodes.List(), c.options.Ledger, c.clock.Now()).Room(ctx, c.account(w), w.GetNamespace(), there, toCome, keep)

@@ -234,7 +234,7 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 		"stopped_workloads":  {"reason=ResizeFailed", "reason=Reverted"},
 		"waiting_pods": {
 			"reason=AdmissionDenied", "reason=CheckUnknown", "reason=Deferred", "reason=DeletedAfterResize", "reason=DisruptionBudget", "reason=Infeasible", "reason=Invalid", "reason=NoNodeFits", "reason=NodeLost",
-			"reason=NotReadyAfterResize", "reason=PodRejected", "reason=QuotaExceeded", "reason=ResizeError", "reason=UnsupportedByNode", "reason=WaitingForDelete",
+			"reason=NotReadyAfterResize", "reason=PodRejected", "reason=QuotaExceeded", "reason=ResizeError", "reason=RoomUnknown", "reason=UnsupportedByNode", "reason=WaitingForDelete",
 		},
 	}
 	for _, at := range []struct {

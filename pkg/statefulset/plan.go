@@ -117,30 +117,32 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 			p.renew = cmp.Or(p.renew, o.renew())
 		}
 	}
-	p.removeInOrder(o, pods)
+	p.removeBefore(o, pods)
 	return p.complete(), nil
 }
 
-// removeInOrder leaves out those of the pods to remove that would not come back: the StatefulSet controller of an OrderedReady set makes
-// none as long as one before it is not available. So the lowest goes first, and one behind another that stays down does not go.
-func (p *plan) removeInOrder(o observation, pods []*corev1.Pod) {
-	if len(p.remove) == 0 || o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+// removeBefore leaves out those of the pods to remove that would not come back: the StatefulSet controller of an OrderedReady set makes
+// none as long as one before it is not available, and this rollout does nothing for such a one if it is kept, or kept back by the partition.
+func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
+	if o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		return
 	}
-	slices.SortFunc(p.remove, func(a, b rollout.Restart) int { return cmp.Compare(a.Member.Index, b.Member.Index) })
-	next := 0
-	for i, r := range p.remove {
-		for ; next < r.Member.Index; next++ {
-			if !o.available(pods[next]) {
-				for _, r := range p.remove[i:] {
-					p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: rollout.ReasonProgressing, Message: "not restarted before " + o.name(next) + " is available: " + r.Reason})
-				}
-				p.remove = p.remove[:i]
-				return
-			}
-		}
-		next++ // it goes itself
+	kept := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return pod != nil && !o.available(pod) && p.keeps(pod) })
+	if kept < 0 {
+		return
 	}
+	p.remove = slices.DeleteFunc(p.remove, func(r rollout.Restart) bool {
+		if r.Member.Index > kept {
+			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: rollout.ReasonProgressing, Message: "not restarted before " + o.name(kept) + " is available: " + r.Reason})
+		}
+		return r.Member.Index > kept
+	})
+}
+
+// keeps reports whether the rollout neither resizes nor restarts the pod.
+func (p *plan) keeps(pod *corev1.Pod) bool {
+	i := slices.IndexFunc(p.Verdicts, func(v *rollout.Verdict) bool { return v.Member.Pod != nil && v.Member.Pod.UID == pod.UID })
+	return i < 0 || p.Verdicts[i].Decision == policy.Leave
 }
 
 // show has the generation of the set seen: see rollout.ShowGeneration.
