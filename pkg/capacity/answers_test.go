@@ -87,6 +87,9 @@ func TestAnswers(t *testing.T) {
 	apart := func(term string) string {
 		return "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{" + term + "}]}}"
 	}
+	spread := func(more string) string {
+		return "topologySpreadConstraints: [{whenUnsatisfiable: DoNotSchedule, topologyKey: zone, maxSkew: 1, labelSelector: {matchLabels: {app: web}}" + more + "}]"
+	}
 	sibling := func(node, hash string) string {
 		return "{apiVersion: v1, kind: Pod, metadata: {name: s, namespace: ns, uid: s, labels: {app: web, pod-template-hash: " + hash + "}}, spec: {nodeName: " + node + "}}"
 	}
@@ -145,6 +148,12 @@ func TestAnswers(t *testing.T) {
 			spec: onlyA + ", " + apart("topologyKey: host, matchLabelKeys: [pod-template-hash], labelSelector: {matchLabels: {app: web}, matchExpressions: [{key: pod-template-hash, operator: In, values: [old]}]}")},
 		{name: "and not the old one", besides: sibling("a", "old"),
 			spec: onlyA + ", " + apart("topologyKey: host, matchLabelKeys: [pod-template-hash], labelSelector: {matchLabels: {app: web}, matchExpressions: [{key: pod-template-hash, operator: In, values: [old]}]}")},
+		{name: "its zone would have two more than the other one", spec: onlyA + ", " + spread(", nodeAffinityPolicy: Ignore"), besides: sibling("a", "old"),
+			kind: rollout.ReasonNoNodeFits, says: full + excluded},
+		{name: "which is nothing to it where it cannot go", spec: onlyA + ", " + spread(""), besides: sibling("a", "old")},
+		{name: "what it has to be near is where no room is", kind: rollout.ReasonNoNodeFits, says: "none of the 2 nodes that are large enough has room beside its pods" + excluded,
+			spec:    "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, namespaces: [other], labelSelector: {matchLabels: {app: other}}}]}}",
+			besides: other("b", "containers: [{name: x, resources: {requests: {cpu: 3}}}]")},
 		{name: "its node is not Ready, and it tolerates everything", spec: "nodeSelector: {host: c}, tolerations: [{operator: Exists}]", kind: rollout.ReasonNoNodeFits,
 			says:    "no node that is Ready matches the node selector, affinity and tolerations of the pod",
 			besides: `{apiVersion: v1, kind: Node, metadata: {name: c, labels: {host: c}}, status: {allocatable: {cpu: 4}, conditions: [{type: Ready, status: Unknown}]}}`},

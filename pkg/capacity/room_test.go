@@ -6,12 +6,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	volumehelper "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -50,42 +48,14 @@ func TestRoom(t *testing.T) {
 	)
 	priority := func(n int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &n } }
 	gated := func(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} }
-	elsewhere := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"disk": "hdd"} }
-	labelled := func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": "db"} }
-	db := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, TopologyKey: "name"}}
-	apart := func(pod *corev1.Pod) {
-		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: db}}
-	}
-	near := func(pod *corev1.Pod) {
-		pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: db}}
-	}
-	claiming := func(name string) func(*corev1.Pod) {
-		return func(pod *corev1.Pod) {
-			pod.Spec.Volumes = []corev1.Volume{{Name: "scratch"}, {Name: "data", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-			}}}
-		}
-	}
-	claim := func(name string) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{volumehelper.AnnBindCompleted: "yes"}}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name}}
-	}
-	volumeOn := func(name, node string) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-				{Key: "name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
-			}}},
-		}}}}
-	}
-	volumes := []runtime.Object{claim("here"), claim("elsewhere"), volumeOn("here", "node"), volumeOn("elsewhere", "next"),
-		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "unbound"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("late")}},
-		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "disks", VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)},
-	}
 	pod := func(name, node, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
 		return podOf(t, name, node, cpu, change...)
 	}
 	var many []*corev1.Pod
 	for i := range maxLooks + 1 {
-		many = append(many, pod(fmt.Sprint("other-", i), "", "2", claiming("lost")))
+		many = append(many, pod(fmt.Sprint("other-", i), "", "2", func(pod *corev1.Pod) { // whose claim is not there
+			pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "lost"}}}}
+		}))
 	}
 	tests := []struct {
 		name       string
@@ -102,28 +72,13 @@ func TestRoom(t *testing.T) {
 		{name: "room for one", cpu: "3", web0: full},
 		{name: "room for none", cpu: "4", others: []*corev1.Pod{pod("other", "node", "2")}, web1: full, web0: full},
 		{name: "room for both on another node", cpu: "2", next: "4"},
-		{name: "the other node has one that they have to be apart from", cpu: "3", next: "4", others: []*corev1.Pod{pod("db", "next", "1", labelled)}, all: apart,
-			web0: "none of the 2 nodes that are large enough has room beside its pods (pod affinity, topology spread constraints or a ReadWriteOncePod claim exclude nodes with room)"},
-		{name: "their volumes are on the first node", cpu: "3", next: "4", all: claiming("here"), web0: full},
 		{name: "another pod waits for the room", cpu: "3", others: []*corev1.Pod{pod("other", "", "2")}, web1: contested, web0: contested},
 		{name: "one waits for what is left", cpu: "4", others: []*corev1.Pod{pod("other", "", "1")}, web0: contested},
 		{name: "two wait for more than there is", cpu: "4", others: []*corev1.Pod{pod("other", "", "1"), pod("more", "", "1")}, web1: contested, web0: contested},
 		{name: "the one that waits is more important", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", priority(6))}, web1: contested, web0: contested},
 		{name: "the one that waits is less important", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", priority(4))}, web0: contested},
 		{name: "the one that waits is too large", cpu: "3", others: []*corev1.Pod{pod("other", "", "2500m")}, web0: full},
-		{name: "the one that waits is for other nodes", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", elsewhere)}, web0: full},
-		{name: "the volume of the one that waits is here", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("here"))}, web1: contested, web0: contested},
-		{name: "the volume of the one that waits is elsewhere", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("elsewhere"))}, web0: full},
-		{name: "the one that waits has no volume yet", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("unbound"))}, web1: contested, web0: contested},
-		{name: "the one that waits has lost its volume", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", claiming("lost"))}, web0: full},
-		{name: "so many have that there is no closer look at all", cpu: "3", others: many, web1: contested, web0: contested},
-		{name: "the one that waits has to be apart from one that is there", cpu: "3",
-			others: []*corev1.Pod{pod("db", "node", "0", labelled), pod("other", "", "2", apart)}, web0: full},
-		{name: "one that is there has to be apart from the one that waits", cpu: "3",
-			others: []*corev1.Pod{pod("db", "node", "0", apart), pod("other", "", "2", labelled)}, web0: full},
-		{name: "the one that waits has to be near one that is not there", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", near)}, web0: full},
-		{name: "the one that waits has to be near one that is there", cpu: "3",
-			others: []*corev1.Pod{pod("db", "node", "0", labelled), pod("other", "", "2", near)}, web1: contested, web0: contested},
+		{name: "so many wait that none gets a closer look", cpu: "3", others: many, web1: contested, web0: contested},
 		{name: "the one that waits may not be scheduled", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", gated)}, web0: full},
 		{name: "the one that waits is deleted", cpu: "3", others: []*corev1.Pod{pod("other", "", "2", build.Terminating)}, web0: full},
 
@@ -146,7 +101,7 @@ func TestRoom(t *testing.T) {
 				tt.all = func(*corev1.Pod) {}
 			}
 			web := []*corev1.Pod{pod("web-1", "node", "1", tt.all), pod("web-0", "node", "1", tt.all)}
-			objects := slices.Clone(volumes)
+			var objects []runtime.Object
 			for _, p := range slices.Concat(web, tt.others) {
 				objects = append(objects, p)
 			}
