@@ -82,357 +82,201 @@ func unbound(node string) func(*corev1.Pod) {
 }
 
 // daemonRevision logs the ControllerRevision of a size.
-func (l *trail) daemonRevision(cpu string, change ...func(*appsv1.DaemonSet)) {
-	l.t.Helper()
-	raw, err := json.Marshal(map[string]any{"spec": map[string]any{"template": daemons(cpu, change...).Spec.Template}})
-	if err != nil {
-		l.t.Fatal(err)
+func daemonRevision(cpu string, change ...func(*appsv1.DaemonSet)) step {
+	return func(l *trail) {
+		l.t.Helper()
+		raw, err := json.Marshal(map[string]any{"spec": map[string]any{"template": daemons(cpu, change...).Spec.Template}})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		created(daemonSets, &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "agent-" + cpu, UID: types.UID("revision-" + cpu), Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: cpu},
+				OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", UID: "daemons", Controller: ptr.To(true)}},
+			},
+			Data: runtime.RawExtension{Raw: raw},
+		})(l)
 	}
-	l.write(daemonSets, "create", "controllerrevisions", "agent-"+cpu, &appsv1.ControllerRevision{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "agent-" + cpu, UID: types.UID("revision-" + cpu), Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: cpu},
-			OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", UID: "daemons", Controller: ptr.To(true)}},
-		},
-		Data: runtime.RawExtension{Raw: raw},
-	})
 }
 
-// daemonSets logs a DaemonSet of 1 cpu with two pods, and an edit to 2.
-func (l *trail) daemonSets(change ...func(*appsv1.DaemonSet)) {
-	l.write(user, "create", "daemonsets", "agent", daemons("1", change...))
-	l.daemonRevision("1")
-	l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
-	l.write(daemonSets, "create", "pods", "agent-b", daemon("agent-b", "node-b", "1", "1"))
-	l.write(user, "patch", "daemonsets", "agent", daemons("2", append(change, heldDaemons)...))
-	l.daemonRevision("2")
+// podA and podB are those of the two nodes, of a size and a hash.
+func podA(cpu, hash string, change ...func(*corev1.Pod)) *corev1.Pod {
+	return daemon("agent-a", "node-a", cpu, hash, change...)
 }
 
-// letGoDaemons logs that we let go of it.
-func (l *trail) letGoDaemons(change ...func(*appsv1.DaemonSet)) {
-	l.write(ours, "patch", "daemonsets", "agent", daemons("2", change...))
+func podB(cpu, hash string, change ...func(*corev1.Pod)) *corev1.Pod {
+	return daemon("agent-b", "node-b", cpu, hash, change...)
 }
 
-// restartDaemon logs that somebody has the pod on node-a go, and another comes.
-func (l *trail) restartDaemon(by string) {
-	l.write(by, "delete", "pods", "agent-a", nil)
-	l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "2", "2", unbound("node-a")))
+// firstDaemons logs a DaemonSet of 1 cpu with two pods.
+func firstDaemons(change ...func(*appsv1.DaemonSet)) step {
+	return together(created(user, daemons("1", change...)), daemonRevision("1", change...), created(daemonSets, podA("1", "1")), created(daemonSets, podB("1", "1")))
 }
 
-// readyUnseen logs that one pod is restarted after the other, and then that the one that has come has been
-// Ready since a while after the scheduler has bound it.
-func (l *trail) readyUnseen(after time.Duration) {
-	l.daemonSets(restartDaemons)
-	l.letGoDaemons(restartDaemons)
-	l.restartDaemon(daemonSets)
-	since := metav1.NewTime(l.events[len(l.events)-1].StageTimestamp.Add(after))
-	l.write(daemonSets, "delete", "pods", "agent-b", nil)
-	l.write(user, "patch", "pods", "agent-c", daemon("agent-c", "node-a", "2", "2", func(p *corev1.Pod) {
-		p.Status.Conditions[0].LastTransitionTime = since
-	}))
-	l.after(4 * time.Minute)
+// editedDaemons logs that, and an edit to 2.
+func editedDaemons(change ...func(*appsv1.DaemonSet)) step {
+	return together(firstDaemons(change...), wrote(user, daemons("2", append(change, heldDaemons)...)), daemonRevision("2"))
 }
 
-// foundBeside logs that the DaemonSet controller makes a pod beside one that was changed so until then,
-// and takes it away.
-func (l *trail) foundBeside(change ...func(*corev1.Pod)) {
-	l.write(user, "create", "daemonsets", "agent", daemons("1", liveDaemons))
-	l.daemonRevision("1")
-	l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
-	l.write(user, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1", change...))
-	l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "1", "1"))
-	l.write(daemonSets, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
-	l.write(daemonSets, "delete", "pods", "agent-c", nil)
+// daemonsSay logs what we write as the status of the set that is held.
+func daemonsSay(change ...func(*appsv1.DaemonSet)) step {
+	return wroteStatus(ours, daemons("2", append(change, heldDaemons)...))
 }
+
+// restarted logs that somebody has the pod on node-a go, and another comes.
+func restarted(by string) step { return together(deleted(by, "agent-a"), daemonComes) }
+
+var daemonComes = created(daemonSets, daemon("agent-c", "node-a", "2", "2", unbound("node-a")))
+
+// changed logs that a node was changed by somebody.
+func changed(by, node string) step {
+	return func(l *trail) { l.write(by, "patch", "nodes", node, nil) }
+}
+
+// sized logs that a pod gets a size and a hash.
+func sized(p *corev1.Pod) step { return together(asked(p), wrote(ours, p)) }
 
 // TestCheckDaemonSets is TestCheck for what is different there.
 func TestCheckDaemonSets(t *testing.T) {
 	onDelete := func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType }
-	unready := func(p *corev1.Pod) { p.Status.Conditions = nil }
-	refused := func(l *trail) { l.answered(ours, "patch", "pods/resize", "agent-a", 422, nil) }
+	limitless := func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.RollingUpdate = nil }
+	elsewhere := func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.NodeSelector = map[string]string{"pool": "another"} }
+	optedOut := func(d *appsv1.DaemonSet) { d.Labels = nil }
+	goes, letGo := deleted(daemonSets, "agent-a"), func(change ...func(*appsv1.DaemonSet)) step { return wrote(ours, daemons("2", change...)) }
+	refuses, bIsDown := refused("agent-a"), wroteStatus("system:node:node-b", podB("1", "1", unready))
+	// readyUnseen logs that one pod is restarted after the other, and then that the one that has come has been
+	// Ready since a while after the scheduler has bound it.
+	readyUnseen := func(d time.Duration) history {
+		return history{editedDaemons(restartDaemons), letGo(restartDaemons), restarted(daemonSets), func(l *trail) {
+			since := metav1.NewTime(l.events[len(l.events)-1].StageTimestamp.Add(d))
+			deleted(daemonSets, "agent-b")(l)
+			wrote(user, daemon("agent-c", "node-a", "2", "2", func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = since }))(l)
+		}, after(4 * time.Minute)}
+	}
+	// foundBeside logs that the DaemonSet controller makes a pod beside one that was changed so until then,
+	// and takes it away.
+	foundBeside := func(change ...func(*corev1.Pod)) history {
+		return history{
+			created(user, daemons("1", liveDaemons)), daemonRevision("1"), created(daemonSets, podA("1", "1")), wrote(user, podA("1", "1", change...)),
+			created(daemonSets, daemon("agent-c", "node-a", "1", "1")), wrote(daemonSets, podA("1", "1")), deleted(daemonSets, "agent-c"),
+		}
+	}
+	// surge logs a DaemonSet with a surge under way.
+	surge := together(
+		created(user, daemons("1", surgingDaemons, unfinishedDaemons)), daemonRevision("1"),
+		created(daemonSets, podA("1", "0")), created(daemonSets, daemon("agent-c", "node-a", "1", "1")),
+	)
+	// classes logs that it is Complete with pods of these sizes. The template says 2, and a class 4.
+	classes := func(a, b string) step {
+		return together(editedDaemons(largeDaemons), sized(podA(a, "2")), sized(podB(b, "2")), daemonsSay(largeDaemons, completeDaemons))
+	}
+	// again logs that the condition is False, the user has changed the annotations of the DaemonSet, and the
+	// condition is True again.
+	again := func(before ...func(*appsv1.DaemonSet)) step {
+		return together(wroteStatus(ours, daemons("2", before...)), wrote(user, daemons("2")), atOnce(1), wroteStatus(ours, daemons("2", completeDaemons)))
+	}
+	// editedBack logs that a DaemonSet with classes is edited, that pods are resized, and that it is edited back to no classes and
+	// Complete again.
+	editedBack := func(resized ...step) step {
+		return together(
+			wrote(user, daemons("3", largeDaemons, heldDaemons)), together(resized...), wrote(user, daemons("2", heldDaemons)), daemonsSay(completeDaemons),
+		)
+	}
+	// classGoes logs that the user takes the classes away, and that a pod of the template's size gets one of theirs.
+	classGoes := together(editedDaemons(largeDaemons), asked(podA("2", "1")), wrote(user, daemons("2", heldDaemons)), asked(podA("4", "2")))
+	unlabelled := func(p *corev1.Pod) step { return together(asked(p), reported(p)) }
+	bGoes := func(l *trail) { l.write(user, "delete", "nodes", "node-b", nil) }
 	checkAll(t, []promised{
-		{"the built-in controller restarts a pod that we have not held", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			l.letGoDaemons(liveDaemons)
-			l.restartDaemon(daemonSets)
+		{"the built-in controller restarts a pod that we have not held", history{
+			editedDaemons(liveDaemons), letGo(liveDaemons), restarted(daemonSets),
 		}, "restart pods/agent-a"},
-		{"a pod goes from a node that takes none any more", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			l.write(daemonSets, "delete", "pods", "agent-a", nil)
+		{"a pod goes from a node that takes none any more", history{editedDaemons(liveDaemons), goes}, ""},
+		{"a pod goes, the node has changed, and another comes", history{editedDaemons(liveDaemons), goes, changed(user, "node-a"), daemonComes}, ""},
+		{"a node has changed, its pod goes, and another comes", history{
+			editedDaemons(liveDaemons), changed(user, "node-a"), restarted(daemonSets), atOnce(2),
 		}, ""},
-		{"a pod goes, the node has changed, and another comes", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			l.write(daemonSets, "delete", "pods", "agent-a", nil)
-			l.write(user, "patch", "nodes", "node-a", nil)
-			l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "2", "2", unbound("node-a")))
-		}, ""},
-		{"a node has changed, its pod goes, and another comes", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			l.write(user, "patch", "nodes", "node-a", nil)
-			l.restartDaemon(daemonSets)
-			l.atOnce(2)
-		}, ""},
-		{"Kubernetes has changed a node, its pod goes, and another comes", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			l.write("system:serviceaccount:kube-system:node-controller", "patch", "nodes", "node-a", nil)
-			l.restartDaemon(daemonSets)
-			l.atOnce(2)
+		{"Kubernetes has changed a node, its pod goes, and another comes", history{
+			editedDaemons(liveDaemons), changed("system:serviceaccount:kube-system:node-controller", "node-a"), restarted(daemonSets), atOnce(2),
 		}, "restart pods/agent-a"},
-		{"a pod goes, another node has changed, and another comes", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			l.write(daemonSets, "delete", "pods", "agent-a", nil)
-			l.write(user, "patch", "nodes", "node-b", nil)
-			l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "2", "2", unbound("node-a")))
+		{"a pod goes, another node has changed, and another comes", history{
+			editedDaemons(liveDaemons), goes, changed(user, "node-b"), daemonComes,
 		}, "restart pods/agent-a"},
-		{"a pod goes when its node is another one, and comes", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			l.write(daemonSets, "delete", "pods", "agent-a", nil)
-			l.write(user, "patch", "daemonsets", "agent", daemons("2", liveDaemons, func(d *appsv1.DaemonSet) {
-				d.Spec.Template.Spec.NodeSelector = map[string]string{"pool": "another"}
-			}))
-			l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "2", "2", unbound("node-a")))
+		{"a pod goes when its node is another one, and comes", history{
+			editedDaemons(liveDaemons), goes, wrote(user, daemons("2", liveDaemons, elsewhere)), daemonComes,
 		}, ""},
-		{"the built-in controller restarts a pod whose policy says so", func(l *trail) {
-			l.daemonSets(restartDaemons)
-			l.letGoDaemons(restartDaemons)
-			l.restartDaemon(daemonSets)
+		{"the built-in controller restarts a pod whose policy says so", history{
+			editedDaemons(restartDaemons), letGo(restartDaemons), restarted(daemonSets),
 		}, ""},
-		{"it restarts one while another is down", func(l *trail) {
-			l.daemonSets(restartDaemons)
-			l.write("system:node:node-b", "patch", "pods/status", "agent-b", daemon("agent-b", "node-b", "1", "1", unready))
-			l.letGoDaemons(restartDaemons)
-			l.restartDaemon(daemonSets)
+		{"it restarts one while another is down", history{
+			editedDaemons(restartDaemons), bIsDown, letGo(restartDaemons), restarted(daemonSets),
 		}, "availability daemonsets/agent"},
-		{"it restarts one, and the log lacks by which write the one before has become Ready", func(l *trail) {
-			l.readyUnseen(0)
-		}, ""},
-		{"it restarts one, and the one before has become Ready after that, by a write that the log lacks", func(l *trail) {
-			l.readyUnseen(2 * time.Minute)
-		}, "availability daemonsets/agent"},
-		{"we restart one that cannot be resized", func(l *trail) {
-			l.daemonSets()
-			refused(l)
-			l.restartDaemon(ours)
-		}, ""},
-		{"we restart one that can be resized", func(l *trail) {
-			l.daemonSets()
-			l.restartDaemon(ours)
+		{"it restarts one, and the log lacks by which write the one before has become Ready", readyUnseen(0), ""},
+		{"it restarts one, and the one before has become Ready after that, by a write that the log lacks", readyUnseen(2 * time.Minute), "availability daemonsets/agent"},
+		{"we restart one that cannot be resized", history{editedDaemons(), refuses, restarted(ours)}, ""},
+		{"we restart one that can be resized", history{editedDaemons(), restarted(ours)}, "restart pods/agent-a"},
+		{"we restart one that is to be left", history{editedDaemons(liveDaemons), refuses, restarted(ours)}, "restart pods/agent-a"},
+		{"we restart one that its user is to delete", history{
+			created(user, daemons("1", onDelete)), daemonRevision("1"), created(daemonSets, podA("1", "1")),
+			wrote(user, daemons("2", onDelete)), refuses, restarted(ours),
 		}, "restart pods/agent-a"},
-		{"we restart one that is to be left", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			refused(l)
-			l.restartDaemon(ours)
-		}, "restart pods/agent-a"},
-		{"we restart one that its user is to delete", func(l *trail) {
-			l.write(user, "create", "daemonsets", "agent", daemons("1", onDelete))
-			l.daemonRevision("1")
-			l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
-			l.write(user, "patch", "daemonsets", "agent", daemons("2", onDelete))
-			refused(l)
-			l.restartDaemon(ours)
-		}, "restart pods/agent-a"},
-		{"we restart one while another is down", func(l *trail) {
-			l.daemonSets()
-			l.write("system:node:node-b", "patch", "pods/status", "agent-b", daemon("agent-b", "node-b", "1", "1", unready))
-			refused(l)
-			l.restartDaemon(ours)
-		}, "availability daemonsets/agent"},
-		{"we restart one where only a surge may", func(l *trail) {
-			l.daemonSets(surgingDaemons)
-			refused(l)
-			l.write("system:node:node-a", "patch", "pods/status", "agent-a", daemon("agent-a", "node-a", "1", "1", unready))
-			l.restartDaemon(ours)
+		{"we restart one while another is down", history{editedDaemons(), bIsDown, refuses, restarted(ours)}, "availability daemonsets/agent"},
+		{"we restart one where only a surge may", history{
+			editedDaemons(surgingDaemons), refuses, wroteStatus("system:node:node-a", podA("1", "1", unready)), restarted(ours),
 		}, "availability pods/agent-a"},
-		{"we restart one and do not hold the set", func(l *trail) {
-			l.daemonSets()
-			refused(l)
-			l.letGoDaemons()
-			l.restartDaemon(ours)
-		}, "fence pods/agent-a"},
-		{"we restart one for the size of its node's class", func(l *trail) {
-			l.write(user, "create", "daemonsets", "agent", daemons("1", restartDaemons))
-			l.daemonRevision("1")
-			l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
-			l.write(daemonSets, "create", "pods", "agent-b", daemon("agent-b", "node-b", "1", "1"))
-			l.write(user, "patch", "daemonsets", "agent", daemons("1", restartDaemons, heldDaemons, largeDaemons))
-			l.restartDaemon(ours)
+		{"we restart one and do not hold the set", history{editedDaemons(), refuses, letGo(), restarted(ours)}, "fence pods/agent-a"},
+		{"we restart one for the size of its node's class", history{
+			firstDaemons(restartDaemons), wrote(user, daemons("1", restartDaemons, heldDaemons, largeDaemons)), restarted(ours),
 		}, "restart pods/agent-a"},
-		{"we restart one for an edit of nothing but the spelling", func(l *trail) {
-			l.write(user, "create", "daemonsets", "agent", daemons("1", memory("134217728"), restartDaemons))
-			l.daemonRevision("1", memory("134217728"))
-			l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
-			l.write(daemonSets, "create", "pods", "agent-b", daemon("agent-b", "node-b", "1", "1"))
-			l.write(user, "patch", "daemonsets", "agent", daemons("1", memory("128Mi"), restartDaemons, heldDaemons))
-			l.restartDaemon(ours)
+		{"we restart one for an edit of nothing but the spelling", history{
+			firstDaemons(memory("134217728"), restartDaemons), wrote(user, daemons("1", memory("128Mi"), restartDaemons, heldDaemons)), restarted(ours),
 		}, ""},
-		{"we let go of a hold whose limits the user has taken away", func(l *trail) {
-			l.daemonSets(liveDaemons)
-			l.write(user, "patch", "daemonsets", "agent", daemons("2", liveDaemons, heldDaemons, func(d *appsv1.DaemonSet) { d.Spec.UpdateStrategy.RollingUpdate = nil }))
-			l.letGoDaemons(liveDaemons)
+		{"we let go of a hold whose limits the user has taken away", history{
+			editedDaemons(liveDaemons), wrote(user, daemons("2", liveDaemons, heldDaemons, limitless)), letGo(liveDaemons),
 		}, ""},
-		{"we restart one for an edit, and its node is of a class", func(l *trail) {
-			l.daemonSets(restartDaemons, largeDaemons)
-			l.write(user, "patch", "nodes", "node-a", nil)
-			l.restartDaemon(ours)
+		{"we restart one for an edit, and its node is of a class", history{
+			editedDaemons(restartDaemons, largeDaemons), changed(user, "node-a"), restarted(ours),
 		}, ""},
-		{"its node has no room for what comes", func(l *trail) {
-			l.daemonSets()
-			refused(l)
-			l.restartDaemon(ours)
-			pending := daemon("agent-c", "node-a", "2", "2", unbound("node-a"))
-			pending.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
-			l.write("system:kube-scheduler", "patch", "pods/status", "agent-c", pending)
-			l.atOnce(2)
+		{"its node has no room for what comes", history{
+			editedDaemons(), refuses, deleted(ours, "agent-a"), unschedulable(daemonSets, daemon("agent-c", "node-a", "2", "2", unbound("node-a"))), atOnce(2),
 		}, "room pods/agent-c"},
-		{"another node has no room for what comes", func(l *trail) {
-			l.daemonSets()
-			refused(l)
-			l.restartDaemon(ours)
-			pending := daemon("agent-d", "node-d", "2", "2", unbound("node-d"))
-			l.write(daemonSets, "create", "pods", "agent-d", pending)
-			pending.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
-			l.write("system:kube-scheduler", "patch", "pods/status", "agent-d", pending)
-			l.atOnce(3)
+		{"another node has no room for what comes", history{
+			editedDaemons(), refuses, restarted(ours), unschedulable(daemonSets, daemon("agent-d", "node-d", "2", "2", unbound("node-d"))), atOnce(3),
 		}, ""},
-		{"a set that was made anew adopts a pod beside the one that it has made, which goes", func(l *trail) {
-			l.foundBeside(func(p *corev1.Pod) { p.OwnerReferences = nil })
-		}, ""},
-		{"a set has made two pods for a node, and one goes", func(l *trail) {
-			l.foundBeside()
+		{"a set that was made anew adopts a pod beside the one that it has made, which goes", foundBeside(func(p *corev1.Pod) { p.OwnerReferences = nil }), ""},
+		{"a set has made two pods for a node, and one goes", foundBeside(), "restart pods/agent-c"},
+		{"a surge loses its pod to a hold", history{
+			surge, wrote(user, daemons("2", surgingDaemons, unfinishedDaemons, heldDaemons)), deleted(daemonSets, "agent-c"),
 		}, "restart pods/agent-c"},
-		{"a surge loses its pod to a hold", func(l *trail) {
-			l.write(user, "create", "daemonsets", "agent", daemons("1", surgingDaemons, unfinishedDaemons))
-			l.daemonRevision("1")
-			l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "0"))
-			l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "1", "1"))
-			l.write(user, "patch", "daemonsets", "agent", daemons("2", surgingDaemons, unfinishedDaemons, heldDaemons))
-			l.write(daemonSets, "delete", "pods", "agent-c", nil)
-		}, "restart pods/agent-c"},
-		{"a surge goes on after an edit", func(l *trail) {
-			l.write(user, "create", "daemonsets", "agent", daemons("1", surgingDaemons, unfinishedDaemons))
-			l.daemonRevision("1")
-			l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "0"))
-			l.write(daemonSets, "create", "pods", "agent-c", daemon("agent-c", "node-a", "1", "1"))
-			l.write(user, "patch", "daemonsets", "agent", daemons("2", surgingDaemons, unfinishedDaemons))
-			l.write(daemonSets, "patch", "daemonsets/status", "agent", daemons("2", surgingDaemons))
-			l.write(daemonSets, "delete", "pods", "agent-c", nil)
+		{"a surge goes on after an edit", history{
+			surge, wrote(user, daemons("2", surgingDaemons, unfinishedDaemons)),
+			wroteStatus(daemonSets, daemons("2", surgingDaemons)), deleted(daemonSets, "agent-c"),
 		}, ""},
-		{"an edit is not held, and there is no surge", func(l *trail) {
-			l.write(user, "create", "daemonsets", "agent", daemons("1", surgingDaemons))
-			l.daemonRevision("1")
-			l.write(daemonSets, "create", "pods", "agent-a", daemon("agent-a", "node-a", "1", "1"))
-			l.write(user, "patch", "daemonsets", "agent", daemons("2", surgingDaemons))
-			l.restartDaemon(daemonSets)
+		{"an edit is not held, and there is no surge", history{
+			created(user, daemons("1", surgingDaemons)), daemonRevision("1"), created(daemonSets, podA("1", "1")),
+			wrote(user, daemons("2", surgingDaemons)), restarted(daemonSets),
 		}, "restart pods/agent-a"},
-		{"Complete, and a pod has the size and not the label", func(l *trail) {
-			l.daemonSets()
-			for name, node := range map[string]string{"agent-a": "node-a", "agent-b": "node-b"} {
-				l.write(ours, "patch", "pods/resize", name, daemon(name, node, "2", "1"))
-				l.write("system:node:node", "patch", "pods/status", name, daemon(name, node, "2", "1"))
-			}
-			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
+		{"Complete, and a pod has the size and not the label", history{
+			editedDaemons(), unlabelled(podA("2", "1")), unlabelled(podB("2", "1")), daemonsSay(completeDaemons),
 		}, "complete daemonsets/agent"},
-		{"Complete, and the pods have the size and the label", func(l *trail) {
-			l.daemonSets()
-			for name, node := range map[string]string{"agent-a": "node-a", "agent-b": "node-b"} {
-				l.write(ours, "patch", "pods/resize", name, daemon(name, node, "2", "1"))
-				l.write(ours, "patch", "pods", name, daemon(name, node, "2", "2"))
-			}
-			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
+		{"Complete, and the pods have the size and the label", history{
+			editedDaemons(), sized(podA("2", "2")), sized(podB("2", "2")), daemonsSay(completeDaemons),
 		}, ""},
-		{"Complete, and pods have the sizes of their nodes' classes", func(l *trail) {
-			classes(l, "4", "2")
-		}, ""},
-		{"Complete, and a pod has the size of no class", func(l *trail) {
-			classes(l, "4", "3")
+		{"Complete, and pods have the sizes of their nodes' classes", history{classes("4", "2")}, ""},
+		{"Complete, and a pod has the size of no class", history{classes("4", "3")}, "complete daemonsets/agent"},
+		{"Complete again, and a pod has yet to go back from its class's size", history{classes("4", "2"), again(largeDaemons)}, ""},
+		{"Complete again, and a pod has another size, and never had a class's", history{
+			editedDaemons(), sized(podA("2", "2")), sized(podB("2", "2")), daemonsSay(completeDaemons, revertingDaemons), asked(podA("4", "2")), again(),
 		}, "complete daemonsets/agent"},
-		{"Complete again, and a pod has yet to go back from its class's size", func(l *trail) {
-			classes(l, "4", "2")
-			l.again(largeDaemons)
-		}, ""},
-		{"Complete again, and a pod has another size, and never had a class's", func(l *trail) {
-			l.daemonSets()
-			for name, node := range map[string]string{"agent-a": "node-a", "agent-b": "node-b"} {
-				l.write(ours, "patch", "pods/resize", name, daemon(name, node, "2", "1"))
-				l.write(ours, "patch", "pods", name, daemon(name, node, "2", "2"))
-			}
-			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons, revertingDaemons))
-			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "4", "2"))
-			l.again()
+		{"Complete after an edit back, and a pod has yet to go back from its class's size", history{classes("4", "2"), editedBack()}, ""},
+		{"Complete after an edit back, and a pod has the size of that edit", history{
+			classes("4", "2"), editedBack(asked(podA("3", "2"))),
 		}, "complete daemonsets/agent"},
-		{"Complete after an edit back, and a pod has yet to go back from its class's size", func(l *trail) {
-			classes(l, "4", "2")
-			l.editedBack()
+		{"a pod gets the size of a class that has just gone", history{classGoes, atOnce(1)}, ""},
+		{"a pod gets the size of a class that has gone long ago", history{classGoes}, "revert pods/agent-a"},
+		{"Complete, and a pod that is behind was on a node that is gone", history{
+			editedDaemons(), sized(podA("2", "2")), bGoes, daemonsSay(completeDaemons),
 		}, ""},
-		{"Complete after an edit back, and a pod has the size of that edit", func(l *trail) {
-			classes(l, "4", "2")
-			l.editedBack("agent-a")
-		}, "complete daemonsets/agent"},
-		{"a pod gets the size of a class that has just gone", func(l *trail) {
-			l.classGoes()
-			l.atOnce(1)
-		}, ""},
-		{"a pod gets the size of a class that has gone long ago", func(l *trail) { l.classGoes() }, "revert pods/agent-a"},
-		{"Complete, and a pod that is behind was on a node that is gone", func(l *trail) {
-			l.daemonSets()
-			l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1"))
-			l.write(ours, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "2", "2"))
-			l.write(user, "delete", "nodes", "node-b", nil)
-			l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
-		}, ""},
-		{"we switch the strategy that its user wants", func(l *trail) {
-			l.daemonSets()
-			l.letGoDaemons(onDelete)
-		}, "fence daemonsets/agent"},
-		{"what is not opted in is written", func(l *trail) {
-			l.daemonSets(func(d *appsv1.DaemonSet) { d.Labels = nil })
-			l.write(ours, "patch", "pods", "agent-a", daemon("agent-a", "node-a", "1", "2"))
-		}, "opted in pods/agent-a"},
+		{"we switch the strategy that its user wants", history{editedDaemons(), letGo(onDelete)}, "fence daemonsets/agent"},
+		{"what is not opted in is written", history{editedDaemons(optedOut), wrote(ours, podA("1", "2"))}, "opted in pods/agent-a"},
 	})
-}
-
-// classes logs that it is Complete with pods of these sizes. The template says 2, and a class 4.
-func classes(l *trail, a, b string) {
-	l.t.Helper()
-	l.daemonSets(largeDaemons)
-	for name, p := range map[string]*corev1.Pod{"agent-a": daemon("agent-a", "node-a", a, "2"), "agent-b": daemon("agent-b", "node-b", b, "2")} {
-		l.write(ours, "patch", "pods/resize", name, p)
-		l.write(ours, "patch", "pods", name, p)
-	}
-	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", largeDaemons, heldDaemons, completeDaemons))
-}
-
-// classGoes logs that the user takes the classes away, and that a pod of the template's size gets one of theirs.
-func (l *trail) classGoes() {
-	l.daemonSets(largeDaemons)
-	l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "2", "1"))
-	l.write(user, "patch", "daemonsets", "agent", daemons("2", heldDaemons))
-	l.write(ours, "patch", "pods/resize", "agent-a", daemon("agent-a", "node-a", "4", "2"))
-}
-
-// again logs that the condition is False, the user has changed the annotations of the DaemonSet, and the
-// condition is True again.
-func (l *trail) again(before ...func(*appsv1.DaemonSet)) {
-	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", before...))
-	l.write(user, "patch", "daemonsets", "agent", daemons("2"))
-	l.atOnce(1)
-	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", completeDaemons))
-}
-
-// editedBack logs that a DaemonSet with classes is edited, that a pod gets that size, and that it is edited back to no classes and
-// Complete again.
-func (l *trail) editedBack(resized ...string) {
-	l.write(user, "patch", "daemonsets", "agent", daemons("3", largeDaemons, heldDaemons))
-	for _, name := range resized {
-		l.write(ours, "patch", "pods/resize", name, daemon(name, "node-a", "3", "2"))
-	}
-	l.write(user, "patch", "daemonsets", "agent", daemons("2", heldDaemons))
-	l.write(ours, "patch", "daemonsets/status", "agent", daemons("2", heldDaemons, completeDaemons))
-}
-
-// atOnce has the last n events be a second after the one before them.
-func (l *trail) atOnce(n int) {
-	late := len(l.events) - n
-	for i := range l.events[late:] {
-		l.events[late+i].StageTimestamp.Time = l.events[late-1].StageTimestamp.Add(time.Second)
-	}
 }

@@ -2,6 +2,7 @@ package invariant_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ const (
 	statefulSet = "system:serviceaccount:kube-system:statefulset-controller"
 	replicaSet  = "system:serviceaccount:kube-system:replicaset-controller"
 	user        = "admin"
+	kubelet     = "system:node:node"
+	scheduler   = "system:kube-scheduler"
 	hold        = "inplace-rollout.io/hold"
 	action      = "inplace-rollout.io/resource-resize-action"
 )
@@ -62,6 +65,73 @@ func (l *trail) answered(by, verb, resource, name string, code int32, object run
 	l.events = append(l.events, e)
 }
 
+// history is what a log has, step by step.
+type (
+	history []step
+	step    = func(l *trail)
+)
+
+func together(steps ...step) step {
+	return func(l *trail) {
+		l.t.Helper()
+		for _, do := range steps {
+			do(l)
+		}
+	}
+}
+
+// object is what is written; its resource is named as its type.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+func logged(by, verb string, o object, subresource string) step {
+	return func(l *trail) {
+		l.t.Helper()
+		l.write(by, verb, strings.ToLower(reflect.TypeOf(o).Elem().Name())+"s"+subresource, o.GetName(), o)
+	}
+}
+
+func created(by string, o object) step     { return logged(by, "create", o, "") }
+func wrote(by string, o object) step       { return logged(by, "patch", o, "") }
+func wroteStatus(by string, o object) step { return logged(by, "patch", o, "/status") }
+
+func resized(by string, p *corev1.Pod) step { return logged(by, "patch", p, "/resize") }
+
+// asked logs that we ask for the size that a pod has then, refused that we do in vain, and reported what a kubelet says of a pod.
+func asked(p *corev1.Pod) step    { return resized(ours, p) }
+func reported(p *corev1.Pod) step { return wroteStatus(kubelet, p) }
+func refused(pod string) step {
+	return func(l *trail) { l.answered(ours, "patch", "pods/resize", pod, 422, nil) }
+}
+
+func deleted(by, pod string) step {
+	return func(l *trail) { l.write(by, "delete", "pods", pod, nil) }
+}
+
+func evicted(pod string) step {
+	return func(l *trail) { l.write(ours, "create", "pods/eviction", pod, nil) }
+}
+
+// after has the last event be so long after the one before it.
+func after(d time.Duration) step {
+	return func(l *trail) {
+		n := len(l.events) - 1
+		l.events[n].StageTimestamp.Time = l.events[n-1].StageTimestamp.Add(d)
+	}
+}
+
+// atOnce has the last n events be a second after the one before them.
+func atOnce(n int) step {
+	return func(l *trail) {
+		late := len(l.events) - n
+		for i := range l.events[late:] {
+			l.events[late+i].StageTimestamp.Time = l.events[late-1].StageTimestamp.Add(time.Second)
+		}
+	}
+}
+
 func container(cpu, image string) []corev1.Container {
 	requests := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 	return []corev1.Container{{Name: "app", Image: image, Resources: corev1.ResourceRequirements{Requests: requests}}}
@@ -90,6 +160,10 @@ func image2(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = 
 
 func optedOut(s *appsv1.StatefulSet) { s.Labels = nil }
 
+func onDelete(s *appsv1.StatefulSet) {
+	s.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
+}
+
 func complete(s *appsv1.StatefulSet) {
 	s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: "inplace-rollout.io/Complete", Status: corev1.ConditionTrue}}
 }
@@ -114,6 +188,8 @@ func pod(name, cpu, revision, owner, kind string, change ...func(*corev1.Pod)) *
 	return p
 }
 
+func unready(p *corev1.Pod) { p.Status.Conditions = nil }
+
 func infeasible(p *corev1.Pod) {
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible})
 }
@@ -122,30 +198,49 @@ func limited(p *corev1.Pod) {
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
 }
 
-// statefulSets logs a set of 1 cpu with two pods, and an edit to 2.
-func (l *trail) statefulSets(change ...func(*appsv1.StatefulSet)) {
-	l.write(user, "create", "statefulsets", "web", set("1", change...))
-	for _, name := range []string{"web-0", "web-1"} {
-		l.write(statefulSet, "create", "pods", name, pod(name, "1", "web-1", "set", "StatefulSet"))
-	}
-	l.write(user, "patch", "statefulsets", "web", set("2", append(change, annotated(hold, "0"))...))
+// webPod is a pod of that set, with the label of its first revision.
+func webPod(name, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+	return pod(name, cpu, "web-1", "set", "StatefulSet", change...)
+}
+
+// webPods logs that a set has its pods.
+var webPods = together(created(statefulSet, webPod("web-0", "1")), created(statefulSet, webPod("web-1", "1")))
+
+// edited logs a set of 1 cpu with two pods, and an edit to 2.
+func edited(change ...func(*appsv1.StatefulSet)) step {
+	return together(created(user, set("1", change...)), webPods, wrote(user, set("2", append(change, annotated(hold, "0"))...)))
+}
+
+// hasSize logs that a pod of the set is resized to 2, and gets the label of that revision.
+func hasSize(name string) step {
+	return together(asked(webPod(name, "2")), wrote(ours, pod(name, "2", "web-2", "set", "StatefulSet")))
+}
+
+// says logs what we write as the status of the set that is held, of 2 cpu.
+func says(change ...func(*appsv1.StatefulSet)) step {
+	return wroteStatus(ours, set("2", append(change, annotated(hold, "0"))...))
 }
 
 // limit logs a LimitRange by which no container may have more than 1.5 cpu.
-func (l *trail) limit() {
-	l.write(user, "create", "limitranges", "limits", &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+func limit(l *trail) {
+	created(user, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
 		{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}},
-	}}})
+	}}})(l)
 }
 
-// deployments logs a Deployment of 1 cpu with two pods, and an edit to 2.
-func (l *trail) deployments(change ...func(*appsv1.Deployment)) {
-	l.write(user, "create", "deployments", "web", deployment("1", change...))
-	l.write(replicaSet, "create", "replicasets", "web-a", set1("web-a", "1", 2))
-	for _, name := range []string{"web-a-0", "web-a-1"} {
-		l.write(replicaSet, "create", "pods", name, pod(name, "1", "", "web-a", "ReplicaSet"))
-	}
-	l.write(user, "patch", "deployments", "web", deployment("2", change...))
+// setPod is a pod of a Deployment's first ReplicaSet.
+func setPod(name, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+	return pod(name, cpu, "", "web-a", "ReplicaSet", change...)
+}
+
+// deployed logs a Deployment with two pods that have these changes.
+func deployed(d *appsv1.Deployment, rs *appsv1.ReplicaSet, change ...func(*corev1.Pod)) step {
+	return together(created(user, d), created(replicaSet, rs), created(replicaSet, setPod("web-a-0", "1", change...)), created(replicaSet, setPod("web-a-1", "1", change...)))
+}
+
+// editedDeployment logs a Deployment of 1 cpu with two pods, and an edit to 2.
+func editedDeployment(change ...func(*appsv1.Deployment)) step {
+	return together(deployed(deployment("1", change...), set1("web-a", "1", 2)), wrote(user, deployment("2", change...)))
 }
 
 // detached is a pod that was taken out of its ReplicaSet.
@@ -157,22 +252,20 @@ func detached(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 
 // unlimited logs that a limit is removed from a Deployment's template, that its ReplicaSet takes that over, and makes pods which have
 // the limit all the same, and that one of the pods is evicted.
-func (l *trail) unlimited(evicted string, made ...string) {
-	within := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
-	limit := func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Resources.Limits = within }
+func unlimited(evicts string, made ...string) step {
+	limit := func(spec *corev1.PodSpec) {
+		spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+	}
 	rs := set1("web-a", "1", 2)
-	rs.Spec.Template.Spec.Containers[0].Resources.Limits = within
-	l.write(user, "create", "deployments", "web", deployment("1", limit))
-	l.write(replicaSet, "create", "replicasets", "web-a", rs)
-	for _, name := range []string{"web-a-0", "web-a-1"} {
-		l.write(replicaSet, "create", "pods", name, pod(name, "1", "", "web-a", "ReplicaSet", limited))
+	limit(&rs.Spec.Template.Spec)
+	steps := history{
+		deployed(deployment("1", func(d *appsv1.Deployment) { limit(&d.Spec.Template.Spec) }), rs, limited),
+		wrote(user, deployment("1")), wrote(ours, set1("web-a", "1", 2)),
 	}
-	l.write(user, "patch", "deployments", "web", deployment("1"))
-	l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
 	for _, name := range made {
-		l.write(replicaSet, "create", "pods", name, pod(name, "1", "", "web-a", "ReplicaSet", limited))
+		steps = append(steps, created(replicaSet, setPod(name, "1", limited)))
 	}
-	l.write(ours, "create", "pods/eviction", evicted, nil)
+	return together(append(steps, evicted(evicts))...)
 }
 
 func recreate(d *appsv1.Deployment) {
@@ -209,397 +302,193 @@ func set1(name, cpu string, replicas int32) *appsv1.ReplicaSet {
 
 // returned is a pod of a set that has come back with the old revision, and of a size now.
 func returned(name, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
-	return pod(name, cpu, "web-1", "set", "StatefulSet", append(change, func(p *corev1.Pod) { p.UID = types.UID(name + " again") })...)
+	return webPod(name, cpu, append(change, func(p *corev1.Pod) { p.UID = types.UID(name + " again") })...)
 }
 
 // back logs that its user deletes a pod of a set, and that it comes back and is Ready at once.
-func (l *trail) back(name string) {
-	l.write(user, "delete", "pods", name, nil)
-	l.write(statefulSet, "create", "pods", name, returned(name, "1", func(p *corev1.Pod) { p.Status.Conditions = nil }))
-	l.write("system:node:node", "patch", "pods/status", name, returned(name, "1"))
-	l.after(15 * time.Millisecond)
+func back(name string) step {
+	return together(deleted(user, name), created(statefulSet, returned(name, "1", unready)), reported(returned(name, "1")), after(15*time.Millisecond))
+}
+
+// unschedulable logs that a pod comes which the scheduler finds no node for.
+func unschedulable(by string, p *corev1.Pod) step {
+	told := p.DeepCopy()
+	told.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	return together(created(by, p), wroteStatus(scheduler, told))
 }
 
 // promised is what is done, and which promise is broken by that.
 type promised struct {
 	name string
-	do   func(l *trail)
+	do   history
 	want string // the promise and its object; "" if all are kept
 }
 
 // TestCheck: each promise is seen to be broken, and seen to be kept in the case beside.
 func TestCheck(t *testing.T) {
-	live := annotated(action, "LiveResize")
+	live, restart, notHeld := annotated(action, "LiveResize"), annotated(action, "Restart"), annotated("inplace-rollout.io/not-held", "7")
+	scaled := func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(int32(1)) }
+	restarts := deleted(statefulSet, "web-1")
+	dryRun := func(l *trail) {
+		deleted(statefulSet, "web-1")(l)
+		l.events[len(l.events)-1].RequestObject = &runtime.Unknown{Raw: []byte(`{"kind":"DeleteOptions","dryRun":["All"]}`)}
+		deleted(statefulSet, "web-0")(l)
+		l.events[len(l.events)-1].RequestURI = "/api/v1/namespaces/default/pods/web-0?dryRun=All"
+	}
+	scaledBySubresource := func(l *trail) {
+		l.write(user, "patch", "statefulsets/scale", "web", &autoscalingv1.Scale{
+			TypeMeta: metav1.TypeMeta{Kind: "Scale"}, ObjectMeta: metav1.ObjectMeta{UID: "set"}, Spec: autoscalingv1.ScaleSpec{Replicas: 1},
+		})
+	}
+	unlimit := func(l *trail) { l.write(user, "delete", "limitranges", "limits", nil) }
+	other := func(l *trail) { l.write(user, "patch", "deployments", "other", nil) }
+	answered := func(by, verb string, code int32) step {
+		return func(l *trail) { l.answered(by, verb, "pods", "web-0", code, nil) }
+	}
+	limitedPod := func(p *corev1.Pod) {
+		p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}}
+	}
+	leaving := func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }
+	failed := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
+	first := together(asked(webPod("web-1", "2")), reported(webPod("web-1", "2")))
+	unlabelled := together(first, asked(webPod("web-0", "2")), reported(webPod("web-0", "2")))
+	slow := func(s *appsv1.StatefulSet) { s.Spec.Replicas, s.Spec.MinReadySeconds = ptr.To(int32(1)), 300 }
+	one := together(created(user, set("1")), created(statefulSet, webPod("web-0", "1")), resized(user, webPod("web-0", "3")))
+	surging := func(d *appsv1.Deployment) {
+		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}
+	}
+	released := func(d *appsv1.Deployment) { d.Annotations = nil }
+	canary := func(d *appsv1.Deployment) { d.Annotations["inplace-rollout.io/canary"] = "1" }
 	checkAll(t, []promised{
-		{"a pod is restarted by LiveResize", func(l *trail) {
-			l.statefulSets(live)
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, "restart pods/web-1"},
-		{"it would be, in a dry run", func(l *trail) {
-			l.statefulSets(live)
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-			l.events[len(l.events)-1].RequestObject = &runtime.Unknown{Raw: []byte(`{"kind":"DeleteOptions","dryRun":["All"]}`)}
-			l.write(statefulSet, "delete", "pods", "web-0", nil)
-			l.events[len(l.events)-1].RequestURI = "/api/v1/namespaces/default/pods/web-0?dryRun=All"
-		}, ""},
-		{"its user deletes it", func(l *trail) {
-			l.statefulSets(live)
-			l.write(user, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"it is scaled down by the subresource", func(l *trail) {
-			l.statefulSets(live)
-			l.write(user, "patch", "statefulsets/scale", "web", &autoscalingv1.Scale{
-				TypeMeta: metav1.TypeMeta{Kind: "Scale"}, ObjectMeta: metav1.ObjectMeta{UID: "set"}, Spec: autoscalingv1.ScaleSpec{Replicas: 1},
-			})
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", live, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(int32(1)) }))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"it is scaled down", func(l *trail) {
-			l.statefulSets(live)
-			l.write(user, "patch", "statefulsets", "web", set("2", live, func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(int32(1)) }))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"the image has changed, too", func(l *trail) {
-			l.statefulSets(live)
-			l.write(user, "patch", "statefulsets", "web", set("2", live, image2))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"its user has let go", func(l *trail) {
-			l.statefulSets(live)
-			l.write(user, "patch", "statefulsets", "web", set("2", live))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"it was not held, because no controller was there", func(l *trail) {
-			l.statefulSets()
-			l.write(user, "patch", "statefulsets", "web", set("3", annotated("inplace-rollout.io/not-held", "7")))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"it was not held, and should have been", func(l *trail) {
-			l.statefulSets(live)
-			l.write(user, "patch", "statefulsets", "web", set("3", live, annotated("inplace-rollout.io/not-held", "7"), annotated("inplace-rollout.io/in-force", "LiveResize;")))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		{"a pod is restarted by LiveResize", history{edited(live), restarts}, "restart pods/web-1"},
+		{"it would be, in a dry run", history{edited(live), dryRun}, ""},
+		{"its user deletes it", history{edited(live), deleted(user, "web-1")}, ""},
+		{"it is scaled down by the subresource", history{edited(live), scaledBySubresource, wroteStatus(ours, set("2", live, scaled)), restarts}, ""},
+		{"it is scaled down", history{edited(live), wrote(user, set("2", live, scaled)), restarts}, ""},
+		{"the image has changed, too", history{edited(live), wrote(user, set("2", live, image2)), restarts}, ""},
+		{"its user has let go", history{edited(live), wrote(user, set("2", live)), restarts}, ""},
+		{"it was not held, because no controller was there", history{edited(), wrote(user, set("3", notHeld)), restarts}, ""},
+		{"it was not held, and should have been", history{
+			edited(live), wrote(user, set("3", live, notHeld, annotated("inplace-rollout.io/in-force", "LiveResize;"))), restarts,
 		}, "held statefulsets/web"},
-		{"we have let go", func(l *trail) {
-			l.statefulSets(live)
-			l.write(ours, "patch", "statefulsets", "web", set("2", live))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		{"we have let go", history{edited(live), wrote(ours, set("2", live)), restarts}, "restart pods/web-1"},
+		{"LiveResizePreferred, and nothing is in the way", history{edited(), restarts}, "restart pods/web-1"},
+		{"LiveResizePreferred, and the kubelet cannot", history{edited(), reported(webPod("web-1", "2", infeasible)), restarts}, ""},
+		{"LiveResizePreferred, and the API server refuses", history{edited(), refused("web-1"), restarts}, ""},
+		{"an edit back, and the edit has added a limit", history{
+			edited(), asked(webPod("web-1", "2", limited)), wrote(user, set("1", annotated(hold, "0"))), deleted(ours, "web-1"),
+		}, ""},
+		{"an edit back, and the edit has added a limit of the pod", history{
+			edited(), asked(webPod("web-1", "2", limitedPod)), wrote(user, set("1", annotated(hold, "0"))), deleted(ours, "web-1"),
+		}, ""},
+		{"an edit back, and somebody else has added a limit", history{
+			edited(), resized(user, webPod("web-1", "1", limited)), asked(webPod("web-1", "2", limited)),
+			wrote(user, set("1", annotated(hold, "0"))), deleted(ours, "web-1"),
 		}, "restart pods/web-1"},
-		{"LiveResizePreferred, and nothing is in the way", func(l *trail) {
-			l.statefulSets()
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, "restart pods/web-1"},
-		{"LiveResizePreferred, and the kubelet cannot", func(l *trail) {
-			l.statefulSets()
-			l.write("system:node:node", "patch", "pods/status", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", infeasible))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		{"OnDelete with the action Restart", history{edited(restart, onDelete), deleted(ours, "web-1")}, "restart pods/web-1"},
+		{"one goes while another is down", history{edited(restart), reported(webPod("web-0", "1", unready)), restarts}, "availability statefulsets/web"},
+		{"one goes while all are there", history{edited(restart), restarts}, ""},
+		{"the lower ordinal is asked first", history{edited(), asked(webPod("web-0", "2"))}, "order pods/web-0"},
+		{"the lower ordinal is asked first, which is not Ready: the size may be its cure", history{
+			edited(), reported(webPod("web-0", "1", unready)), asked(webPod("web-0", "2", unready)),
 		}, ""},
-		{"LiveResizePreferred, and the API server refuses", func(l *trail) {
-			l.statefulSets()
-			l.answered(ours, "patch", "pods/resize", "web-1", 422, nil)
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
+		{"the lower ordinal is asked first, which has just come back and is not known to be Ready", history{
+			edited(), back("web-0"), asked(returned("web-0", "2")), after(70 * time.Millisecond),
 		}, ""},
-		{"an edit back, and the edit has added a limit", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", limited))
-			l.write(user, "patch", "statefulsets", "web", set("1", annotated(hold, "0")))
-			l.write(ours, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"an edit back, and the edit has added a limit of the pod", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", func(p *corev1.Pod) {
-				p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}}
-			}))
-			l.write(user, "patch", "statefulsets", "web", set("1", annotated(hold, "0")))
-			l.write(ours, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"an edit back, and somebody else has added a limit", func(l *trail) {
-			l.statefulSets()
-			l.write(user, "patch", "pods/resize", "web-1", pod("web-1", "1", "web-1", "set", "StatefulSet", limited))
-			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet", limited))
-			l.write(user, "patch", "statefulsets", "web", set("1", annotated(hold, "0")))
-			l.write(ours, "delete", "pods", "web-1", nil)
-		}, "restart pods/web-1"},
-		{"OnDelete with the action Restart", func(l *trail) {
-			onDelete := func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType }
-			l.statefulSets(annotated(action, "Restart"), onDelete)
-			l.write(ours, "delete", "pods", "web-1", nil)
-		}, "restart pods/web-1"},
-		{"one goes while another is down", func(l *trail) {
-			l.statefulSets(annotated(action, "Restart"))
-			unready := pod("web-0", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.Status.Conditions = nil })
-			l.write("system:node:node", "patch", "pods/status", "web-0", unready)
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, "availability statefulsets/web"},
-		{"one goes while all are there", func(l *trail) {
-			l.statefulSets(annotated(action, "Restart"))
-			l.write(statefulSet, "delete", "pods", "web-1", nil)
-		}, ""},
-		{"the lower ordinal is asked first", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
+		{"the lower ordinal is asked first, which has come back and has long been Ready", history{
+			edited(), back("web-0"), asked(returned("web-0", "2")), after(time.Minute),
 		}, "order pods/web-0"},
-		{"the lower ordinal is asked first, which is not Ready: the size may be its cure", func(l *trail) {
-			l.statefulSets()
-			unready := func(p *corev1.Pod) { p.Status.Conditions = nil }
-			l.write("system:node:node", "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", unready))
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet", unready))
-		}, ""},
-		{"the lower ordinal is asked first, which has just come back and is not known to be Ready", func(l *trail) {
-			l.statefulSets()
-			l.back("web-0")
-			l.write(ours, "patch", "pods/resize", "web-0", returned("web-0", "2"))
-			l.after(70 * time.Millisecond)
-		}, ""},
-		{"the lower ordinal is asked first, which has come back and has long been Ready", func(l *trail) {
-			l.statefulSets()
-			l.back("web-0")
-			l.write(ours, "patch", "pods/resize", "web-0", returned("web-0", "2"))
-			l.after(time.Minute)
-		}, "order pods/web-0"},
-		{"the lower ordinal is asked alone, as a LimitRange refuses the higher one its size", func(l *trail) {
-			l.statefulSets()
-			l.limit()
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
-		}, ""},
-		{"likewise, when the LimitRange has gone", func(l *trail) {
-			l.statefulSets()
-			l.limit()
-			l.write(user, "delete", "limitranges", "limits", nil)
-			l.write(user, "patch", "deployments", "other", nil)
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
-		}, "order pods/web-0"},
-		{"the higher ordinal is asked first", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
-			l.write("system:node:node", "patch", "pods/status", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
-		}, ""},
-		{"Complete, and a pod is of the old size", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		{"the lower ordinal is asked alone, as a LimitRange refuses the higher one its size", history{edited(), limit, asked(webPod("web-0", "2"))}, ""},
+		{"likewise, when the LimitRange has gone", history{edited(), limit, unlimit, other, asked(webPod("web-0", "2"))}, "order pods/web-0"},
+		{"the higher ordinal is asked first", history{edited(), first, asked(webPod("web-0", "2"))}, ""},
+		{"Complete, and a pod is of the old size", history{edited(), says(complete)}, "complete statefulsets/web"},
+		{"Complete, and the pods have the size and the label", history{edited(), hasSize("web-1"), hasSize("web-0"), says(complete)}, ""},
+		{"Complete, and a pod has the size and not the label", history{edited(), unlabelled, says(complete)}, "complete statefulsets/web"},
+		{"Complete, and a pod has the size that somebody else has given it", history{one, wroteStatus(ours, set("1", complete))}, ""},
+		{"Complete, and a pod has another size, and was asked since somebody else has given it one", history{
+			one, asked(webPod("web-0", "2")), wroteStatus(ours, set("1", complete)),
 		}, "complete statefulsets/web"},
-		{"Complete, and the pods have the size and the label", func(l *trail) {
-			l.statefulSets()
-			for _, name := range []string{"web-1", "web-0"} {
-				l.write(ours, "patch", "pods/resize", name, pod(name, "2", "web-1", "set", "StatefulSet"))
-				l.write(ours, "patch", "pods", name, pod(name, "2", "web-2", "set", "StatefulSet"))
-			}
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		{"Complete, and a pod has kept of an edit that was taken back what a new one was born with", history{
+			edited(), first, logged(user, "update", set("1"), ""), created(statefulSet, webPod("web-2", "2")), wroteStatus(ours, set("1", complete)),
 		}, ""},
-		{"Complete, and a pod has the size and not the label", func(l *trail) {
-			l.statefulSets()
-			for _, name := range []string{"web-1", "web-0"} {
-				l.write(ours, "patch", "pods/resize", name, pod(name, "2", "web-1", "set", "StatefulSet"))
-				l.write("system:node:node", "patch", "pods/status", name, pod(name, "2", "web-1", "set", "StatefulSet"))
-			}
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
-		}, "complete statefulsets/web"},
-		{"Complete, and a pod has the size that somebody else has given it", func(l *trail) {
-			l.write(user, "create", "statefulsets", "web", set("1"))
-			l.write(statefulSet, "create", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet"))
-			l.write(user, "patch", "pods/resize", "web-0", pod("web-0", "3", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "statefulsets/status", "web", set("1", complete))
+		{"Complete, and the write of the last label was answered with a fault", history{
+			edited(), unlabelled, wrote(ours, pod("web-1", "2", "web-2", "set", "StatefulSet")), answered(ours, "patch", 504), says(complete),
 		}, ""},
-		{"Complete, and a pod has another size, and was asked since somebody else has given it one", func(l *trail) {
-			l.write(user, "create", "statefulsets", "web", set("1"))
-			l.write(statefulSet, "create", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet"))
-			l.write(user, "patch", "pods/resize", "web-0", pod("web-0", "3", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "statefulsets/status", "web", set("1", complete))
-		}, "complete statefulsets/web"},
-		{"Complete, and a pod has kept of an edit that was taken back what a new one was born with", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
-			l.write("system:node:node", "patch", "pods/status", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
-			l.write(user, "update", "statefulsets", "web", set("1"))
-			l.write(statefulSet, "create", "pods", "web-2", pod("web-2", "2", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "statefulsets/status", "web", set("1", complete))
+		{"Complete, and a pod is on its way whose deletion was answered with a fault", history{
+			edited(), hasSize("web-1"), answered(user, "delete", 504), wrote(user, webPod("web-0", "1", leaving)), says(complete),
 		}, ""},
-		{"Complete, and the write of the last label was answered with a fault", func(l *trail) {
-			l.statefulSets()
-			for _, name := range []string{"web-1", "web-0"} {
-				l.write(ours, "patch", "pods/resize", name, pod(name, "2", "web-1", "set", "StatefulSet"))
-				l.write("system:node:node", "patch", "pods/status", name, pod(name, "2", "web-1", "set", "StatefulSet"))
-			}
-			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
-			l.answered(ours, "patch", "pods", "web-0", 504, nil)
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		{"Complete, and a pod is gone whose deletion the log does not show", history{
+			edited(), hasSize("web-1"), answered(user, "delete", 404), says(complete),
 		}, ""},
-		{"Complete, and a pod is on its way whose deletion was answered with a fault", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
-			l.answered(user, "delete", "pods", "web-0", 504, nil)
-			l.write(user, "patch", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }))
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
+		{"Complete, and a pod of another size was rejected by its kubelet", history{
+			edited(), hasSize("web-1"), reported(webPod("web-0", "1", failed)), says(complete),
 		}, ""},
-		{"Complete, and a pod is gone whose deletion the log does not show", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
-			l.answered(user, "delete", "pods", "web-0", 404, nil)
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
-		}, ""},
-		{"Complete, and a pod of another size was rejected by its kubelet", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "pods/resize", "web-1", pod("web-1", "2", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "pods", "web-1", pod("web-1", "2", "web-2", "set", "StatefulSet"))
-			l.write("system:node:node", "patch", "pods/status", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", annotated(hold, "0"), complete))
-		}, ""},
-		{"what is not opted in is written", func(l *trail) {
-			l.statefulSets(optedOut)
-			l.write(ours, "patch", "pods", "web-1", pod("web-1", "1", "web-2", "set", "StatefulSet"))
+		{"what is not opted in is written", history{
+			edited(optedOut), wrote(ours, pod("web-1", "1", "web-2", "set", "StatefulSet")),
 		}, "opted in pods/web-1"},
-		{"the condition of what was opted out goes", func(l *trail) {
-			l.statefulSets()
-			l.write(user, "patch", "statefulsets", "web", set("2", optedOut, complete))
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", optedOut))
-			l.after(time.Hour)
+		{"the condition of what was opted out goes", history{
+			edited(), wrote(user, set("2", optedOut, complete)), wroteStatus(ours, set("2", optedOut)), after(time.Hour),
 		}, ""},
-		{"what was opted out gets a condition", func(l *trail) {
-			l.statefulSets()
-			l.write(user, "patch", "statefulsets", "web", set("2", optedOut))
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", optedOut, incomplete))
-			l.after(time.Hour)
+		{"what was opted out gets a condition", history{
+			edited(), wrote(user, set("2", optedOut)), wroteStatus(ours, set("2", optedOut, incomplete)), after(time.Hour),
 		}, "opted in statefulsets/web"},
-		{"a condition of what never was opted in goes", func(l *trail) {
-			l.statefulSets(optedOut)
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", optedOut))
-		}, "opted in statefulsets/web"},
-		{"a bare pod is deleted", func(l *trail) {
-			l.write(user, "create", "pods", "bare", pod("bare", "1", "", "", ""))
-			l.write(ours, "delete", "pods", "bare", nil)
-		}, "opted in pods/bare"},
-		{"the image is changed by us", func(l *trail) {
-			l.statefulSets()
-			l.write(ours, "patch", "statefulsets", "web", set("2", image2))
-		}, "fence statefulsets/web"},
-		{"a Deployment's pod is deleted past the budgets", func(l *trail) {
-			l.deployments()
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write(ours, "delete", "pods", "web-a-1", nil)
-		}, "fence pods/web-a-1"},
-		{"a Deployment's pod is deleted that is not Ready", func(l *trail) {
-			l.deployments()
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write("system:node:node", "patch", "pods/status", "web-a-1", pod("web-a-1", "1", "", "web-a", "ReplicaSet", func(p *corev1.Pod) { p.Status.Conditions = nil }))
-			l.write(ours, "delete", "pods", "web-a-1", nil)
+		{"a condition of what never was opted in goes", history{edited(optedOut), wroteStatus(ours, set("2", optedOut))}, "opted in statefulsets/web"},
+		{"a bare pod is deleted", history{created(user, pod("bare", "1", "", "", "")), deleted(ours, "bare")}, "opted in pods/bare"},
+		{"the image is changed by us", history{edited(), wrote(ours, set("2", image2))}, "fence statefulsets/web"},
+		{"a Deployment's pod is deleted past the budgets", history{editedDeployment(), refused("web-a-1"), deleted(ours, "web-a-1")}, "fence pods/web-a-1"},
+		{"a Deployment's pod is deleted that is not Ready", history{
+			editedDeployment(), refused("web-a-1"), reported(setPod("web-a-1", "1", unready)), deleted(ours, "web-a-1"),
 		}, ""},
-		{"a Deployment's pod is evicted", func(l *trail) {
-			l.deployments()
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
-		}, ""},
-		{"a Deployment's pod is evicted for a removed limit, after its ReplicaSet has taken the template over", func(l *trail) {
-			l.unlimited("web-a-1")
-		}, ""},
-		{"so is one that was made of it, and has the limit from admission", func(l *trail) { l.unlimited("web-a-2", "web-a-2") }, "restart pods/web-a-2"},
-		{"a Deployment's pod is evicted, and the strategy is Recreate", func(l *trail) {
-			l.deployments(recreate)
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+		{"a Deployment's pod is evicted", history{editedDeployment(), refused("web-a-1"), evicted("web-a-1")}, ""},
+		{"a Deployment's pod is evicted for a removed limit, after its ReplicaSet has taken the template over", history{unlimited("web-a-1")}, ""},
+		{"so is one that was made of it, and has the limit from admission", history{unlimited("web-a-2", "web-a-2")}, "restart pods/web-a-2"},
+		{"a Deployment's pod is evicted, and the strategy is Recreate", history{
+			editedDeployment(recreate), refused("web-a-1"), evicted("web-a-1"),
 		}, "apart pods/web-a-1"},
-		{"a Deployment's pod is evicted, and the strategy is Recreate since the edit", func(l *trail) {
-			l.deployments(switched)
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+		{"a Deployment's pod is evicted, and the strategy is Recreate since the edit", history{
+			editedDeployment(switched), refused("web-a-1"), evicted("web-a-1"),
 		}, ""},
-		{"so are two, and one may be down", func(l *trail) {
-			l.deployments(switched)
-			for _, name := range []string{"web-a-1", "web-a-0"} {
-				l.answered(ours, "patch", "pods/resize", name, 403, nil)
-			}
-			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
-			l.write(ours, "create", "pods/eviction", "web-a-0", nil)
+		{"so are two, and one may be down", history{
+			editedDeployment(switched), refused("web-a-1"), refused("web-a-0"), evicted("web-a-1"), evicted("web-a-0"),
 		}, "availability deployments/web"},
-		{"we let go, and the strategy is Recreate since the edit", func(l *trail) {
-			l.deployments(switched)
-			l.write(ours, "patch", "deployments", "web", deployment("2", recreate, func(d *appsv1.Deployment) { d.Annotations = nil }))
+		{"we let go, and the strategy is Recreate since the edit", history{
+			editedDeployment(switched), wrote(ours, deployment("2", recreate, released)),
 		}, "availability deployments/web"},
-		{"a Deployment's pods go together, and the strategy is Recreate", func(l *trail) {
-			l.deployments(recreate)
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write(replicaSet, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
-			l.write(replicaSet, "delete", "pods", "web-a-1", nil)
-			l.write(replicaSet, "delete", "pods", "web-a-0", nil)
+		{"a Deployment's pods go together, and the strategy is Recreate", history{
+			editedDeployment(recreate), refused("web-a-1"), wrote(replicaSet, set1("web-a", "1", 2)), deleted(replicaSet, "web-a-1"),
+			deleted(replicaSet, "web-a-0"),
 		}, ""},
-		{"the Deployment controller rolls what is held", func(l *trail) {
-			l.deployments()
-			l.write(replicaSet, "create", "replicasets", "web-b", set1("web-b", "2", 1))
-			l.write(replicaSet, "patch", "replicasets", "web-a", set1("web-a", "1", 1))
-			l.write(replicaSet, "delete", "pods", "web-a-1", nil)
+		{"the Deployment controller rolls what is held", history{
+			editedDeployment(), created(replicaSet, set1("web-b", "2", 1)), wrote(replicaSet, set1("web-a", "1", 1)), deleted(replicaSet, "web-a-1"),
 		}, "restart pods/web-a-1"},
-		{"a new Deployment adopts pods of another size", func(l *trail) {
-			l.write(replicaSet, "create", "pods", "web-a-0", pod("web-a-0", "1", "", "web-a", "ReplicaSet"))
-			l.write(user, "create", "deployments", "web", deployment("2"))
-			l.write("system:serviceaccount:kube-system:deployment-controller", "patch", "replicasets", "web-a", set1("web-a", "1", 1))
-			l.write(replicaSet, "delete", "pods", "web-a-0", nil)
+		{"a new Deployment adopts pods of another size", history{
+			created(replicaSet, setPod("web-a-0", "1")), created(user, deployment("2")),
+			wrote("system:serviceaccount:kube-system:deployment-controller", set1("web-a", "1", 1)), deleted(replicaSet, "web-a-0"),
 		}, ""},
-		{"a ReplicaSet is scaled by us", func(l *trail) {
-			l.deployments()
-			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 3))
+		{"a ReplicaSet is scaled by us", history{editedDeployment(), wrote(ours, set1("web-a", "2", 3))}, "fence replicasets/web-a"},
+		{"a ReplicaSet gets the Deployment's size", history{editedDeployment(), wrote(ours, set1("web-a", "2", 2))}, ""},
+		{"a ReplicaSet gets its former size back", history{
+			editedDeployment(), wrote(ours, set1("web-a", "2", 2)), wrote(ours, set1("web-a", "1", 2)),
 		}, "fence replicasets/web-a"},
-		{"a ReplicaSet gets the Deployment's size", func(l *trail) {
-			l.deployments()
-			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
-		}, ""},
-		{"a ReplicaSet gets its former size back", func(l *trail) {
-			l.deployments()
-			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
-			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
-		}, "fence replicasets/web-a"},
-		{"so does one of a guarded rollout", func(l *trail) {
-			l.deployments(func(d *appsv1.Deployment) { d.Annotations["inplace-rollout.io/canary"] = "1" })
-			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
-			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "1", 2))
-		}, ""},
-		{"a ReplicaSet gets a size of its own", func(l *trail) {
-			l.deployments()
-			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "3", 2))
-		}, "fence replicasets/web-a"},
-		{"a pod is detached, and nothing is in the way", func(l *trail) {
-			l.deployments()
-			l.write(ours, "patch", "pods", "web-a-1", detached("web-a-1"))
-		}, "restart pods/web-a-1"},
-		{"a pod is detached that cannot be resized, and evicted before another one has come", func(l *trail) {
-			l.deployments(func(d *appsv1.Deployment) {
-				d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}
-			})
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write(ours, "patch", "pods", "web-a-1", detached("web-a-1"))
-			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
+		{"so does one of a guarded rollout", history{editedDeployment(canary), wrote(ours, set1("web-a", "2", 2)), wrote(ours, set1("web-a", "1", 2))}, ""},
+		{"a ReplicaSet gets a size of its own", history{editedDeployment(), wrote(ours, set1("web-a", "3", 2))}, "fence replicasets/web-a"},
+		{"a pod is detached, and nothing is in the way", history{editedDeployment(), wrote(ours, detached("web-a-1"))}, "restart pods/web-a-1"},
+		{"a pod is detached that cannot be resized, and evicted before another one has come", history{
+			editedDeployment(surging), refused("web-a-1"), wrote(ours, detached("web-a-1")), evicted("web-a-1"),
 		}, "availability deployments/web"},
-		{"a pod loses its owner", func(l *trail) {
-			l.deployments()
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write(ours, "patch", "pods", "web-a-1", detached("web-a-1", func(p *corev1.Pod) { p.OwnerReferences = nil }))
+		{"a pod loses its owner", history{
+			editedDeployment(), refused("web-a-1"), wrote(ours, detached("web-a-1", func(p *corev1.Pod) { p.OwnerReferences = nil })),
 		}, "fence pods/web-a-1"},
-		{"a Deployment's pod is evicted for a removed limit that its successor has, too", func(l *trail) {
-			l.unlimited("web-a-1")
-			l.write(replicaSet, "create", "pods", "web-a-2", pod("web-a-2", "1", "", "web-a", "ReplicaSet", limited))
-			l.write(ours, "create", "pods/eviction", "web-a-0", nil)
+		{"a Deployment's pod is evicted for a removed limit that its successor has, too", history{
+			unlimited("web-a-1"), created(replicaSet, setPod("web-a-2", "1", limited)), evicted("web-a-0"),
 		}, "once pods/web-a-0"},
-		{"Complete, and a pod has had its size for less than minReadySeconds", func(l *trail) {
-			slow := func(s *appsv1.StatefulSet) { s.Spec.Replicas, s.Spec.MinReadySeconds = ptr.To(int32(1)), 300 }
-			l.write(user, "create", "statefulsets", "web", set("1", slow))
-			l.write(statefulSet, "create", "pods", "web-0", pod("web-0", "1", "web-1", "set", "StatefulSet"))
-			l.write(user, "patch", "statefulsets", "web", set("2", slow, annotated(hold, "0")))
-			l.write(ours, "patch", "pods/resize", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
-			l.write("system:node:node", "patch", "pods/status", "web-0", pod("web-0", "2", "web-1", "set", "StatefulSet"))
-			l.write(ours, "patch", "pods", "web-0", pod("web-0", "2", "web-2", "set", "StatefulSet"))
-			l.write(ours, "patch", "statefulsets/status", "web", set("2", slow, annotated(hold, "0"), complete))
+		{"Complete, and a pod has had its size for less than minReadySeconds", history{
+			created(user, set("1", slow)), created(statefulSet, webPod("web-0", "1")), wrote(user, set("2", slow, annotated(hold, "0"))),
+			asked(webPod("web-0", "2")), reported(webPod("web-0", "2")), wrote(ours, pod("web-0", "2", "web-2", "set", "StatefulSet")), says(slow, complete),
 		}, "complete statefulsets/web"},
-		{"no node has room for what comes", func(l *trail) {
-			l.deployments()
-			l.answered(ours, "patch", "pods/resize", "web-a-1", 403, nil)
-			l.write(ours, "patch", "replicasets", "web-a", set1("web-a", "2", 2))
-			l.write(ours, "create", "pods/eviction", "web-a-1", nil)
-			pending := pod("web-a-2", "2", "", "web-a", "ReplicaSet", func(p *corev1.Pod) { p.Spec.NodeName = "" })
-			l.write(replicaSet, "create", "pods", "web-a-2", pending)
-			pending.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
-			l.write("system:kube-scheduler", "patch", "pods/status", "web-a-2", pending)
-			l.atOnce(2)
+		{"no node has room for what comes", history{
+			editedDeployment(), refused("web-a-1"), wrote(ours, set1("web-a", "2", 2)), evicted("web-a-1"),
+			unschedulable(replicaSet, setPod("web-a-2", "2", func(p *corev1.Pod) { p.Spec.NodeName = "" })), atOnce(2),
 		}, "room pods/web-a-2"},
 	})
 }
@@ -609,7 +498,7 @@ func checkAll(t *testing.T, tests []promised) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := &trail{t: t}
-			tt.do(l)
+			together(tt.do...)(l)
 			violations, err := invariant.Check(l.events, invariant.Options{
 				Controllers: []string{ours}, Operators: "operator:", DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute,
 				Gaps: l.gaps, Doubts: l.doubts,
