@@ -38,20 +38,6 @@ func measured(t *testing.T, text string) []result {
 	return all
 }
 
-// TestSummary has a row for each shape, with the medians, and no figure of what was not measured.
-func TestSummary(t *testing.T) {
-	alone := slices.DeleteFunc(measured(t, "deployment:20x10"), func(r result) bool { return r.Way != inPlace })
-	r := results{Rollouts: slices.Concat(measured(t, "statefulset:1x100"), alone)}
-	want := `| | writes per pod | built in | cpu per pod, ms (× floor) | peak RSS, MiB (× floor) | time, s (× floor) | first request, p99, s |
-|---|---|---|---|---|---|---|
-| StatefulSet 1×100 | 2.00 | 4.00 | 3.5 (2.00) | 50 (1.67) | 10.5 (1.05) | 0.3 |
-| Deployment 20×10 | 2.00 | – | 3.5 | 50 | 10.5 | 0.3 |
-`
-	if got := r.summary(); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}
-
 // TestSave replaces the results of a shape that is measured again, and keeps the others.
 func TestSave(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results.json")

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -56,25 +53,6 @@ func history() []measure.Moment {
 		setAt(0, "100Mi"), podAt(1, "db-1", "100Mi", "256Mi", corev1.ConditionTrue), podAt(2, "db-1", "100Mi", "100Mi", corev1.ConditionTrue),
 		end, podAt(4, "db-2", "100Mi", "100Mi", corev1.ConditionFalse),
 		podAt(5, "db-1", "100Mi", "100Mi", corev1.ConditionFalse, "1"), podAt(6, "db-1", "256Mi", "256Mi", corev1.ConditionTrue, "1"), setAt(10, "100Mi"),
-	}
-}
-
-func TestLanes(t *testing.T) {
-	var got []string
-	for _, l := range lanesOf(history(), 3, measure.Subject{Namespace: "demo", Name: "db"}) {
-		text := fmt.Sprintf("%s asked %t killed %v:", l.Pod, l.asked, l.Kills)
-		for _, b := range l.Bars {
-			text += fmt.Sprintf(" %s–%s %s", b.From, b.Until, b.What)
-		}
-		got = append(got, text)
-	}
-	want := []string{
-		"db-0 asked false killed []: 0s–3s former 3s–10s ",
-		"db-1 asked true killed [5s]: 0s–2s former 2s–5s edited 5s–6s down 6s–10s former",
-		"db-2 asked true killed []: 4s–10s down",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
