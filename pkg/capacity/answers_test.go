@@ -78,6 +78,7 @@ func TestAnswers(t *testing.T) {
 	const (
 		onlyA    = "nodeSelector: {host: a}"
 		claims   = "volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]"
+		port     = "containers: [{name: app, resources: {requests: {cpu: 1}}, ports: [{containerPort: 80, hostPort: 80}]}]"
 		full     = "the only node that is large enough has no room beside its pods"
 		excluded = " (pod affinity, topology spread constraints or a ReadWriteOncePod claim exclude nodes with room)"
 	)
@@ -178,9 +179,10 @@ func TestAnswers(t *testing.T) {
 		{name: "its namespace enforces PodSecurity", spec: "hostNetwork: true", kind: rollout.ReasonInvalid, says: `a new pod would be refused: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`,
 			besides: "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: {pod-security.kubernetes.io/enforce: baseline}}}"},
 
-		{name: "the new one comes first, and the old one has the host port", newFirst: true, spec: onlyA + ", containers: [{name: app, resources: {requests: {cpu: 1}}, ports: [{containerPort: 80, hostPort: 80}]}]",
+		{name: "the new one comes first, and the old one has the host port", newFirst: true, spec: onlyA + ", " + port,
 			kind: rollout.ReasonNoNodeFits, says: full},
-		{name: "the new one comes first, elsewhere", newFirst: true, spec: "containers: [{name: app, resources: {requests: {cpu: 1}}, ports: [{containerPort: 80, hostPort: 80}]}]"},
+		{name: "another pod has the host port", spec: onlyA + ", " + port, kind: rollout.ReasonNoNodeFits, says: full, besides: other("a", port)},
+		{name: "the new one comes first, elsewhere", newFirst: true, spec: port},
 		{name: "the new one comes first, and the old one has the volume", newFirst: true, spec: claims, kind: rollout.ReasonNoNodeFits,
 			says:    "none of the 2 nodes that are large enough has room beside its pods" + excluded,
 			besides: `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: ns, annotations: {pv.kubernetes.io/bind-completed: "yes"}}, spec: {volumeName: data, accessModes: [ReadWriteOncePod]}}`},

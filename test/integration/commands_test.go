@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -63,16 +62,11 @@ type planned struct {
 	Summary map[string]int `json:"summary"`
 }
 
-// plan asks what an edit would do; without a manifest, what is to come of the
-// hold. It checks that this wrote nothing, not even for show.
+// plan asks what an edit would do. It checks that this wrote nothing, not even for show.
 func (s *sandbox[W]) plan(manifest string) planned {
 	s.t.Helper()
 	kubeconfig, user := s.planner()
-	args := []string{"plan", "-o", "json", "-f", "-"}
-	if manifest == "" {
-		args = []string{"plan", "-o", "json", s.ref}
-	}
-	result := command(s.t, kubeconfig, s.namespace, manifest, args...)
+	result := command(s.t, kubeconfig, s.namespace, manifest, "plan", "-o", "json", "-f", "-")
 	if result.code != 0 || result.stderr != "" {
 		s.t.Fatalf("plan ended with %d: %s", result.code, result.stderr)
 	}
@@ -237,55 +231,6 @@ func testProphecy[W metav1.Object](t *testing.T, p prophecy, s *sandbox[W]) {
 		err := foreseen.holds(before, s.pods())
 		return err == nil, said(err)
 	})
-}
-
-// The plan of a hold is what is still to come. status tells the same, and its
-// watch ends when it has come.
-func TestCommandPlanAndStatusDuringARollout(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{})
-	w.waitComplete()
-	if got := w.run("status", w.ref); got.code != 0 || !strings.Contains(got.stdout, "Complete") {
-		t.Errorf("status at rest ended with %d: %s%s", got.code, got.stdout, got.stderr)
-	}
-	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
-	w.setResources("cpu=150m", "")
-	w.waitCondition("Deferred", "web-1")
-
-	foreseen := w.plan("")
-	if got, want := foreseen.fates(), map[rollout.Forecast]int{rollout.Unchanged: 1, rollout.Deferred: 1, rollout.Live: 1}; !maps.Equal(got, want) {
-		t.Errorf("plan foresees %v, want %v: %+v", got, want, foreseen)
-	}
-	if got := w.run("plan", "sts", "web", "--fail-on-restart"); got.code != 3 || !strings.Contains(got.stdout, "restarted if that lasts until the deadline") {
-		t.Errorf("plan --fail-on-restart of the hold ended with %d, want 3: %s%s", got.code, got.stdout, got.stderr)
-	}
-	got := w.run("status", "sts/web", "-o", "wide")
-	if got.code != 2 {
-		t.Errorf("status ended with %d, want 2: %s", got.code, got.stderr)
-	}
-	for _, want := range []string{"): Deferred: 1 of 3 pods resized", ", held. Wanted: ", "PodResizePending/Deferred   deferred on node", "Requested", "web-2", "Done", "Waiting"} {
-		if !strings.Contains(got.stdout, want) {
-			t.Errorf("status does not print %q:\n%s", want, got.stdout)
-		}
-	}
-	if strings.Contains(got.stdout, "for more than") {
-		t.Errorf("status takes it for given up:\n%s", got.stdout)
-	}
-
-	watched := make(chan ran)
-	go func() {
-		watched <- command(t, cp.Kubeconfig(), w.namespace, "", "status", "--watch")
-	}()
-	time.Sleep(time.Second) // so that it sees something to wait for; the test is right without, too
-	before := w.pods()
-	w.annotatePod("web-1", simAccepted)
-	w.waitComplete()
-	if got := <-watched; got.code != 0 || !strings.Contains(got.stdout, "Complete: ") {
-		t.Errorf("status --watch ended with %d: %s%s", got.code, got.stdout, got.stderr)
-	}
-	if err := foreseen.holds(before, w.pods()); err != nil && !strings.Contains(err.Error(), "web-1") { // whose spec had the size already
-		t.Error(err)
-	}
 }
 
 // Whoever may not read what is needed hears what that is.

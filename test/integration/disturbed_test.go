@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -31,55 +30,6 @@ func (s *sandbox[W]) waitUnschedulable(name string) {
 	s.waitPod(name, "to be unschedulable", func(pod corev1.Pod) bool {
 		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
 	})
-}
-
-// capping is a user's own policy for pods of a labelled namespace, and their resizes.
-const capping = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: %[1]s}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    namespaceSelector: {matchLabels: {capped: %[1]s}}
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [pods, pods/resize]}]
-  validations:
-  - expression: object.spec.containers.all(c, quantity(c.resources.requests["cpu"]).compareTo(quantity("140m")) <= 0)
-    message: no more than 140m of cpu
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: %[1]s}
-spec: {policyName: %[1]s, validationActions: [Deny]}
-`
-
-// capped applies the policy with this name, and waits until it is in force in the
-// namespace, whose pod it refuses the size for.
-func (s *sandbox[W]) capped(name, pod string) {
-	s.t.Helper()
-	apply(s.t, "", fmt.Sprintf(capping, name))
-	eventually(s.t, "the policy to be in force", func() (bool, string) {
-		err := s.try(s.t, "patch", "pod", pod, "--subresource=resize", "--dry-run=server", "--patch",
-			`{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`)
-		return err != nil, said(err)
-	})
-}
-
-// TestUsersPolicy: what a policy of the user's refuses for a running pod, it would
-// refuse for a new one too. So the pod is kept until the policy takes the size.
-func TestUsersPolicy(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{NS: map[string]string{"capped": "cap-sets"}})
-	before := w.uids()
-	w.capped("cap-sets", "web-2")
-	w.setResources("cpu=150m", "")
-	w.waitCondition("AdmissionDenied", `web-2: pods "web-2" is forbidden: ValidatingAdmissionPolicy 'cap-sets' with binding 'cap-sets' denied request: no more than 140m of cpu`)
-	w.waitEvent("AdmissionDenied", "no more than 140m of cpu")
-	w.assertReplaced(before)
-	w.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "cap-sets")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before)
 }
 
 // TestAbandonedPodLevelResources: the API server lets the pod's own resources be

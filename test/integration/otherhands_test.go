@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,61 +92,6 @@ func keepsInjected[W metav1.Object](s *sandbox[W]) {
 	}
 	if deleted := s.audit("delete", "pods", "", ""); len(deleted) > 0 {
 		s.t.Errorf("%d pods were deleted", len(deleted))
-	}
-}
-
-// TestAdmittedValues: what admission has made of values that nobody edits stays, and no pod is restarted for it.
-func TestAdmittedValues(t *testing.T) {
-	parallel(t)
-	const guaranteed = "{requests: {cpu: 200m, memory: 200Mi}, limits: {cpu: 200m, memory: 200Mi}}"
-	set := func(containers []any, side string, values map[string]any) {
-		_ = unstructured.SetNestedField(containers[0].(map[string]any), values, "resources", side)
-	}
-	for _, tt := range []struct {
-		name             string
-		from             string // the template's size before the edit; guaranteed if empty
-		admit            func(*unstructured.Unstructured, []any) []any
-		requests, limits string // the edit
-		want             string // of the first container
-	}{
-		{
-			name: "requests are lowered", requests: "cpu=400m", limits: "cpu=400m", want: "cpu 400m/400m, memory 50Mi/200Mi",
-			admit: func(_ *unstructured.Unstructured, containers []any) []any {
-				set(containers, "requests", map[string]any{"cpu": "50m", "memory": "50Mi"})
-				return containers
-			},
-		},
-		{
-			name: "requests are lowered, and the template becomes Guaranteed", from: base, requests: "cpu=200m,memory=200Mi", want: "cpu 50m/200m, memory 50Mi/200Mi",
-			admit: func(_ *unstructured.Unstructured, containers []any) []any {
-				set(containers, "requests", map[string]any{"cpu": "50m", "memory": "50Mi"})
-				return containers
-			},
-		},
-		{
-			name: "a limit is removed", requests: "memory=300Mi", limits: "memory=300Mi", want: "cpu 200m/0, memory 300Mi/300Mi",
-			admit: func(_ *unstructured.Unstructured, containers []any) []any {
-				set(containers, "limits", map[string]any{"memory": "200Mi"})
-				return containers
-			},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			parallel(t)
-			w := createWorkload(t, options{Resources: cmp.Or(tt.from, guaranteed), By: injecting(t, tt.admit)})
-			w.waitAvailable()
-			w.waitComplete()
-			before := w.uids()
-			w.setResources(tt.requests, tt.limits)
-			w.waitComplete()
-			w.assertReplaced(before)
-			for name, pod := range w.pods() {
-				r := pod.Spec.Containers[0].Resources
-				if got := fmt.Sprintf("cpu %s/%s, memory %s/%s", r.Requests.Cpu(), r.Limits.Cpu(), r.Requests.Memory(), r.Limits.Memory()); got != tt.want {
-					t.Errorf("%s has %s, want %s", name, got, tt.want)
-				}
-			}
-		})
 	}
 }
 
