@@ -152,6 +152,7 @@ func TestAnswers(t *testing.T) {
 		{name: "its zone would have two more than the other one", spec: onlyA + ", " + spread(", nodeAffinityPolicy: Ignore"), besides: sibling("a", "old"),
 			kind: rollout.ReasonNoNodeFits, says: full + excluded},
 		{name: "which is nothing to it where it cannot go", spec: onlyA + ", " + spread(""), besides: sibling("a", "old")},
+		{name: "unless it wants more zones", spec: onlyA + ", " + spread(", minDomains: 3"), besides: sibling("a", "old"), kind: rollout.ReasonNoNodeFits, says: full + excluded},
 		{name: "what it has to be near is where no room is", kind: rollout.ReasonNoNodeFits, says: "none of the 2 nodes that are large enough has room beside its pods" + excluded,
 			spec:    "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, namespaces: [other], labelSelector: {matchLabels: {app: other}}}]}}",
 			besides: other("b", "containers: [{name: x, resources: {requests: {cpu: 3}}}]")},

@@ -44,6 +44,8 @@ func TestCandidates(t *testing.T) {
 			want: "none of the 2 nodes that the pod may run on can hold cpu 3 (at most 2500m)"},
 		{name: "the large one is cordoned", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4", cordoned)},
 			want: "the only node that the pod may run on cannot hold cpu 3 (at most 2)"},
+		{name: "a toleration of cordoned nodes", pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}], containers: [{name: app}]}",
+			nodes: []*corev1.Node{node("a", "4", cordoned)}},
 		{name: "a taint that is not tolerated", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted)},
 			want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
 		{name: "another node selector", pod: "{nodeSelector: {disk: hdd}, containers: [{name: app}]}", nodes: []*corev1.Node{node("a", "4")},
