@@ -522,10 +522,3 @@ func (c *ControlPlane) Apply(ctx context.Context, args ...string) error {
 	_, err := c.Kubectl(ctx, append([]string{"apply", "--validate=false", "--openapi-patch=false"}, args...)...)
 	return err
 }
-
-// DumpLogs writes the last lines of every process's log to w.
-func (c *ControlPlane) DumpLogs(w io.Writer) {
-	for _, name := range c.binaries() {
-		_, _ = fmt.Fprintf(w, "==> %s <==\n%s\n", process.LogFile(c.dir, name), process.Tail(process.LogFile(c.dir, name), 50))
-	}
-}
