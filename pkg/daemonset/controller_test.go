@@ -13,8 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -145,6 +147,33 @@ func TestLabelsOfAnotherLife(t *testing.T) {
 		if n := simulated.Count(c.Writes, "delete pods"); n > 0 != (tt.replaced && !tt.surge) {
 			t.Errorf("%v: %d pods were deleted by the controller: %q", tt.edited, n, c.Writes)
 		}
+	}
+}
+
+// Where one pod is kept for want of room, the next one has its turn, and is kept, too, if it has none.
+func TestNoRoomBesideOthers(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
+	c.Client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		node, is := action.(clienttesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch("spec.nodeName")
+		if !is {
+			return false, nil, nil
+		}
+		crowd := build.Pod("crowd", build.Size(t, "requests: {cpu: 3m}"))
+		crowd.Spec.NodeName = node
+		return true, &corev1.PodList{Items: []corev1.Pod{*crowd}}, nil
+	})
+	for _, node := range c.world.Nodes {
+		node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4m")
+	}
+	c.nodesChange()
+	before := maps.Clone(c.Pods)
+	c.edit(newer)
+	c.Rounds(50, apierrors.IsConflict)
+	if gone := c.replaced(before); gone != "" {
+		t.Errorf("given up, and there is no room: %s", gone)
+	}
+	if have := condition(c.Set); have.Says().Reason != rollout.ReasonNoNodeFits {
+		t.Errorf("says %+v", have)
 	}
 }
 

@@ -531,6 +531,29 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
+// With maxUnavailable 0 the new pod comes first, unless the old one is evicted because it is not available.
+func TestNewFirst(t *testing.T) {
+	for _, tt := range []struct {
+		sets        string
+		unavailable int32
+		want        string
+	}{
+		{"a newer closed: infeasible|infeasible", 0, "a-0 true"},
+		{"a newer closed: infeasible|infeasible", 1, "a-0 false"},
+		{"a newer closed: resized|infeasible, not ready", 0, "a-1 false"},
+		{"a older: resized|infeasible", 0, "a-1 true"},
+		{"a older: resized|infeasible, not ready", 0, "a-1 false"},
+	} {
+		p, err := planned(observed(t, tt.sets, bounds(1, tt.unavailable)))
+		if err != nil || len(p.Replaced) != 1 {
+			t.Fatalf("%s: gives up %v, and %v", tt.sets, p.Replaced, err)
+		}
+		if got := fmt.Sprint(p.Replaced[0].Member.Name, " ", p.Replaced[0].NewFirst); got != tt.want {
+			t.Errorf("%s, maxUnavailable %d: got %s, want %s", tt.sets, tt.unavailable, got, tt.want)
+		}
+	}
+}
+
 func TestNextStepEvictionRefused(t *testing.T) {
 	o := observed(t, "a newer closed: infeasible|infeasible", bounds(1, 2))
 	until := o.Now.Add(time.Second)

@@ -360,6 +360,7 @@ func TestNextStep(t *testing.T) {
 		{name: "down below: also until it is made again", places: "live|live|missing", changes: changes{held("0", 0), inForce("Restart;")}},
 		{name: "down below: then the partition is raised again", places: "live|live|updated, not ready", changes: changes{held("0", 0), inForce("Restart;")}, want: "partition 3"},
 		{name: "stuck: then the pod is deleted", places: "infeasible, not ready|updated", changes: changes{held("0", 1)}, want: "delete web-1"},
+		{name: "stuck: not behind one that is kept back and down: it would not come back", places: "infeasible, not ready|live, not ready", changes: changes{held("1", 1)}},
 		{name: "stuck: a Parallel set gets along by itself", places: "infeasible, not ready|updated", changes: changes{parallel, all}, want: "release, hand over: infeasible on node node: too big"},
 		{name: "stuck: a template change is not ours to force", places: "other image, not ready|updated", changes: changes{all},
 			want: "release, hand over: the template changed in spec.containers[app].image"},
