@@ -123,26 +123,39 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 
 // removeBefore leaves out those of the pods to remove that would not come back: the StatefulSet controller of an OrderedReady set makes
 // none as long as one before it is not available, and this rollout does nothing for such a one if it is kept, or kept back by the partition.
+// One that is to be restarted later has to have room now.
 func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
-	if o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+	if len(p.remove) == 0 || o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		return
 	}
-	kept := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return pod != nil && !o.available(pod) && p.keeps(pod) })
-	if kept < 0 {
-		return
-	}
-	p.remove = slices.DeleteFunc(p.remove, func(r rollout.Restart) bool {
-		if r.Member.Index > kept {
-			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: rollout.ReasonProgressing, Message: "not restarted before " + o.name(kept) + " is available: " + r.Reason})
+	kept := len(pods)
+	for i, pod := range pods {
+		if pod == nil || o.available(pod) {
+			continue
 		}
-		return r.Member.Index > kept
-	})
-}
-
-// keeps reports whether the rollout neither resizes nor restarts the pod.
-func (p *plan) keeps(pod *corev1.Pod) bool {
-	i := slices.IndexFunc(p.Verdicts, func(v *rollout.Verdict) bool { return v.Member.Pod != nil && v.Member.Pod.UID == pod.UID })
-	return i < 0 || p.Verdicts[i].Decision == policy.Leave
+		of := func(m rollout.Member) bool { return m.Pod != nil && m.Pod.UID == pod.UID }
+		at := slices.IndexFunc(p.Verdicts, func(v *rollout.Verdict) bool { return of(v.Member) })
+		switch {
+		case at < 0 || p.Verdicts[at].Decision == policy.Leave:
+			kept = min(kept, i)
+		case p.Verdicts[at].Decision == policy.RestartByController && !slices.ContainsFunc(p.Replaced, func(r rollout.Restart) bool { return of(r.Member) }):
+			v := p.Verdicts[at]
+			p.Replaced = append(p.Replaced, rollout.Restart{Member: v.Member, Reason: v.Why, Cause: v.Cause})
+		}
+	}
+	late := slices.DeleteFunc(slices.Clone(p.remove), func(r rollout.Restart) bool { return r.Member.Index < kept })
+	if len(late) == 0 {
+		return
+	}
+	p.remove = slices.DeleteFunc(p.remove, func(r rollout.Restart) bool { return r.Member.Index > kept })
+	for i, w := range p.Waits {
+		if slices.ContainsFunc(late, func(r rollout.Restart) bool { return r.Member.Name == w.Member.Name }) {
+			p.Waits[i].Message = "not restarted before " + o.name(kept) + " is available: " + w.Member.Name + " would not come back"
+		}
+	}
+	if policy.Held(o.set) {
+		p.Condition = p.Step.Condition()
+	}
 }
 
 // show has the generation of the set seen: see rollout.ShowGeneration.

@@ -360,7 +360,6 @@ func TestNextStep(t *testing.T) {
 		{name: "down below: also until it is made again", places: "live|live|missing", changes: changes{held("0", 0), inForce("Restart;")}},
 		{name: "down below: then the partition is raised again", places: "live|live|updated, not ready", changes: changes{held("0", 0), inForce("Restart;")}, want: "partition 3"},
 		{name: "stuck: then the pod is deleted", places: "infeasible, not ready|updated", changes: changes{held("0", 1)}, want: "delete web-1"},
-		{name: "stuck: not behind one that is kept back and down: it would not come back", places: "infeasible, not ready|live, not ready", changes: changes{held("1", 1)}},
 		{name: "stuck: a Parallel set gets along by itself", places: "infeasible, not ready|updated", changes: changes{parallel, all}, want: "release, hand over: infeasible on node node: too big"},
 		{name: "stuck: a template change is not ours to force", places: "other image, not ready|updated", changes: changes{all},
 			want: "release, hand over: the template changed in spec.containers[app].image"},
@@ -590,6 +589,10 @@ func TestNextStepDeadlocks(t *testing.T) {
 		if got := does(p); got != "" {
 			t.Errorf("%s: does %q; if that helps, let the simulation expect it", tt.name, got)
 		}
+	}
+	p, err := planned(observed(t, "infeasible, not ready|live, not ready", held("1", 1)))
+	if says := p.Condition.Message(); err != nil || does(p) != "" || !strings.Contains(says, "web-1: not restarted before web-0 is available: web-1 would not come back") {
+		t.Errorf("behind one that the partition keeps back and that is down: does %q, says %q, and %v", does(p), says, err)
 	}
 }
 
