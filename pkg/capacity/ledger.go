@@ -125,6 +125,13 @@ func (l *Ledger) See(workload, namespace string, there []*corev1.Pod, toCome []r
 	}
 }
 
+// Skip has nobody wait for a workload that cannot be looked at.
+func (l *Ledger) Skip(workload string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.awaited.Delete(workload)
+}
+
 // Forget drops what is promised to a workload that is not looked after any more.
 func (l *Ledger) Forget(workload string) {
 	l.mu.Lock()

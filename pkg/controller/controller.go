@@ -162,7 +162,7 @@ func (c *Controller[W, K]) Run(ctx context.Context) {
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.informer.HasSynced, c.nodes.HasSynced) {
 		return
 	}
-	c.options.Ledger.Await(c.heldAccounts()...)
+	c.options.Ledger.Await(c.promised()...)
 	c.options.Ledger.Forget(c.access.Kind)
 	var workers sync.WaitGroup
 	for range c.options.Workers {
@@ -174,15 +174,17 @@ func (c *Controller[W, K]) Run(ctx context.Context) {
 	workers.Wait()
 }
 
-// heldAccounts are those of the workloads whose rollout is held: somebody may have decided about restarts of theirs.
-func (c *Controller[W, K]) heldAccounts() []string {
-	var held []string
+// promised are the accounts of the workloads of which somebody may have decided restarts that do not show yet: their rollout is held, or was
+// handed over and is not done.
+func (c *Controller[W, K]) promised() []string {
+	var accounts []string
 	for _, obj := range c.informer.GetStore().List() {
-		if w, is := obj.(metav1.Object); is && policy.Held(w) && !c.options.LeftOut(w.GetNamespace()) {
-			held = append(held, c.account(w))
+		w, err := c.access.Decode(obj)
+		if err == nil && policy.Enabled(w) && !c.options.LeftOut(w.GetNamespace()) && (policy.Held(w) || c.kind.BuiltInStatus(w).Rolls(false)) {
+			accounts = append(accounts, c.account(w))
 		}
 	}
-	return held
+	return accounts
 }
 
 // EnqueueAll requeues every opted-in workload.

@@ -52,7 +52,7 @@ type plainKind struct {
 	fails              error // of writes
 	left               rollout.Write
 	hang               chan struct{} // writes take until it is closed
-	unobserved         bool
+	unobserved, rolls  bool
 	watched            error // why pods cannot be watched
 	workloads          watch.Interface
 }
@@ -137,8 +137,8 @@ func (*plainKind) Open(context.Context, *appsv1.ReplicaSet, func()) (plainState,
 // it is that the rollout is over.
 var it = rollout.Over(1, 1, rollout.RevisionNamed("it"), 0)
 
-func (*plainKind) BuiltInStatus(*appsv1.ReplicaSet) rollout.BuiltInStatus {
-	return rollout.BuiltInStatus{Over: it}
+func (k *plainKind) BuiltInStatus(*appsv1.ReplicaSet) rollout.BuiltInStatus {
+	return rollout.BuiltInStatus{Over: it, BuiltIn: k.rolls}
 }
 
 func (k *plainKind) Apply(_ context.Context, _ *Session[*appsv1.ReplicaSet, plainState], _ *appsv1.ReplicaSet, write rollout.Write) error {
@@ -210,6 +210,23 @@ func (e *engine) watches(t *testing.T, s *Session[*appsv1.ReplicaSet, plainState
 }
 
 func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
+
+// A new leader waits until it has seen what is held, and what the built-in controller still rolls out.
+func TestPromised(t *testing.T) {
+	e := newEngine(t, Options{})
+	other := e.w.DeepCopy()
+	other.Name, other.Annotations = "let-go", nil
+	if err := errors.Join(e.informer.GetStore().Add(e.w), e.informer.GetStore().Add(other)); err != nil {
+		t.Fatal(err)
+	}
+	for rolls, want := range map[bool]string{false: "[Plain default/web]", true: "[Plain default/let-go Plain default/web]"} {
+		e.kind.rolls = rolls
+		promised := e.promised()
+		if slices.Sort(promised); fmt.Sprint(promised) != want {
+			t.Errorf("rolls %t: got %v, want %s", rolls, promised, want)
+		}
+	}
+}
 
 // Of a workload at rest, the template is not kept in memory, nor is of any what nothing reads.
 // Whoever writes it gets it whole.

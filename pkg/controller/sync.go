@@ -150,6 +150,7 @@ func (c *Controller[W, K]) rest(ctx context.Context, w W, p rollout.Plan) (reque
 // workload's status does not tell when a kubelet rejects new ones. The session is nil if there is none.
 func (c *Controller[W, K]) follow(ctx context.Context, w W) (*Session[W, K], error) {
 	if !c.kind.BuiltInStatus(w).Rolls(policy.Held(w)) || !c.mayFollow(cache.MetaObjectToName(w)) {
+		c.options.Ledger.Skip(c.account(w))
 		return nil, nil
 	}
 	s, err := c.session(ctx, w)

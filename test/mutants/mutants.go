@@ -120,9 +120,16 @@ var mutants = []mutant{
 	{
 		name: "capacity", safety: "room for a restarted pod",
 		without: without{"nobody looks for room", []edit{
-			{"pkg/controller/sync.go", `full, err := c.checkCapacity(ctx, s, o, p)`, `full, err := false, error(nil)`},
+			{"pkg/controller/sync.go", `fresh := unasked(p, asked)`, `fresh := unasked(rollout.Plan{}, asked)`},
 		}},
 		scenario: scenario{tests: "TestNoRoomBesideOthers", testsOf: "./pkg/statefulset"},
+	},
+	{
+		name: "ledger", safety: "room that another rollout was promised",
+		without: without{"each rollout has all the room", []edit{
+			{"pkg/capacity/room.go", `leaving, coming := c.ledger.beside(workload)`, `leaving, coming := c.ledger.beside(workload); leaving, coming = nil, nil`},
+		}},
+		scenario: scenario{tests: "TestTwoRollouts", testsOf: "./pkg/capacity"},
 	},
 	{
 		name: "proof", safety: "proof of a size for minReadySeconds",
@@ -170,8 +177,8 @@ var mutants = []mutant{
 	{
 		name: "own-node", safety: "room on its own node for a DaemonSet's pod",
 		without: without{"a pod that comes back to its node may have room on any other", []edit{
-			{"pkg/capacity/places.go", `if only := pinnedTo(pod); only != "" {`, `if only := pinnedTo(pod); false {`},
-			{"pkg/capacity/candidates.go", `if matches, err := affinity.Match(node); err != nil || !matches || !open(pod, node)`, `if _, err := affinity.Match(node); err != nil || !open(pod, node)`},
+			{"pkg/capacity/places.go", `if only := TargetNode(pod); only != "" {`, `if only := TargetNode(pod); false {`},
+			{"pkg/capacity/candidates.go", `if matches, err := affinity.Match(node); err != nil || !matches || lost(node) || !open(pod, node)`, `if _, err := affinity.Match(node); err != nil || lost(node) || !open(pod, node)`},
 		}},
 		scenario: scenario{tests: "TestUnplaceableOnItsNode", testsOf: "./pkg/capacity"},
 	},
