@@ -122,7 +122,8 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 }
 
 // removeBefore leaves out those of the pods to remove that would not come back: the StatefulSet controller of an OrderedReady set makes
-// none as long as one before it is not available, and this rollout does nothing for such a one if it is kept, or kept back by the partition.
+// none as long as one before it is not available, and nobody knows whether that comes to be if it is kept, or kept back by the partition, or has all that
+// this rollout does for it.
 // One that is to be restarted later has to have room now.
 func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
 	if len(p.remove) == 0 || o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
@@ -136,7 +137,7 @@ func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
 		of := func(m rollout.Member) bool { return m.Pod != nil && m.Pod.UID == pod.UID }
 		at := slices.IndexFunc(p.Verdicts, func(v *rollout.Verdict) bool { return of(v.Member) })
 		switch {
-		case at < 0 || p.Verdicts[at].Decision == policy.Leave:
+		case at < 0 || p.leaves(p.Verdicts[at]):
 			kept = min(kept, i)
 		case p.Verdicts[at].Decision == policy.RestartByController && !slices.ContainsFunc(p.Replaced, func(r rollout.Restart) bool { return of(r.Member) }):
 			v := p.Verdicts[at]
@@ -155,6 +156,18 @@ func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
 	}
 	if policy.Held(o.set) {
 		p.Condition = p.Step.Condition()
+	}
+}
+
+// leaves reports whether the pod stays, and does not wait for the limits: it has been asked for its size, or is now.
+func (p *plan) leaves(v *rollout.Verdict) bool {
+	switch v.Decision {
+	case policy.RestartByController:
+		return false
+	case policy.Resize:
+		return v.Member.Refusal.Reason != "" || slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.Name == v.Member.Name })
+	default:
+		return true
 	}
 }
 

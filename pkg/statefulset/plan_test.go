@@ -590,9 +590,18 @@ func TestNextStepDeadlocks(t *testing.T) {
 			t.Errorf("%s: does %q; if that helps, let the simulation expect it", tt.name, got)
 		}
 	}
-	p, err := planned(observed(t, "infeasible, not ready|live, not ready", held("1", 1)))
-	if says := p.Condition.Message(); err != nil || does(p) != "" || !strings.Contains(says, "web-1: not restarted before web-0 is available: web-1 would not come back") {
-		t.Errorf("behind one that the partition keeps back and that is down: does %q, says %q, and %v", does(p), says, err)
+	for places, of := range map[string][]func(*appsv1.StatefulSet){
+		"infeasible, not ready|live, not ready":    {held("1", 1)}, // the partition keeps it back
+		"infeasible, not ready|updated, not ready": {held("0", 1)}, // it has its size
+	} {
+		p, err := planned(observed(t, places, of...))
+		if says := p.Condition.Message(); err != nil || does(p) != "" || !strings.Contains(says, "web-1: not restarted before web-0 is available: web-1 would not come back") {
+			t.Errorf("%s: does %q, says %q, and %v", places, does(p), says, err)
+		}
+	}
+	p, err := planned(observed(t, "infeasible, not ready|live, not ready", held("0", 1)))
+	if err != nil || does(p) != "resize web-0" {
+		t.Errorf("behind one that is resized now: does %q, and %v", does(p), err)
 	}
 }
 
