@@ -476,7 +476,7 @@ func (p *plan) closeAdoption() rollout.Write {
 // With 4 replicas, maxUnavailable 1 and all available, one is evicted, and the next
 // when its replacement is available. With maxUnavailable 0 and maxSurge 1 none may
 // be evicted; so one is detached from the ReplicaSet, which makes another pod, and
-// is evicted when there are 5 available.
+// is evicted when there are 5 available or, if it is not available itself, when the other pod has a node.
 //
 // A pod that is not Ready is deleted: a PodDisruptionBudget would keep all of them where too many are so,
 // though the restart is their cure. As many are at once as may be unavailable, but for those in which
@@ -488,7 +488,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 	}
 	for _, pod := range detached {
 		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}
-		if o.available(pod) && left.spare <= 0 {
+		if o.available(pod) && left.spare <= 0 || m.Runs() && o.homeless() {
 			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: rollout.ReasonProgressing, Message: "waiting for its new pod"})
 			continue
 		}
@@ -504,6 +504,11 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 			}
 		}
 	}
+}
+
+// homeless reports whether a pod is still to come, or has no node: others may have taken the room that it was to have.
+func (o observation) homeless() bool {
+	return len(o.toCome()) > 0 || slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !isDetached(pod) && !rollout.Gone(pod) && pod.Spec.NodeName == "" })
 }
 
 // mayRelabel reports whether the labels of a pod may be written now. If admission has refused that, it notes so: what
