@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	podsecurity "k8s.io/pod-security-admission/api"
@@ -16,8 +15,8 @@ import (
 )
 
 // admits reports whether the namespace lets the pod in, as far as that depends on what else there is: it is not to be deleted, what
-// the pod refers to is there, and PodSecurity has nothing against it. The pod gets what its classes give. The words are Kubernetes' own (plugin/pkg/admission of
-// Kubernetes). Quotas and LimitRanges are asked elsewhere.
+// the pod refers to is there, and PodSecurity has nothing against it. The pod gets what its classes give. The words are Kubernetes' own
+// (plugin/pkg/admission of Kubernetes). Quotas and LimitRanges are asked elsewhere.
 func (c *Cluster) admits(ctx context.Context, pod *corev1.Pod) error {
 	namespace, unclear := c.namespace(ctx, pod.Namespace)
 	if unclear != nil && !isUnknown(unclear) {
@@ -40,20 +39,9 @@ func (c *Cluster) admits(ctx context.Context, pod *corev1.Pod) error {
 
 // namespace returns the one of that name; nil if it is not there.
 func (c *Cluster) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	found, err := c.namespaces.get("name="+name, func() ([]corev1.Namespace, error) {
-		namespace, err := c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil, nil
-		case err != nil:
-			return nil, hidden(err, "get namespaces")
-		}
-		return []corev1.Namespace{*namespace}, nil
+	return get(c.byItself, name, "get namespaces", func() (*corev1.Namespace, error) {
+		return c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	})
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], nil
 }
 
 func (c *Cluster) hasServiceAccount(ctx context.Context, pod *corev1.Pod) error {

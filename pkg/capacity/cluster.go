@@ -35,7 +35,8 @@ type Cluster struct {
 	pods       memo[[]*corev1.Pod]
 	limits     memo[Limits]
 	quotas     memo[[]corev1.ResourceQuota]
-	namespaces memo[[]corev1.Namespace]
+	namespaces memo[[]corev1.Namespace] // by what selects them
+	byItself   memo[*corev1.Namespace]
 	claims     memo[*corev1.PersistentVolumeClaim]
 	volumes    memo[*corev1.PersistentVolume]
 	allVolumes memo[[]corev1.PersistentVolume]
@@ -75,7 +76,7 @@ func New(client kubernetes.Interface, extent Extent, now time.Time) *Cluster {
 	return &Cluster{
 		client: client, now: now, ledger: NewLedger(), extent: extent, looks: maxLooks,
 		nodes: memo[[]*corev1.Node]{}, pods: memo[[]*corev1.Pod]{}, limits: memo[Limits]{}, quotas: memo[[]corev1.ResourceQuota]{},
-		namespaces: memo[[]corev1.Namespace]{}, claims: memo[*corev1.PersistentVolumeClaim]{}, volumes: memo[*corev1.PersistentVolume]{},
+		namespaces: memo[[]corev1.Namespace]{}, byItself: memo[*corev1.Namespace]{}, claims: memo[*corev1.PersistentVolumeClaim]{}, volumes: memo[*corev1.PersistentVolume]{},
 		allVolumes: memo[[]corev1.PersistentVolume]{}, classes: memo[*storagev1.StorageClass]{}, drivers: memo[*storagev1.CSIDriver]{},
 		csiNodes: memo[*storagev1.CSINode]{}, storage: memo[[]storagev1.CSIStorageCapacity]{}, accounts: memo[*corev1.ServiceAccount]{},
 		priorities: memo[*schedulingv1.PriorityClass]{}, runtimes: memo[*nodev1.RuntimeClass]{},

@@ -38,8 +38,11 @@ type Ledger struct {
 
 // account is what is promised to one workload.
 type account struct {
-	// shown are pods that are to come by what was last seen: they are missing, or those in their places go.
-	shown []promise
+	namespace string
+	// shown are pods that are to come by what was last seen: they are missing, or those in their places go. What admission has given to
+	// their sibling, if there is one, it gives to them.
+	shown   []rollout.Coming
+	sibling []*corev1.Pod
 	// leaving are all pods that go.
 	leaving []*corev1.Pod
 	// decided are those whose restart was decided, and does not show yet.
@@ -97,15 +100,8 @@ func (l *Ledger) See(workload, namespace string, there []*corev1.Pod, toCome []r
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.awaited.Delete(workload)
-	a := l.accounts[workload]
-	if a == nil {
-		a = &account{}
-		l.accounts[workload] = a
-	}
-	a.shown, a.leaving = nil, nil
-	for i, pod := range newborns(workload, namespace, there, toCome) {
-		a.shown = append(a.shown, promise{old: toCome[i].For, pod: pod})
-	}
+	a := l.account(workload)
+	a.namespace, a.shown, a.sibling, a.leaving = namespace, toCome, there[:min(len(there), 1)], nil
 	stays := map[types.UID]bool{}
 	for _, pod := range there {
 		if pod.DeletionTimestamp != nil {
@@ -114,15 +110,23 @@ func (l *Ledger) See(workload, namespace string, there []*corev1.Pod, toCome []r
 			stays[pod.UID] = true
 		}
 	}
-	for _, p := range a.shown {
-		if p.old != nil { // it is shown, and counts once
-			stays[p.old.UID] = false
+	for _, c := range toCome {
+		if c.For != nil { // it is shown, and counts once
+			stays[c.For.UID] = false
 		}
 	}
 	a.decided = slices.DeleteFunc(a.decided, func(p promise) bool { return !stays[p.old.UID] || now.Sub(p.made) > carriedOut })
 	if len(a.shown)+len(a.leaving)+len(a.decided) == 0 {
 		delete(l.accounts, workload)
 	}
+}
+
+// account is that of the workload. The caller has locked l.mu.
+func (l *Ledger) account(workload string) *account {
+	if l.accounts[workload] == nil {
+		l.accounts[workload] = &account{}
+	}
+	return l.accounts[workload]
 }
 
 // Skip has nobody wait for a workload that cannot be looked at.
@@ -161,11 +165,7 @@ func (l *Ledger) Decide(ctx context.Context, f func(context.Context) error) erro
 func (l *Ledger) promise(workload string, old, pod *corev1.Pod, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.accounts[workload]
-	if a == nil {
-		a = &account{}
-		l.accounts[workload] = a
-	}
+	a := l.account(workload)
 	a.decided = slices.DeleteFunc(a.decided, func(p promise) bool { return p.old.UID == old.UID })
 	a.decided = append(a.decided, promise{old, pod, now})
 }
@@ -179,7 +179,11 @@ func (l *Ledger) beside(workload string) (leaving, coming []*corev1.Pod) {
 			continue
 		}
 		leaving = append(leaving, a.leaving...)
-		for _, p := range slices.Concat(a.shown, a.decided) {
+		promises := slices.Clone(a.decided)
+		for i, pod := range newborns(name, a.namespace, a.sibling, a.shown) {
+			promises = append(promises, promise{old: a.shown[i].For, pod: pod})
+		}
+		for _, p := range promises {
 			if !p.spends() {
 				continue
 			}

@@ -122,9 +122,8 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 }
 
 // removeBefore leaves out those of the pods to remove that would not come back: the StatefulSet controller of an OrderedReady set makes
-// none as long as one before it is not available, and nobody knows whether that comes to be if it is kept, or kept back by the partition, or has all that
-// this rollout does for it.
-// One that is to be restarted later has to have room now.
+// none as long as one before it is not available, and nobody knows whether that comes to be if it is kept, or kept back by the
+// partition, or has all that this rollout does for it. One that is to be restarted later has to have room now.
 func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
 	if len(p.remove) == 0 || o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		return
