@@ -23,7 +23,7 @@
 //
 // [2] A new pod would lack it, too. Once added, no resize could take it away.
 //
-// [3] A request that would be above an edited limit becomes the template's.
+// [3] A request that would be above an edited limit becomes the template's, and so does a limit below an edited request.
 //
 // [4] LimitRanges tell beforehand, and webhooks by the first pod that is made, or that was made for an edit before: see [Admission].
 //

@@ -3,6 +3,7 @@ package resize_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -70,7 +72,7 @@ func askAll(t *rapid.T, target resize.Target) {
 // nothing is left to do.
 func TestPatchLeadsToSpec(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawCase(t)
+		c := drawMade(t)
 		target, err := resize.For(c.pod, c.older, c.newer)
 		if err != nil {
 			t.Fatal(err)
@@ -83,6 +85,7 @@ func TestPatchLeadsToSpec(t *testing.T) {
 		if patch != nil {
 			resized = patched(t, c.pod, patch)
 		}
+		record(resized, target.Changes)
 		if !equality.Semantic.DeepEqual(&resized.Spec, target.Spec()) {
 			t.Errorf("the patch %s leads to\n%+v, want\n%+v", patch, resized.Spec, target.Spec())
 		}
@@ -113,6 +116,27 @@ func patched(t *rapid.T, pod *corev1.Pod, patch []byte) *corev1.Pod {
 	return resized
 }
 
+// record notes in managedFields, as the API server does, that we have made the changes.
+func record(pod *corev1.Pod, changes []resize.Change) {
+	set := fieldpath.NewSet()
+	for _, c := range changes {
+		path := fieldpath.MakePathOrDie("spec")
+		if c.Container != "" {
+			list := "containers"
+			if slices.ContainsFunc(pod.Spec.InitContainers, func(init corev1.Container) bool { return init.Name == c.Container }) {
+				list = "initContainers"
+			}
+			path = append(path, fieldpath.MakePathOrDie(list, fieldpath.KeyByFields("name", c.Container))...)
+		}
+		set.Insert(append(path, fieldpath.MakePathOrDie("resources", string(c.Side)+"s", string(c.Resource))...))
+	}
+	fields, err := set.ToJSON()
+	if err != nil {
+		panic(err)
+	}
+	build.Ours(string(fields))(pod)
+}
+
 // drawnCase is a pod of one template that is to become one of another.
 type drawnCase struct {
 	pod          *corev1.Pod
@@ -133,13 +157,19 @@ func (c drawnCase) looks() map[string]func() (resize.Target, error) {
 	}
 }
 
-func drawCase(t *rapid.T) drawnCase {
+// drawMade draws a pod that was made of the older template or of the newer one, as [resize.For] wants it.
+func drawMade(t *rapid.T) drawnCase { return drawOf(t) }
+
+// drawCase draws a pod that may have been made of a third template, too.
+func drawCase(t *rapid.T) drawnCase { return drawOf(t, drawTemplate(t)) }
+
+func drawOf(t *rapid.T, others ...*corev1.PodTemplateSpec) drawnCase {
 	older := drawTemplate(t)
 	newer := older.DeepCopy()
 	if drawResources(t, newer); often(t) {
 		newer = drawTemplate(t) // of other containers, too
 	}
-	made := rapid.SampledFrom([]*corev1.PodTemplateSpec{older, newer, drawTemplate(t)}).Draw(t, "made from")
+	made := rapid.SampledFrom(append(others, older, newer)).Draw(t, "made from")
 	pod := build.Pod("web-0", made)
 	if rarely(t) {
 		pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
@@ -234,6 +264,11 @@ func drawRequirements(t *rapid.T) corev1.ResourceRequirements {
 				*list = corev1.ResourceList{}
 			}
 			(*list)[name] = resource.MustParse(quantity)
+		}
+	}
+	for name, limit := range r.Limits { // the API server takes no request above its limit
+		if request, set := r.Requests[name]; set && request.Cmp(limit) > 0 {
+			r.Requests[name] = limit
 		}
 	}
 	return r

@@ -172,7 +172,8 @@ func (v value) otherwiseIn(other []part) bool {
 // change otherwise: of a template with requests of cpu 1 and memory 1Gi and equal limits, pods have requests of 250m and
 // 256Mi. When all four values are doubled, the limits are, and the requests stay.
 //
-// A request that admission changed does not stay above a limit that is edited: no pod can have that, a new one neither.
+// A request that admission changed does not stay above a limit that is edited, nor a limit below a request: no pod can
+// have that, a new one neither.
 func edit(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(value) bool) (Target, error) {
 	edited := func(v value) bool { return v.edited() && sets(v) }
 	t, err := target(pod, older, newer, edited)
@@ -185,7 +186,7 @@ func edit(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(value
 	}
 	if spec := t.Spec(); aboveLimit(spec, "", "") {
 		return target(pod, older, newer, func(v value) bool {
-			return edited(v) || v.Side == Request && v.admitted() && sets(v) && aboveLimit(spec, v.Container, v.Resource)
+			return edited(v) || v.admitted() && sets(v) && aboveLimit(spec, v.Container, v.Resource)
 		})
 	}
 	return t, nil
@@ -238,7 +239,7 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 			v := value{Change: c, kind: have.kind, is: is.wanted(side, name), by: by}
 			if was != nil {
 				v.was = was.wanted(side, name)
-				t.lowered = t.lowered || v.lowered() && same(have.value(Limit, name), was.value(Limit, name))
+				t.lowered = t.lowered || v.lowered() && (same(have.value(Limit, name), was.value(Limit, name)) || set.of(Limit, name).ours)
 			}
 			if c.To != nil {
 				t.name(by)

@@ -261,6 +261,14 @@ func TestFor(t *testing.T) {
 			change: []func(*corev1.Pod){lowerRequests},
 		},
 		{
+			name:  "and still, once it has the newer one's limits",
+			older: "containers: [{name: app, resources: {requests: {cpu: 500m, memory: 512Mi}, limits: {cpu: 1, memory: 1Gi}}}]", newer: guaranteed("2", "2Gi"),
+			change: []func(*corev1.Pod){
+				build.WithSize(build.Size(t, "requests: {cpu: 250m, memory: 256Mi}, limits: {cpu: 2, memory: 2Gi}")),
+				build.Ours(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}`),
+			},
+		},
+		{
 			name:  "but not where admission raises requests: it may leave a new pod in the template's class",
 			older: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 1, memory: 1Gi}}}]", newer: guaranteed("2", "2Gi"),
 			change:    []func(*corev1.Pod){lowerRequests},
@@ -275,6 +283,13 @@ func TestFor(t *testing.T) {
 			change:  []func(*corev1.Pod){lowerRequests},
 			changes: "app: cpu request 250m→20m, app: cpu limit 1→200m",
 			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"200m"},"requests":{"cpu":"20m"}}}]}`,
+		},
+		{
+			name:  "nor does a limit of admission's stay below the request that is edited",
+			older: guaranteed("1", "1Gi"), newer: guaranteed("2", "2Gi"),
+			change:  []func(*corev1.Pod){build.WithSize(build.Size(t, "requests: {cpu: 250m, memory: 1Gi}, limits: {cpu: 1, memory: 1536Mi}")), burstable},
+			changes: "app: cpu limit 1→2, app: memory request 1Gi→2Gi, app: memory limit 1536Mi→2Gi",
+			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2","memory":"2Gi"},"requests":{"memory":"2Gi"}}}]}`,
 		},
 		{
 			name:  "a limit that admission has removed at birth is not added by an edit of something else",
@@ -552,6 +567,8 @@ func lowerRequests(pod *corev1.Pod) {
 	build.Actuate(pod)
 }
 
+func burstable(pod *corev1.Pod) { pod.Status.QOSClass = corev1.PodQOSBurstable }
+
 func removeCPULimit(pod *corev1.Pod) {
 	delete(pod.Spec.Containers[0].Resources.Limits, corev1.ResourceCPU)
 	pod.Status.QOSClass = corev1.PodQOSBurstable
@@ -683,7 +700,6 @@ func TestSized(t *testing.T) {
 		}
 	}
 	guaranteed := build.Size(t, "requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}")
-	burstable := func(pod *corev1.Pod) { pod.Status.QOSClass = corev1.PodQOSBurstable }
 	for _, tt := range []struct{ name, born, class, want string }{
 		{"admission decides about the QoS class: its requests stay", "{cpu: 250m, memory: 256Mi}", "{cpu: 2, memory: 2Gi}", "app: cpu limit 1→2, app: memory limit 1Gi→2Gi"},
 		{"one of them would change it", "{cpu: 250m, memory: 1Gi}", "{cpu: 2, memory: 1Gi}", "app: cpu limit 1→2"},
