@@ -32,8 +32,9 @@ func (v installable) install(t *testing.T) {
 	administer(t, "scale", "-n", controller.Namespace, "deployment/inplace-rollout", "--replicas=0")
 }
 
-// before is the last commit of the version before this one.
-const before = "1d71e2c2141465a70f36c56506c060d1c4d378d3"
+// before is a commit that this version must be able to go back to. Older ones do not know the generation that a held Deployment shows,
+// and wait until the Deployment controller next writes its status.
+const before = "76cc26228a45b0811f9ef30d6f7f8dbcf217f6bb"
 
 // earlier builds that version, from the history of this repository.
 func earlier(t *testing.T) installable {
