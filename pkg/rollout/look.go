@@ -179,25 +179,23 @@ type look struct {
 type notes struct {
 	size, relabel, room Refusal
 	contests            int
-	seen                Sighting
 	known               known
 }
 
 func (f Facts) notesOf(pod *corev1.Pod) notes {
 	note := f.Notes.Of(pod.UID)
-	return notes{note.Size.Last(), note.Relabel.Last(), note.Room.Last(), note.Contests, f.Notes.Sighted(pod.UID), f.Notes.known(pod)}
+	return notes{note.Size.Last(), note.Relabel.Last(), note.Room.Last(), note.Contests, f.Notes.known(pod)}
 }
 
-// stillNoted reports whether nothing else is noted of the pod than when it was judged. What was seen of its
-// resize may have been noted since: that look has seen it.
+// stillNoted reports whether nothing else is noted of the pod than when it was judged, and what was seen of its resize
+// then. If that is not noted, it is seen anew, and since now.
 func (f *Facts) stillNoted(l *look) bool {
 	was, note := &l.notes, f.Notes.Of(l.pod)
 	if note.Size.Last() != was.size || note.Relabel.Last() != was.relabel || note.Room.Last() != was.room || note.Contests != was.contests ||
 		f.Notes.known(l.verdict.Member.Pod) != was.known {
 		return false
 	}
-	seen := f.Notes.Sighted(l.pod)
-	return seen == l.verdict.Member.Sighting || seen == was.seen
+	return l.verdict.Member.Differs != "" || f.Notes.Sighted(l.pod) == l.verdict.Member.Sighting
 }
 
 // holds reports whether what is cached rests on the same.

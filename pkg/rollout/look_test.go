@@ -44,6 +44,7 @@ func TestVerdictCache(t *testing.T) {
 			f.Notes.Note(pod.UID).Room = &Refused{Refusal: Refusal{Reason: "full"}}
 		}, 1},
 		{"a contest", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Notes.Note(pod.UID).Contests++ }, 1},
+		{"another sighting was noted", func(pod *corev1.Pod, f *Facts, _ *Basis) { f.Notes.Note(pod.UID).seen = seen{} }, 1},
 		{"the resize is to be asked again", func(_ *corev1.Pod, f *Facts, _ *Basis) { f.Notes.AskAgain() }, 2},
 		{"the generation", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Generation++ }, 2},
 		{"an annotation", func(_ *corev1.Pod, _ *Facts, b *Basis) { b.Annotations = map[string]string{"hold": "1"} }, 2},
