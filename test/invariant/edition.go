@@ -6,30 +6,43 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // edition is a template as it was from a moment on, whatever the sizes.
 type edition struct {
 	at       time.Time
 	template corev1.PodTemplateSpec
+	known    []corev1.PodTemplateSpec // to the StatefulSet controller, of each size
 }
 
 // edit notes a version's template if it is another one than before in more than its sizes.
 func (w *workload) edit(v version) {
 	if n := len(w.editions); n == 0 || !differOnlyInSize(w.editions[n-1].template, v.template) {
-		w.editions = append(w.editions, edition{v.at, v.template})
+		w.editions = append(w.editions, edition{at: v.at, template: v.template})
+	}
+}
+
+// know notes that the StatefulSet controller knows a version's template.
+func (w *workload) know(v version) {
+	e := &w.editions[len(w.editions)-1]
+	if n := len(e.known); n == 0 || !equality.Semantic.DeepEqual(e.known[n-1], v.template) {
+		e.known = append(e.known, v.template)
 	}
 }
 
 // edition returns which one a template is, of those that there were at a moment, counted from 0; -1 if the workload has not had it.
-// One that came again, by an undo say, is as new as when it came last.
+// One that came again, by an undo say, is as new as when it came last, if the StatefulSet controller came to know it again: it takes
+// one of another size for another one.
 func (w *workload) edition(t corev1.PodTemplateSpec, at time.Time) int {
-	for i, e := range slices.Backward(w.editions) {
-		if !e.at.After(at) && differOnlyInSize(e.template, t) {
-			return i
+	newest := -1
+	same := func(known corev1.PodTemplateSpec) bool { return equality.Semantic.DeepEqual(sizeOf(known), sizeOf(t)) }
+	for i, e := range w.editions {
+		if (newest < 0 || slices.ContainsFunc(e.known, same)) && !e.at.After(at) && differOnlyInSize(e.template, t) {
+			newest = i
 		}
 	}
-	return -1
+	return newest
 }
 
 // newest returns the newest edition that the pods of a StatefulSet's name have been of, each as long as it was there, and the

@@ -608,6 +608,9 @@ func (h *history) storeWorkload(w Write) {
 	if len(known.versions) == 0 || v.edit != known.last().edit {
 		known.edit(v)
 	}
+	if v.updated != "" {
+		known.know(v)
+	}
 	known.versions = append(known.versions, v)
 }
 

@@ -69,6 +69,10 @@ func TestTemplate(t *testing.T) {
 		{"the user has undone the image before it had it, and it comes back with what was undone", history{
 			upgraded(), undone, lower, birth("web-0", "1", "web-b"),
 		}, "template pods/web-0"},
+		{"nobody has seen that the user has undone the image, and it comes with that", history{
+			upgraded(), wrote(user, revised("2", "app:1", "")), wrote(user, revised("3", "app:1", "")),
+			wroteStatus(statefulSet, revised("3", "app:1", "web-d")), lower, birth("web-0", "1", "web-b"),
+		}, ""},
 		{"the user has a partition", history{
 			upgraded(partitioned), wroteStatus(statefulSet, revised("2", "app:2", "web-c", partitioned, annotated(hold, "1"))), lost, born("web-a"),
 		}, ""},
