@@ -276,17 +276,34 @@ func (p *plan) recreate(o observation) {
 
 // former returns a template other than that of the base, which is the Deployment's, for those pods
 // that only a restart helps: the one before the adoption or, if there was none, one with the size of
-// such a pod. It is nil if there is none.
+// such a pod, or with what its kubelet says that it has still. It is nil if there is none.
 func (p *plan) former() *hash.Template {
 	if was := p.base.previous; was != nil && !was.template.Same(p.base.template) {
 		return was.template
 	}
 	for _, r := range p.Restart {
-		if like, err := sizedLike(p.base.template, r.Member.Pod); err == nil && !like.Same(p.base.template) {
-			return like
+		for _, pod := range []*corev1.Pod{r.Member.Pod, reported(r.Member.Pod)} {
+			if like, err := sizedLike(p.base.template, pod); err == nil && !like.Same(p.base.template) {
+				return like
+			}
 		}
 	}
 	return nil
+}
+
+// reported returns the pod with what its kubelet says that its containers have.
+func reported(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				if list[i].Name == s.Name && s.Resources != nil {
+					list[i].Resources = *s.Resources
+				}
+			}
+		}
+	}
+	return pod
 }
 
 // outdated names the members that lack the new size.

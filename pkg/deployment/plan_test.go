@@ -224,6 +224,9 @@ func nothingRuns(s *scene) {
 	}
 }
 
+// unreported has no kubelet say what the first pod has.
+func unreported(s *scene) { s.pods[0].Status.ContainerStatuses = nil }
+
 func replicas(n int32) change { return func(s *scene) { s.d.Spec.Replicas = &n } }
 
 func recreate(s *scene) {
@@ -456,7 +459,8 @@ func TestNextStep(t *testing.T) {
 		{name: "Recreate: whatever the others wait for", sets: "a older: infeasible|resized, not ready", changes: changes{recreate}},
 		{name: "Recreate: after an adoption the base goes back", sets: "a newer was-older closed: infeasible|newer; b older: ", changes: changes{recreate}, want: "revert web-a to older"},
 		{name: "Recreate: after an edit back it gets what the edit has left", sets: "a newer: newer|left with a limit", changes: changes{recreate}, want: "revert web-a to i1c2m1"},
-		{name: "Recreate: if that is known", sets: "a newer was-newer closed restart-a-0: infeasible|newer", changes: changes{recreate}, waits: "a-0: left as it is until the next edit: a restart is not possible, because the strategy is Recreate"},
+		{name: "Recreate: or what a pod has still", sets: "a newer was-newer closed restart-a-0: infeasible|newer", changes: changes{recreate}, want: "revert web-a to older"},
+		{name: "Recreate: if that is known", sets: "a newer was-newer closed restart-a-0: infeasible|newer", changes: changes{recreate, unreported}, waits: "a-0: left as it is until the next edit: a restart is not possible, because the strategy is Recreate"},
 		{name: "Recreate since the edit: as many at once as before", sets: "a older: older|older|resized", changes: changes{switched("0;1")}, want: "resize a-0"},
 		{name: "Recreate since the edit: the template is adopted", sets: "a older: infeasible|resized", changes: changes{switched("0;1")}, want: "adopt web-a"},
 		{name: "Recreate since the edit: one goes at a time", sets: "a newer was-older closed: infeasible|infeasible|newer; b older: ", changes: changes{switched("25%;1")}, want: "evict a-0"},
