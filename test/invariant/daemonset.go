@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
@@ -90,6 +91,15 @@ func (h *history) storeRevision(w Write) {
 type node struct {
 	written    []time.Time
 	gone, lost bool // lost: its kubelet says nothing
+	taints     []corev1.Taint
+}
+
+// repels reports whether the DaemonSet controller takes a pod away from the node, which is gone or does not let it stay.
+func (n *node) repels(p *corev1.Pod) bool {
+	return n.gone || slices.ContainsFunc(n.taints, func(taint corev1.Taint) bool {
+		return taint.Effect == corev1.TaintEffectNoExecute &&
+			!slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.TODO(), &taint, false) })
+	})
 }
 
 // storeNode notes that somebody has changed a node. The pods of DaemonSets tolerate what Kubernetes
@@ -98,6 +108,7 @@ func (h *history) storeNode(w Write) {
 	n := h.node(w.ObjectRef.Name)
 	n.gone = w.Verb == "delete"
 	if is, known := w.Object.(*corev1.Node); known {
+		n.taints = is.Spec.Taints
 		n.lost = slices.ContainsFunc(is.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 		})
@@ -152,7 +163,7 @@ func (h *history) checkDaemonGoes(w Write, p *pod) {
 	on := nodeOf(p.last())
 	why, bySize := h.mayRestart(work, p, w)
 	switch {
-	case h.changed(on, w.Since) || h.foundBeside(work, p):
+	case h.changed(on, w.Since) || h.node(on).repels(p.last()) || h.foundBeside(work, p):
 	case why != "":
 		if bySize {
 			p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
@@ -161,7 +172,7 @@ func (h *history) checkDaemonGoes(w Write, p *pod) {
 			}
 			h.checkOnce(w, work, p)
 		}
-		p.restart = bySize
+		p.restart = bySize && !h.spare(work, p)
 	case h.twin(work, p):
 		h.violate(w, Restart, p.ref(), "%s had it go while another pod was on its node, and nothing allows that: %s", w.User.Username, h.describe(work, p))
 	default:
@@ -193,6 +204,13 @@ func (h *history) foundBeside(work *workload, p *pod) bool {
 func (h *history) twin(work *workload, p *pod) bool {
 	return slices.ContainsFunc(h.members(work), func(other *pod) bool {
 		return other != p && other.there() && nodeOf(other.last()) == nodeOf(p.last())
+	})
+}
+
+// spare reports whether the DaemonSet has an older pod on the node of this one, which stays: no other comes for this one.
+func (h *history) spare(work *workload, p *pod) bool {
+	return slices.ContainsFunc(h.members(work), func(other *pod) bool {
+		return other != p && other.there() && nodeOf(other.last()) == nodeOf(p.last()) && other.versions[0].at.Before(p.versions[0].at)
 	})
 }
 

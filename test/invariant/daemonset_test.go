@@ -144,6 +144,7 @@ func TestCheckDaemonSets(t *testing.T) {
 	optedOut := func(d *appsv1.DaemonSet) { d.Labels = nil }
 	goes, letGo := deleted(daemonSets, "agent-a"), func(change ...func(*appsv1.DaemonSet)) step { return wrote(ours, daemons("2", change...)) }
 	refuses, bIsDown := refused("agent-a"), wroteStatus("system:node:node-b", podB("1", "1", unready))
+	tainted := created(user, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "node-a"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "own", Effect: corev1.TaintEffectNoExecute}}}})
 	// readyUnseen logs that one pod is restarted after the other, and then that the one that has come has been
 	// Ready since a while after the scheduler has bound it.
 	readyUnseen := func(d time.Duration) history {
@@ -210,6 +211,10 @@ func TestCheckDaemonSets(t *testing.T) {
 		{"it restarts one while another is down", history{
 			editedDaemons(restartDaemons), bIsDown, letGo(restartDaemons), restarted(daemonSets),
 		}, "availability daemonsets/agent"},
+		{"one goes from a node that lets it stay no more, while another is down", history{editedDaemons(restartDaemons), bIsDown, tainted, goes}, ""},
+		{"one of two pods on a node goes, and we restart the other one", history{
+			editedDaemons(restartDaemons), created(daemonSets, daemon("agent-c", "node-a", "1", "1")), deleted(daemonSets, "agent-c"), deleted(ours, "agent-a"),
+		}, ""},
 		{"it restarts one, and the log lacks by which write the one before has become Ready", readyUnseen(0), ""},
 		{"it restarts one, and the one before has become Ready after that, by a write that the log lacks", readyUnseen(2 * time.Minute), "availability daemonsets/agent"},
 		{"we restart one that cannot be resized", history{editedDaemons(), refuses, restarted(ours)}, ""},

@@ -149,7 +149,7 @@ type workload struct {
 
 // version of a workload.
 type version struct {
-	at                  time.Time
+	at, since           time.Time
 	by                  string
 	kind                string
 	updated             string // the revision of the template, if the StatefulSet controller has made it
@@ -204,9 +204,20 @@ type replicaSet struct {
 
 // setVersion is what a ReplicaSet says from a moment on.
 type setVersion struct {
-	at       time.Time
-	replicas int32
-	template corev1.PodTemplateSpec
+	at, since time.Time
+	replicas  int32
+	template  corev1.PodTemplateSpec
+}
+
+// scaled returns the version that has brought the number of replicas.
+func (s *replicaSet) scaled() (v setVersion) {
+	for _, earlier := range slices.Backward(s.versions) {
+		if earlier.replicas != s.replicas {
+			break
+		}
+		v = earlier
+	}
+	return v
 }
 
 // at returns the number of replicas at a moment.
@@ -583,7 +594,7 @@ func (h *history) storeWorkload(w Write) {
 	if !ok {
 		return
 	}
-	v.at, v.by = w.at, w.User.Username
+	v.at, v.since, v.by = w.at, w.Since, w.User.Username
 	// Nothing was held then, or guarded.
 	v.released = w.ObjectRef.Subresource == "" && !h.ours(v.by) && within(h.options.Gaps, v.at)
 	known := h.workloads[v.meta.UID]
@@ -730,6 +741,6 @@ func (h *history) storeReplicaSet(w Write) {
 	}
 	set.replicas, set.template = ptr.Deref(stored.Spec.Replicas, 1), stored.Spec.Template
 	if n := len(set.versions); n == 0 || set.versions[n-1].replicas != set.replicas || !equality.Semantic.DeepEqual(set.versions[n-1].template, set.template) {
-		set.versions = append(set.versions, setVersion{w.at, set.replicas, set.template})
+		set.versions = append(set.versions, setVersion{w.at, w.Since, set.replicas, set.template})
 	}
 }

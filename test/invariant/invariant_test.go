@@ -328,6 +328,8 @@ type promised struct {
 func TestCheck(t *testing.T) {
 	live, restart, notHeld := annotated(action, "LiveResize"), annotated(action, "Restart"), annotated("inplace-rollout.io/not-held", "7")
 	scaled := func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(int32(1)) }
+	three := func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(int32(3)) }
+	fewer := func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To(int32(1)) }
 	restarts := deleted(statefulSet, "web-1")
 	dryRun := func(l *trail) {
 		deleted(statefulSet, "web-1")(l)
@@ -388,6 +390,9 @@ func TestCheck(t *testing.T) {
 		{"OnDelete with the action Restart", history{edited(restart, onDelete), deleted(ours, "web-1")}, "restart pods/web-1"},
 		{"one goes while another is down", history{edited(restart), reported(webPod("web-0", "1", unready)), restarts}, "availability statefulsets/web"},
 		{"one goes while all are there", history{edited(restart), restarts}, ""},
+		{"the lower ordinal is asked first for less, as long as another pod is missing", history{
+			edited(three), resized(user, webPod("web-0", "3")), asked(webPod("web-0", "2")),
+		}, ""},
 		{"the lower ordinal is asked first", history{edited(), asked(webPod("web-0", "2"))}, "order pods/web-0"},
 		{"the lower ordinal is asked first, which is not Ready: the size may be its cure", history{
 			edited(), reported(webPod("web-0", "1", unready)), asked(webPod("web-0", "2", unready)),
@@ -461,6 +466,14 @@ func TestCheck(t *testing.T) {
 		{"the Deployment controller rolls what is held", history{
 			editedDeployment(), created(replicaSet, set1("web-b", "2", 1)), wrote(replicaSet, set1("web-a", "1", 1)), deleted(replicaSet, "web-a-1"),
 		}, "restart pods/web-a-1"},
+		{"a pod goes because fewer were wanted when its ReplicaSet was scaled", history{
+			deployed(deployment("1"), set1("web-a", "1", 2)), wrote(user, deployment("1", fewer)), wrote(replicaSet, set1("web-a", "1", 1)),
+			wrote(user, deployment("2")), deleted(replicaSet, "web-a-1"),
+		}, ""},
+		{"a pod goes that came of the older size when the hold had ended", history{
+			editedDeployment(), wrote(ours, deployment("2", released)), created(replicaSet, setPod("web-a-2", "1")),
+			wrote(replicaSet, set1("web-a", "1", 0)), deleted(replicaSet, "web-a-2"),
+		}, ""},
 		{"a new Deployment adopts pods of another size", history{
 			created(replicaSet, setPod("web-a-0", "1")), created(user, deployment("2")),
 			wrote("system:serviceaccount:kube-system:deployment-controller", set1("web-a", "1", 1)), deleted(replicaSet, "web-a-0"),

@@ -142,6 +142,7 @@ func TestProof(t *testing.T) {
 	}
 	ill, well := reported(webPod("web-0", "1", unready)), reported(webPod("web-0", "1"))
 	refuses := func(l *trail) { l.answered(ours, "patch", "pods/resize", "web-1", 403, nil) }
+	reverts := annotated("inplace-rollout.io/on-failure", "Revert")
 	two := func(s *appsv1.StatefulSet) {
 		partitioned(s)
 		s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))
@@ -173,6 +174,11 @@ func TestProof(t *testing.T) {
 		{"its kubelet has put it off", history{edited(baking), asks, reported(deferred), atOnce}, ""},
 		{"its kubelet has put it off, which the log does not show at once", history{edited(baking), asks, atOnce, wrote(user, deferred)}, ""},
 		{"it was refused", history{edited(baking), refuses, atOnce}, ""},
+		{"it has got its size from before again", history{edited(baking, reverts), asks, done(), asked(webPod("web-1", "1")), atOnce}, ""},
+		{"another one is down that has yet to get another image", history{
+			upgraded(), wroteStatus(statefulSet, revised("2", "app:2", "web-c", annotated(hold, "0"))), reported(pod("web-0", "1", "web-a", "set", "StatefulSet", unready)),
+			asked(pod("web-1", "2", "web-b", "set", "StatefulSet")),
+		}, ""},
 		{"it was asked for an edit before", history{begun, editAgain, after(time.Second), asksAgain, after(time.Second)}, ""},
 	})
 }

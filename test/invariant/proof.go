@@ -37,7 +37,7 @@ func (h *history) checkProof(w Write) {
 		case other == p || !other.there() || work.last().surplus(other.last()) || h.node(on).gone || h.node(on).lost:
 		case !slices.Contains(h.options.Misreporting, on) && h.unproved(other, of[0], w, least-slack):
 			unproved = append(unproved, other)
-		case other.down(w.Since) && h.obstacle(work, other, w) == "":
+		case other.down(w.Since) && !h.outdated(work, other, w) && h.obstacle(work, other, w) == "":
 			down++
 		case h.has(other, other.last(), of[0]) || h.isNewest(work, other):
 			proved++
@@ -52,6 +52,12 @@ func (h *history) checkProof(w Write) {
 				len(unproved), least, proved, down, max(most, 1))
 		}
 	})
+}
+
+// outdated reports whether the pod is of another template, sizes aside: it is down until its restart, which may come after the resizes.
+func (h *history) outdated(work *workload, p *pod, by Write) bool {
+	of, known := h.template(p.last())
+	return known && work.any(by.Since, func(v version) bool { return !differOnlyInSize(of, v.template) })
 }
 
 // readySince reports whether the pod was Ready at that time, and has been since.
@@ -130,7 +136,7 @@ func (p *pod) hasHad(t corev1.PodTemplateSpec) bool {
 // workload, and has not been Ready with it for so long. One does not count whose kubelet has put the resize
 // off or fails to do it, or has not done it in time, or that somebody else has resized since: nobody is to
 // wait for these. Nor does one that was asked within the lag for a size that this version does not have:
-// the controller had not seen the edit.
+// the controller had not seen the edit. Nor does one that has got its size from before again.
 func (h *history) unproved(p *pod, of version, w Write, least time.Duration) bool {
 	n := len(p.asked) - 1
 	for n >= 0 && (p.asked[n].code >= 300 || p.asked[n].same) {
@@ -140,7 +146,8 @@ func (h *history) unproved(p *pod, of version, w Write, least time.Duration) boo
 		return false
 	}
 	asked, now := p.asked[n].at, w.at
-	if p.asked[n].since.Before(of.at) && p.lackedAt(asked, of.template) {
+	reverted := p.reverted != nil && p.reverted.at.Equal(asked)
+	if (reverted || p.asked[n].since.Before(of.at)) && p.lackedAt(asked, of.template) {
 		return false
 	}
 	var begun time.Time // of the stretch in which it is Ready at its size

@@ -102,15 +102,16 @@ func (h *history) scaledDown(p *pod, by Write) bool {
 }
 
 // excess reports whether a ReplicaSet's pod goes for another reason than a rollout: there are
-// fewer replicas now, or there was one pod too many. A rollout that was in flight at an edit, or
-// when the workload was opted in, may have left more pods than replicas.
+// fewer replicas now, or were when the ReplicaSet was scaled, or there was one pod too many. A rollout that was in flight at an edit,
+// or when the workload was opted in, may have left more pods than replicas.
 func (h *history) excess(p *pod, by Write) bool {
 	w, set := h.workload(p.last())
 	if w == nil || set == nil {
 		return true
 	}
-	now := w.last().replicas
-	if set.replicas >= now || w.any(by.Since, func(v version) bool { return v.replicas > now }) {
+	now, scaled := w.last().replicas, set.scaled()
+	if set.replicas >= now || w.any(by.Since, func(v version) bool { return v.replicas > now }) ||
+		w.any(scaled.since, func(v version) bool { return v.replicas <= set.replicas && !v.at.After(scaled.at) }) {
 		return true
 	}
 	began := w.stretch()
@@ -180,7 +181,7 @@ func (h *history) mayRestart(w *workload, p *pod, by Write) (why string, bySize 
 	if w.kind == "Deployment" && p.versions[0].at.Before(w.versions[0].at) && len(w.ofTemplate()) == len(w.versions) {
 		return "adopted by a new Deployment", false
 	}
-	if h.inFlight(w, p) {
+	if h.inFlight(w, p) || h.late(w, p) {
 		return "the built-in controller had begun to replace it", false
 	}
 	if p.ended() {
@@ -233,6 +234,13 @@ func (h *history) inFlight(w *workload, p *pod) bool {
 		}
 	}
 	return false
+}
+
+// late reports whether a Deployment's pod came of an older size when the Deployment controller had been left to replace those.
+func (h *history) late(w *workload, p *pod) bool {
+	made, known := h.made(p)
+	return w.kind == "Deployment" && known && !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(w.last().template)) &&
+		slices.ContainsFunc(w.ofTemplate(), func(v version) bool { return !v.held && v.since.Before(p.versions[0].at) })
 }
 
 // said are the actions and policies that a version names, those in force among them.

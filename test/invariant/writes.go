@@ -204,7 +204,7 @@ func (h *history) checkOrder(w Write) {
 		}
 	}
 	begun := versions[0].at
-	if p.underWay(work, begun) {
+	if p.underWay(work, begun) || h.givesRoom(work, p, w) {
 		return
 	}
 	for _, other := range h.members(work) {
@@ -220,6 +220,18 @@ func (h *history) checkOrder(w Write) {
 		h.violate(w, Order, p.ref(), "it was asked before %s, which has not been asked for this edit", other.last().Name)
 		return
 	}
+}
+
+// givesRoom reports whether the pod asks for no more than it has while another one is missing, for which it may give room: it waits for
+// nobody who waits for that one.
+func (h *history) givesRoom(work *workload, p *pod, by Write) bool {
+	missing := work.last().replicas
+	for _, other := range h.members(work) {
+		if other.there() && !other.versions[0].at.After(by.Since) && !work.last().surplus(other.last()) {
+			missing--
+		}
+	}
+	return missing > 0 && !asksMore(corev1.PodTemplateSpec{Spec: p.last().Spec}, work.last().template)
 }
 
 // underWay reports whether the pod was asked before a moment, and Complete was not said between the two.
