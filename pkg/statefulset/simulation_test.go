@@ -75,7 +75,7 @@ func (s *simulation) Uses(set *appsv1.StatefulSet, happens simulated.Step, v ver
 
 // Helpless: an OrderedReady set would wait for that pod before it restarts any, so that we do. One
 // deadlock is let pass (see TestNextStepDeadlocks): our restart waits for a stale or missing pod above,
-// which waits for the StatefulSet controller, which waits for the pod that is not Ready.
+// which waits for the StatefulSet controller, which waits for the pod that is not Ready. Under OnDelete, only its user restarts it.
 func (s *simulation) Helpless(pod *corev1.Pod) bool {
 	index, _ := observation{set: s.Set}.index(pod)
 	above := false
@@ -83,7 +83,7 @@ func (s *simulation) Helpless(pod *corev1.Pod) bool {
 		other := s.Pods[s.world.name(i)]
 		above = above || other == nil || s.world.Of(other) != s.Wanted(s.Set) || !podutils.IsPodReady(other)
 	}
-	return above && s.NeedsRestart(pod, s.Set)
+	return (above || !rolling(s.Set)) && s.NeedsRestart(pod, s.Set)
 }
 
 // Mend deletes what an operator takes for updated, and only a restart helps. The nodes are as usual.
