@@ -24,6 +24,7 @@ func ofDaemonSet(d *appsv1.DaemonSet) version {
 		down, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, int(v.replicas), true)
 		more, _ := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, int(v.replicas), true)
 		v.down, v.most = int32(down), int32(max(down, more))
+		v.surges = more > 0
 		v.surging = more > 0 && !v.held && !v.onDelete && s.UpdatedNumberScheduled < s.CurrentNumberScheduled
 	}
 	v.most, v.minReady = max(v.most, 1), seconds(d.Spec.MinReadySeconds)
@@ -163,7 +164,8 @@ func (h *history) checkDaemonGoes(w Write, p *pod) {
 	on := nodeOf(p.last())
 	why, bySize := h.mayRestart(work, p, w)
 	switch {
-	case h.changed(on, w.Since) || h.node(on).repels(p.last()) || h.foundBeside(work, p):
+	case h.changed(on, w.Since) || h.node(on).repels(p.last()) || h.foundBeside(work, p) ||
+		h.spare(work, p) && !work.last().surges && work.any(p.versions[0].since, func(v version) bool { return v.surges }): // of a surge that its user has ended
 	case why != "":
 		if bySize {
 			p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)

@@ -252,6 +252,7 @@ func TestCheckDaemonSets(t *testing.T) {
 		{"a surge loses its pod to a hold", history{
 			surge, wrote(user, daemons("2", surgingDaemons, unfinishedDaemons, heldDaemons)), deleted(daemonSets, "agent-c"),
 		}, "restart pods/agent-c"},
+		{"a surge loses its pod to its user", history{surge, wrote(user, daemons("1")), wrote(user, daemons("2", heldDaemons)), deleted(daemonSets, "agent-c")}, ""},
 		{"a surge goes on after an edit", history{
 			surge, wrote(user, daemons("2", surgingDaemons, unfinishedDaemons)),
 			wroteStatus(daemonSets, daemons("2", surgingDaemons)), deleted(daemonSets, "agent-c"),

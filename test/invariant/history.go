@@ -167,6 +167,7 @@ type version struct {
 	empty               bool // by its status, the Deployment has no pods: an edit is not held, so that those that come are of it
 	switched            bool // others have changed the strategy to that during the hold
 	released            bool // the user has let go of the hold of this template, or no controller was there to hold it for, or no policy
+	surges              bool // its user lets two pods be on a node
 	surging             bool // the DaemonSet controller has two pods on some nodes for now
 	handedOver          bool // the template was edited while it had
 	conditioned         bool // the status has a condition of ours
