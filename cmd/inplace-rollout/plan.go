@@ -191,7 +191,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if err != nil {
 		return planReport{}, explain(err)
 	}
-	return newPlanReport(ctx, e.after, forecast, world)
+	return newPlanReport(ctx, e.after, settings, forecast, world)
 }
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that
@@ -212,7 +212,7 @@ func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, aft
 		}
 	}
 	forecast.Pods = slices.DeleteFunc(forecast.Pods, func(f rollout.PodForecast) bool { return f.Member.Pod == nil })
-	r, err := newPlanReport(ctx, after, forecast, world)
+	r, err := newPlanReport(ctx, after, settings, forecast, world)
 	r.New = true
 	return r, err
 }

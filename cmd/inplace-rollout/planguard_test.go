@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
 // TestPlanGuard: plan says how a rollout will be guarded, in words and as data.
@@ -20,14 +21,16 @@ func TestPlanGuard(t *testing.T) {
 			"Guarded: 3 pods first, the others when the rollout is promoted. After a failure no other pod follows, and those with the new size go back."},
 		{map[string]string{api.CanaryAnnotation: "1"}, 3, "Guarded: 1 pod first, the others when it has been Ready for 1m30s. After a failure no other pod follows."},
 		{map[string]string{api.ChecksAnnotation: "a, b"}, 3, "After a failure no other pod follows; checks: a, b."},
-		{map[string]string{api.CanaryAnnotation: "none"}, 3, ""},
 		{map[string]string{api.CanaryAnnotation: "1"}, 0, ""},
 		{nil, 3, ""},
 	} {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minReadySeconds": int64(90)}}}
-		u.SetAnnotations(tt.annotations)
+		settings, err := policy.Read(tt.annotations)
+		if err != nil {
+			t.Fatal(err)
+		}
 		said := ""
-		if g := guardOf(u, tt.pods); g != nil {
+		if g := guardOf(u, settings.Guard, tt.pods); g != nil {
 			said = g.String()
 		}
 		if said != tt.want {

@@ -83,12 +83,10 @@ type planGuard struct {
 }
 
 // guardOf returns how the rollout of so many pods is guarded; nil if it is not.
-func guardOf(after *unstructured.Unstructured, pods int) *planGuard {
-	settings, err := policy.Read(after.GetAnnotations())
-	if err != nil || settings.Guard == nil || pods == 0 {
+func guardOf(after *unstructured.Unstructured, g *policy.Guard, pods int) *planGuard {
+	if g == nil || pods == 0 {
 		return nil
 	}
-	g := settings.Guard
 	planned := &planGuard{Canaries: min(g.Canaries(pods), pods), OnFailure: policy.OnFailureHold, Checks: g.Checks}
 	if g.Revert {
 		planned.OnFailure = policy.OnFailureRevert
@@ -160,7 +158,7 @@ type planSummary struct {
 }
 
 // newPlanReport reports the forecast of a workload, which is as the edit leaves it.
-func newPlanReport(ctx context.Context, after *unstructured.Unstructured, forecast rollout.WorkloadForecast, world *capacity.Cluster) (planReport, error) {
+func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settings policy.Settings, forecast rollout.WorkloadForecast, world *capacity.Cluster) (planReport, error) {
 	pods, err := world.OnNodes(ctx, forecast.Pods)
 	if err != nil {
 		return planReport{}, explain(err)
@@ -184,7 +182,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, foreca
 		r.MinReadySeconds, _, _ = unstructured.NestedInt64(after.Object, "spec", "minReadySeconds")
 	}
 	if r.OptedIn && r.HandOver == "" {
-		r.Guard = guardOf(after, len(r.Pods)-r.Summary.KeptBack-r.Summary.ScaledIn)
+		r.Guard = guardOf(after, settings.Guard, len(r.Pods)-r.Summary.KeptBack-r.Summary.ScaledIn)
 	}
 	for _, f := range rollout.Faults(resized) {
 		r.KnownFaults = append(r.KnownFaults, knownFault{f.Issue, f.Says, f.Pods, f.String()})

@@ -54,8 +54,8 @@ const (
 	// DeferredTimeoutAnnotation overrides the flag --deferred-timeout.
 	DeferredTimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
 
-	// InForceAnnotation has the action and the policy that were there when the template was
-	// edited, as `action;policy`, where they have changed since: that applies from the next edit. The
+	// InForceAnnotation has what was said of the rollout when the template was edited, as
+	// `action;policy;canary;canary-duration;on-failure;checks`, where that has changed since: it applies from the next edit. The
 	// admission policy writes it, and nobody else can.
 	InForceAnnotation = "inplace-rollout.io/in-force"
 

@@ -507,12 +507,15 @@ func TestSimulationOfCanaries(t *testing.T) {
 		guards := map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "45s", api.OnFailureAnnotation: onFailure} // long enough for a kubelet that seldom looks
 		s.user(func(d *appsv1.Deployment) { maps.Copy(d.Annotations, guards) })
 		s.All(slices.Concat(happens...))
+		s.user(func(d *appsv1.Deployment) { // it stays in force until the next edit
+			maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return guards[key] != "" || key == api.OnFailureAnnotation })
+		})
 		for range 90 { // it never comes to rest while containers are killed
 			s.Round()
 		}
 		s.Kills = nil
 		s.user(func(d *appsv1.Deployment) {
-			maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return guards[key] != "" || key == api.OnFailureAnnotation })
+			s.uses(d, step{Do: "edit cpu", Arg: simulated.VersionOf(&d.Spec.Template.Spec).CPU})
 		})
 		s.comeToRest(t)
 	})

@@ -163,18 +163,31 @@ func TestRestartOnlyDominates(t *testing.T) {
 	})
 }
 
-func TestActionInForce(t *testing.T) {
+// TestInForce: deploy/cluster/hold-*.yaml write down what is in force.
+func TestInForce(t *testing.T) {
+	type says = map[string]string
+	const in = api.InForceAnnotation
 	for _, tt := range []struct {
-		annotations  map[string]string
-		action, list string
+		annotations                     says
+		action, list, canary, onFailure string
 	}{
-		{nil, "", ""},
-		{map[string]string{api.ResizeActionAnnotation: "LiveResize", api.ResizePolicyAnnotation: "cpu=RestartOnly"}, "LiveResize", "cpu=RestartOnly"},
-		{map[string]string{api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: ";"}, "", ""},
-		{map[string]string{api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: "Restart;memory=RestartOnly"}, "Restart", "memory=RestartOnly"},
+		{},
+		{annotations: says{api.ResizeActionAnnotation: "LiveResize", api.ResizePolicyAnnotation: "cpu=RestartOnly", api.CanaryAnnotation: "1"}, action: "LiveResize", list: "cpu=RestartOnly", canary: "1"},
+		{annotations: says{api.ResizeActionAnnotation: "LiveResize", api.CanaryAnnotation: "1", in: ";;;;;"}},
+		{annotations: says{in: "Restart;memory=RestartOnly;2;10m;Revert;a, b"}, action: "Restart", list: "memory=RestartOnly", canary: "2", onFailure: "Revert"},
+		{annotations: says{api.CanaryAnnotation: "1", in: "Restart;memory=RestartOnly"}, action: "Restart", list: "memory=RestartOnly", canary: "1"}, // a former version
+		{annotations: says{api.ResizeActionAnnotation: "LiveResize", in: "Restart;;1"}, action: "LiveResize"},
 	} {
-		if action, list := policy.ActionInForce(tt.annotations); action != tt.action || list != tt.list {
-			t.Errorf("of %v, %q and %q are in force, want %q and %q", tt.annotations, action, list, tt.action, tt.list)
+		edited := policy.AnnotationsInForce(tt.annotations)
+		if action, list := policy.ActionInForce(tt.annotations); action != tt.action || list != tt.list || edited[api.CanaryAnnotation] != tt.canary || edited[api.OnFailureAnnotation] != tt.onFailure {
+			t.Errorf("of %v, %v is in force, want %+v", tt.annotations, edited, tt)
 		}
+		settings, err := policy.InForce(tt.annotations)
+		if is := settings.Guard != nil && settings.Guard.Revert; err != nil || string(settings.Action) != tt.action || (settings.Guard != nil) != (tt.canary != "") || is != (tt.onFailure == "Revert") {
+			t.Errorf("of %v, %+v is in force, want %+v: %v", tt.annotations, settings, tt, err)
+		}
+	}
+	if settings, err := policy.InForce(says{api.CanaryAnnotation: "2", in: ";;none;;;"}); err != nil || settings.Guard.Canaries(3) != 2 {
+		t.Errorf("a value that cannot be read, and so what is said now: %+v, %v", settings.Guard, err)
 	}
 }

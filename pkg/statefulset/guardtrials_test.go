@@ -175,25 +175,6 @@ func TestHostileHoldOfManual(t *testing.T) {
 	}
 }
 
-// The canary is asked for after the edit: no other pod is asked then.
-func TestHostileCanaryAfterEdit(t *testing.T) {
-	for rounds := range 6 {
-		c := newCluster(t, 6, controller.Options{})
-		g := c.guarded(t)
-		g.Edit(newer)
-		c.Rounds(rounds)
-		n := len(c.Sized(newer))
-		had := g.Doomed(policy.OnFailureHold)
-		for range 100 {
-			c.Rounds(1)
-			had()
-		}
-		if len(had()) > max(n, 1)+1 || !rollout.Stopped(condition(c.Set)) {
-			t.Errorf("%d had it, and %v have got it: %+v", n, had(), condition(c.Set))
-		}
-	}
-}
-
 // The kubelet says in one status that the resize is done and that the container was OOMKilled for it: that is a failure.
 func TestHostileKilledAtOnce(t *testing.T) {
 	c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: "20s"})
@@ -238,9 +219,9 @@ func TestHostileInvalidForAWhile(t *testing.T) {
 	g.Edit(newer)
 	c.Until(200, func() bool { return condition(c.Set).Reason == rollout.ReasonReverted })
 	resizes := simulated.Count(c.Writes, "patch pods/resize")
-	g.Annotate(map[string]string{api.CanaryAnnotation: "none"})
+	g.Annotate(map[string]string{api.DeferredTimeoutAnnotation: "none"})
 	c.Rounds(5)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1"})
+	g.Annotate(map[string]string{api.DeferredTimeoutAnnotation: ""})
 	c.Rounds(60)
 	if n := simulated.Count(c.Writes, "patch pods/resize"); n != resizes {
 		t.Errorf("%d more resizes of %v; the condition says %+v", n-resizes, had(), condition(c.Set))
@@ -377,7 +358,7 @@ func TestHostileBornUnsaid(t *testing.T) {
 			g.Annotate(map[string]string{api.CanaryDurationAnnotation: policy.Manual})
 			g.Edit(newer)
 			c.Until(200, func() bool { return condition(c.Set).Says().Phase == rollout.PhaseCanary })
-			g.Annotate(map[string]string{api.CanaryAnnotation: "none"})
+			g.Annotate(map[string]string{api.DeferredTimeoutAnnotation: "none"})
 			c.Rounds(5)
 		},
 	} {

@@ -198,6 +198,10 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 		"an edit in the middle of a resize":  {said: says(rollout.PhaseResizing), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
 		"an edit during a canary":            {said: says(rollout.PhaseCanary), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"an edit over a size that failed":    {said: says(rollout.PhaseStopped), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"nothing is said, with a canary":     {hold: `"0", inplace-rollout.io/canary: "1"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"with one in force":                  {hold: `"0", inplace-rollout.io/in-force: ";;1;;;"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"with one from the next edit on":     {hold: `"0", inplace-rollout.io/canary: "1", inplace-rollout.io/in-force: ";;;;;"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"as a former version says it":        {hold: `"0", inplace-rollout.io/canary: "1", inplace-rollout.io/in-force: "Restart;"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"an edit after a revert":             {said: says(rollout.PhaseReverted), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"it is scaled to zero after that":    {said: says(rollout.PhaseStopped), replicas: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
 		"and up again before that is seen":   {said: says(rollout.PhaseStopped), pods: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
@@ -220,8 +224,8 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 			}
 			as := func(r revisions) string {
 				return withStatus("StatefulSet", annotations, "{updateStrategy: {type: RollingUpdate}, replicas: "+cmp.Or(tt.replicas, "3")+"}", fmt.Sprintf(
-					"replicas: %s, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: %q, reason: Progressing, message: %q}]",
-					cmp.Or(tt.pods, "3"), r.current, r.update, api.ConditionComplete, "False", tt.said.Message()))
+					"replicas: %s, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: \"True\"}, {type: %s, status: %q, reason: Progressing, message: %q}]",
+					cmp.Or(tt.pods, "3"), r.current, r.update, api.ConditionObserved, api.ConditionComplete, "False", tt.said.Message()))
 			}
 			var got struct {
 				Status struct{ CurrentRevision, UpdateRevision string }

@@ -166,6 +166,7 @@ func TestInForce(t *testing.T) {
 	p := load(t)
 	const action, list = api.ResizeActionAnnotation, api.ResizePolicyAnnotation
 	type says = map[string]string
+	guarded := says{api.CanaryAnnotation: "10%", api.CanaryDurationAnnotation: "5m", api.OnFailureAnnotation: "Revert", api.ChecksAnnotation: "a, b"}
 	for _, tt := range []struct {
 		what     string
 		had, has says // but for what is in force, which is kept
@@ -179,15 +180,22 @@ func TestInForce(t *testing.T) {
 		{what: "an edit", had: says{action: "LiveResize"}, has: says{action: "LiveResize"}, edit: true, want: "absent"},
 		{what: "an edit that brings an action", has: says{action: "LiveResize"}, edit: true, want: "absent"},
 		{what: "opting in", had: says{action: "Restart"}, has: says{action: "LiveResize"}, optsIn: true, want: "absent"},
-		{what: "another action", had: says{action: "LiveResize"}, has: says{action: "Restart"}, want: "LiveResize;"},
-		{what: "an action comes", has: says{action: "Restart"}, want: ";"},
-		{what: "an action goes", had: says{action: "Restart"}, want: "Restart;"},
-		{what: "a policy comes", had: says{action: "Restart"}, has: says{action: "Restart", list: "cpu=RestartOnly"}, want: "Restart;"},
-		{what: "it stays", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "Restart"}, want: "LiveResize;"},
-		{what: "it stays, whatever is written", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "Restart", api.InForceAnnotation: "Restart;"}, want: "LiveResize;"},
+		{what: "another action", had: says{action: "LiveResize"}, has: says{action: "Restart"}, want: "LiveResize;;;;;"},
+		{what: "an action comes", has: says{action: "Restart"}, want: ";;;;;"},
+		{what: "an action goes", had: says{action: "Restart"}, want: "Restart;;;;;"},
+		{what: "a policy comes", had: says{action: "Restart"}, has: says{action: "Restart", list: "cpu=RestartOnly"}, want: "Restart;;;;;"},
+		{what: "it stays", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "Restart"}, want: "LiveResize;;;;;"},
+		{what: "it stays, whatever is written", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "Restart", api.InForceAnnotation: "Restart;"}, want: "LiveResize;;;;;"},
 		{what: "the annotations say it again", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "LiveResize"}, want: "absent"},
 		{what: "the next edit", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, has: says{action: "Restart", api.InForceAnnotation: "LiveResize;"}, edit: true, want: "absent"},
-		{what: "another try", had: says{action: "LiveResize", list: "cpu=RestartOnly", api.HoldAnnotation: "any"}, has: says{action: "LiveResize", list: "cpu=RestartOnly", api.RetryAnnotation: "now;Restart"}, want: "Restart;cpu=RestartOnly"},
+		{what: "another try", had: says{action: "LiveResize", list: "cpu=RestartOnly", api.HoldAnnotation: "any"}, has: says{action: "LiveResize", list: "cpu=RestartOnly", api.RetryAnnotation: "now;Restart"}, want: "Restart;cpu=RestartOnly;;;;"},
+		{what: "a guard comes", has: guarded, want: ";;;;;"},
+		{what: "a guard goes", had: guarded, want: ";;10%;5m;Revert;a, b"},
+		{what: "a duration changes", had: guarded, has: says{api.CanaryAnnotation: "10%", api.CanaryDurationAnnotation: "1h", api.OnFailureAnnotation: "Revert", api.ChecksAnnotation: "a, b"}, want: ";;10%;5m;Revert;a, b"},
+		{what: "an edit without a guard", had: guarded, edit: true, want: "absent"},
+		{what: "another try, after the guard went", had: says{api.InForceAnnotation: "LiveResize;;1;manual;;", api.HoldAnnotation: "any"}, has: says{api.RetryAnnotation: "now;Restart"}, want: "Restart;;1;manual;;"},
+		{what: "a former version knew of no guard", had: says{api.CanaryAnnotation: "1", api.InForceAnnotation: "Restart;"}, want: "Restart;;1;;;"},
+		{what: "what nobody can read", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;;1"}, has: says{action: "Restart"}, want: "absent"},
 		{what: "a former version has written it", had: says{action: "LiveResize", api.InForceAnnotation: "LiveResize;"}, has: says{action: "LiveResize", api.InForceAnnotation: "LiveResize;"}, want: "absent"},
 	} {
 		for kind, rollout := range map[string]string{"StatefulSet": "{type: RollingUpdate, partition: 0}", "Deployment": "{paused: false}", "DaemonSet": "{type: RollingUpdate, maxUnavailable: 1}"} {

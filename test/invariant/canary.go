@@ -25,7 +25,7 @@ func (h *history) checkCanary(w Write) {
 	most, least := 0, time.Duration(math.MaxInt64)
 	for _, v := range work.since(w.Since) {
 		n, guarded := v.canaries()
-		proof, err := time.ParseDuration(v.annotation("canary-duration"))
+		proof, err := time.ParseDuration(v.inForce("canary-duration"))
 		if !guarded || err != nil || v.annotation("promote") != "" {
 			return
 		}
@@ -87,7 +87,7 @@ func (h *history) checkRevert(w Write) {
 			return
 		}
 		p.reverted = &w
-		if !work.any(w.Since, func(v version) bool { return v.annotation("on-failure") == "Revert" }) {
+		if !work.any(w.Since, func(v version) bool { return v.inForce("on-failure") == "Revert" }) {
 			h.violate(w, Revert, p.ref(), "its workload's size was taken from it, and nobody wants that")
 		}
 		if work.kind != "DaemonSet" && !slices.ContainsFunc(work.versions, func(v version) bool { return made(p.last(), after, v.template) }) {
@@ -126,12 +126,12 @@ func taken(before, after, said corev1.ResourceList) bool {
 	return true
 }
 
-// changedSince reports whether somebody has changed the template, or what is said of rollouts, or has let go.
+// changedSince reports whether somebody has changed the template, or has the rollout tried again, or has let go.
 func (w *workload) changedSince(t time.Time) bool {
 	versions := w.since(t)
 	first := versions[0]
 	return slices.ContainsFunc(versions, func(v version) bool {
-		for _, name := range []string{"canary", "canary-duration", "on-failure", "checks", "promote", "retry", "node-resources"} {
+		for _, name := range []string{"promote", "retry", "node-resources"} {
 			if v.annotation(name) != first.annotation(name) {
 				return true
 			}
@@ -142,7 +142,7 @@ func (w *workload) changedSince(t time.Time) bool {
 
 // canaries returns how many pods come first, and whether any do.
 func (v version) canaries() (n int, guarded bool) {
-	said := v.annotation("canary")
+	said := v.inForce("canary")
 	if percent, is := strings.CutSuffix(said, "%"); is {
 		n, err := strconv.Atoi(percent)
 		return int(math.Ceil(float64(n) * float64(v.replicas) / 100)), err == nil

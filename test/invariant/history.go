@@ -179,14 +179,20 @@ type version struct {
 func (v version) enabled() bool { return v.meta.Labels["inplace-rollout.io/enabled"] == "true" }
 
 // guarded reports whether a failure stops its rollouts.
-func (v version) guarded() bool { return v.annotation("canary") != "" || v.annotation("checks") != "" }
+func (v version) guarded() bool { return v.inForce("canary") != "" || v.inForce("checks") != "" }
 
 // live reports whether the action in force is LiveResize.
-func (v version) live() bool {
-	if inForce, changed := v.meta.Annotations["inplace-rollout.io/in-force"]; changed {
-		return strings.HasPrefix(inForce, "LiveResize;")
+func (v version) live() bool { return v.inForce("resource-resize-action") == "LiveResize" }
+
+// kept are the annotations that count as they were at the edit, as in-force has them. A former version has the first two.
+var kept = []string{"resource-resize-action", "resource-resize-policy", "canary", "canary-duration", "on-failure", "checks"}
+
+func (v version) inForce(name string) string {
+	values := strings.Split(v.annotation("in-force"), ";")
+	if i := slices.Index(kept, name); i < len(values) && (len(values) == 2 || len(values) == len(kept)) {
+		return values[i]
 	}
-	return v.annotation("resource-resize-action") == "LiveResize"
+	return v.annotation(name)
 }
 
 func (v version) annotation(name string) string {

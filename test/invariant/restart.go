@@ -245,9 +245,8 @@ func (h *history) late(w *workload, p *pod) bool {
 
 // said are the actions and policies that a version names, those in force among them.
 func (v version) said() (actions, policies []string) {
-	for _, both := range []string{v.annotation("in-force"), v.annotation("resource-resize-action") + ";" + v.annotation("resource-resize-policy")} {
-		action, policy, _ := strings.Cut(both, ";")
-		actions, policies = append(actions, action), append(policies, policy)
+	for _, value := range []func(string) string{v.inForce, v.annotation} {
+		actions, policies = append(actions, value("resource-resize-action")), append(policies, value("resource-resize-policy"))
 	}
 	if _, action, found := strings.Cut(v.annotation("retry"), ";"); found {
 		actions = append(actions, action)

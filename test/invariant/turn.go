@@ -25,11 +25,7 @@ func (h *history) checkAction(w Write) {
 // forbids reports whether what is in force does not let a pod be resized so. Of several policies, one may be an exception to
 // another: then it is not known.
 func (v version) forbids(before, after *corev1.Pod) bool {
-	inForce, changed := v.meta.Annotations["inplace-rollout.io/in-force"]
-	if !changed {
-		inForce = v.annotation("resource-resize-action") + ";" + v.annotation("resource-resize-policy")
-	}
-	action, list, _ := strings.Cut(inForce, ";")
+	action, list := v.inForce("resource-resize-action"), v.inForce("resource-resize-policy")
 	of, only := strings.CutSuffix(list, "=RestartOnly")
 	if action == "Restart" || !only || strings.Contains(of, "=") {
 		return action == "Restart"

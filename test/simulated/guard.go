@@ -175,6 +175,7 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 		{"a canary that was killed before anybody could say so stops it", (*guardedly).stopsKilledUnseen},
 	}
 	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+		trials = append(trials, trial{"what guards it is taken away, and counts all the same, " + onFailure, func(g *guardedly) { g.isUnguarded(onFailure) }})
 		trials = append(trials, trial{"what has failed is not proved by another edit, " + onFailure, func(g *guardedly) { g.isEditedBackToFailure(onFailure) }})
 		for _, duration := range []string{"10m", policy.Manual} {
 			trials = append(trials, trial{"an undo of the second edit is complete at once, " + onFailure + " " + duration, func(g *guardedly) { g.isUndoneToTheFirst(onFailure, duration) }})
@@ -1036,6 +1037,23 @@ func (g *guardedly) stops() {
 	g.rounds(100, 1)
 	g.recorded(rollout.EventResizeFailed, 4)
 	g.recorded(rollout.EventCanaryPassed, 0)
+}
+
+// isUnguarded has the annotations taken away while the canary waits, and when it has failed: they are asked again at the next edit.
+func (g *guardedly) isUnguarded(onFailure string) {
+	for _, g.Mended = range []bool{true, false} {
+		g.killing(all)
+		g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, policy.Manual, api.OnFailureAnnotation, onFailure)
+		g.Until(g.T, "in its canary, or stopped", func() bool {
+			return g.Mended && g.Condition().Says().Phase == rollout.PhaseCanary || rollout.Stopped(g.Condition())
+		})
+		clear(g.asked)
+		g.rounds(20, 1)
+		g.Annotate(map[string]string{api.CanaryAnnotation: "", api.CanaryDurationAnnotation: "", api.OnFailureAnnotation: ""})
+		g.rounds(60, 1)
+		g.Edit(Former)
+		g.until(rollout.ReasonComplete, 1)
+	}
 }
 
 // isEditedBackToFailure: nothing has been complete since. A built-in controller may have made the size that has failed its current

@@ -342,14 +342,15 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
 		set.GetAnnotations()[api.OnFailureAnnotation] = onFailure
 	})
 	s.All(slices.Concat(steps...))
+	s.User(func(set S) { // it stays in force until the next edit
+		delete(set.GetAnnotations(), api.CanaryAnnotation)
+		delete(set.GetAnnotations(), api.OnFailureAnnotation)
+	})
 	for range 90 { // it never comes to rest while containers are killed
 		s.of.Round()
 	}
 	s.Kills = nil
-	s.User(func(set S) {
-		delete(set.GetAnnotations(), api.CanaryAnnotation)
-		delete(set.GetAnnotations(), api.OnFailureAnnotation)
-	})
+	s.User(func(set S) { s.uses(set, Step{Do: "edit cpu", Arg: s.Wanted(set).CPU}) })
 	s.Ends(nil)
 }
 

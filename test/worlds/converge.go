@@ -280,7 +280,8 @@ func waits(v view) bool {
 	case "Pending":
 		return v.paused && !isHeld(v)
 	case "ResizeFailed", "Reverted":
-		return v.GetAnnotations()[api.CanaryAnnotation]+v.GetAnnotations()[api.OnFailureAnnotation] != ""
+		inForce := policy.AnnotationsInForce(v.GetAnnotations())
+		return inForce[api.CanaryAnnotation]+inForce[api.OnFailureAnnotation] != ""
 	case "DeletedAfterResize":
 		return action == "LiveResize"
 	case "Infeasible", "Invalid":
@@ -352,8 +353,8 @@ func (p *player) help(ctx context.Context, i int) error {
 	if v.refused() {
 		return p.patch(ctx, i, map[string]any{"metadata": map[string]any{"labels": map[string]any{enabledLabel: nil}}})
 	}
-	// A canary that cannot be well keeps the others waiting, and what has failed stops.
-	patch := merged(merged(annotate(actionAnnotation, nil), annotate(api.CanaryAnnotation, nil)), annotate(api.OnFailureAnnotation, nil))
+	// A canary that cannot be well keeps the others waiting, and what has failed stops until it is tried again.
+	patch := merged(merged(annotate(actionAnnotation, nil), annotate(api.CanaryAnnotation, nil)), merged(annotate(api.OnFailureAnnotation, nil), annotate(api.RetryAnnotation, "help")))
 	spec := map[string]any{}
 	if v.paused {
 		spec["paused"] = false
