@@ -27,6 +27,8 @@ type Template struct {
 	Created time.Time
 	// Renewed is when the revision was last written, such as when the workload came back to its template.
 	Renewed time.Time
+	// Number of the revision: each new one has a higher one, and so has one that the workload came back to. 0 if it is none.
+	Number int64
 }
 
 // NewTemplate reads a template from JSON, and rounds its quantities up as the API server does. It fails if raw is not a
@@ -60,7 +62,7 @@ func OfRevision(stored *appsv1.ControllerRevision) (*Template, error) {
 		return nil, fmt.Errorf("reading ControllerRevision %s: %w", stored.Name, err)
 	}
 	template.Created = stored.CreationTimestamp.Time
-	template.Renewed = template.Created
+	template.Renewed, template.Number = template.Created, stored.Revision
 	for _, entry := range stored.ManagedFields {
 		if entry.Time != nil && entry.Time.After(template.Renewed) {
 			template.Renewed = entry.Time.Time

@@ -145,20 +145,6 @@ func TestHostileEachWriteFails(t *testing.T) {
 	})
 }
 
-// Guards are added, taken away and changed while the rollout is stopped, or its canary is under way.
-func TestHostileAnnotations(t *testing.T) {
-	c, g, had := hostile(t, nil)
-	g.Edit(newer)
-	c.Until(100, func() bool { had(); return rollout.Stopped(condition(c.Set)) })
-	for _, say := range []map[string]string{
-		{api.OnFailureAnnotation: "Revert"}, {api.OnFailureAnnotation: "Hold"}, {api.CanaryDurationAnnotation: policy.Manual}, {api.OnFailureAnnotation: "Revert"},
-		{api.CanaryDurationAnnotation: "10s"}, {api.RetryAnnotation: "a"}, {api.PromoteAnnotation: "x"}, {api.RetryAnnotation: "b", api.OnFailureAnnotation: "Hold"}, {api.RetryAnnotation: "a"},
-	} {
-		g.Annotate(say)
-		g.AtMostOne(t, 30, had)
-	}
-}
-
 // Under OnDelete the hold goes in bounded time while a canary waits to be promoted, and nothing more is tried then.
 func TestHostileHoldOfManual(t *testing.T) {
 	c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})

@@ -101,6 +101,9 @@ func (o observation) options() rollout.Options {
 			// A pod has its label when it has proved its size. The revisions of the status alone are no proof: after A→B→C→B both are B.
 			options.Guard.Proven = o.set.Status.CurrentRevision == o.set.Status.UpdateRevision &&
 				!slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && !o.labelled(pod) })
+			if options.Guard.Proven && o.asMade() && o.newest().Number == 1 { // there is no former size
+				options.Guard = nil
+			}
 		}
 	}
 	if policy.Held(o.set) && rolling(o.set) {

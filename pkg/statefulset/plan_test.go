@@ -3,6 +3,7 @@ package statefulset
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -843,6 +844,30 @@ func TestToCome(t *testing.T) {
 		if !slices.Equal(cpu, tt.want) {
 			t.Errorf("%s, partition %d: to come are pods that request %q, want %q", tt.places, tt.at, cpu, tt.want)
 		}
+	}
+}
+
+// TestNewSetIsNotGuarded: no size was before the first one, unless pods of another template are adopted.
+func TestNewSetIsNotGuarded(t *testing.T) {
+	guarded := func(set *appsv1.StatefulSet) {
+		set.Annotations[api.CanaryAnnotation], set.Annotations[api.CanaryDurationAnnotation] = "1", "1h"
+	}
+	for _, tt := range []struct {
+		places string
+		number int64
+		want   string
+	}{
+		{"updated|updated", 1, "release"},
+		{"updated|updated", 2, ""},
+		{"resized|updated", 1, ""},
+		{"relabelled|updated", 1, ""},
+	} {
+		o := observed(t, tt.places, currentIsNewest, held("0", everything), guarded)
+		o.revisions = maps.Clone(o.revisions)
+		newest := *o.newest()
+		newest.Number, o.revisions[revisionOf(newer)], o.VersionSince = tt.number, &newest, o.Now.Add(-time.Minute)
+		p, err := planned(o)
+		simulated.Does(t, p, err, does(p), tt.want)
 	}
 }
 
