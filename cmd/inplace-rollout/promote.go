@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -56,12 +55,11 @@ func (o promoteOptions) run(ctx context.Context, out io.Writer, args []string) e
 	if err != nil {
 		return err
 	}
-	var promoted rollout.Version
-	var nothing string
+	var canary *rollout.Record
 	err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
-		if promoted, nothing, err = canaryOf(u); err == nil && nothing == "" {
+		if canary, err = canaryOf(u); err == nil {
 			_, err = o.patch(ctx, u, map[string]any{"metadata": map[string]any{
-				"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.PromoteAnnotation: rollout.Promotion(promoted, sinceOf(u))},
+				"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.PromoteAnnotation: canary.Promotion()},
 			}}, api.FieldManager+"-promote")
 		}
 		return err
@@ -72,32 +70,23 @@ func (o promoteOptions) run(ctx context.Context, out io.Writer, args []string) e
 	if err != nil {
 		return fmt.Errorf("promoting %s: %w", nameOf(u), err)
 	}
-	if nothing != "" {
-		_, err = fmt.Fprintf(out, "%s has no canary under way: %s\n", nameOf(u), nothing)
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s: the canary of %s is over, and the other pods follow\n", nameOf(u), promoted)
+	_, err = fmt.Fprintf(out, "%s: the canary of %s is over, and the other pods follow\n", nameOf(u), canary.Of)
 	return err
 }
 
-// canaryOf returns the rollout whose canary is under way, or what the condition says where there is none. It is an error if a
-// pod has failed.
-func canaryOf(u *unstructured.Unstructured) (canary rollout.Version, none string, err error) {
-	r := statusReport{OptedIn: policy.Enabled(u), Held: policy.Held(u)}
-	r.readCondition(u)
-	switch says := rollout.Parse(r.Complete, r.Reason, r.Message); says.Phase {
-	case rollout.PhaseCanary:
-		return says.Version, "", nil
-	case rollout.PhaseStopped, rollout.PhaseReverted:
-		return "", "", fmt.Errorf("a pod has failed: %s\nUse retry to try it again", r.Message)
+// canaryOf returns the record of the guarded rollout whose canary is under way. It is an error if there is none, or a pod has
+// failed.
+func canaryOf(u *unstructured.Unstructured) (*rollout.Record, error) {
+	switch r, err := rollout.ReadRecord(u.GetAnnotations()); {
+	case err != nil:
+		return nil, err
+	case r.Stopped():
+		return nil, fmt.Errorf("a pod has failed: %s\nUse retry to try it again", r.Failed)
+	case r == nil || r.Phase != rollout.PhaseCanary:
+		said := statusReport{OptedIn: policy.Enabled(u), Held: policy.Held(u)}
+		said.readCondition(u)
+		return nil, fmt.Errorf("it has no canary under way: %s", said.Message)
 	default:
-		return "", r.Message, nil
+		return r, nil
 	}
-}
-
-// sinceOf returns since when a workload has not been complete.
-func sinceOf(u *unstructured.Unstructured) (since metav1.Time) {
-	text, _ := completeOf(u)["lastTransitionTime"].(string)
-	_ = since.UnmarshalQueryParameter(text) // it was written by the API server
-	return since
 }

@@ -302,7 +302,7 @@ func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructu
 		return err
 	}
 	_, err = o.patch(ctx, after, map[string]any{
-		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.HoldAnnotation: nil}},
+		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.HoldAnnotation: nil, api.RolloutAnnotation: nil}},
 		"spec":     kindOf(after).released(after),
 	}, api.ReleaseManager)
 	return err

@@ -17,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // retryOptions are the arguments of the retry command.
@@ -25,6 +26,7 @@ type retryOptions struct {
 	allNamespaces bool
 	selector      string
 	action        string
+	stopped       bool
 }
 
 func newRetryCommand() *cobra.Command {
@@ -42,7 +44,8 @@ annotations stay as they are, for the next edit.
 
 Pods that are done are not touched. If no rollout is in flight, the command says so. With
 -A it retries all rollouts in flight; with -l, those in the namespace that the selector
-selects. If the controller does not run, it retries when it starts.`,
+selects. It leaves guarded rollouts alone that were stopped, unless you name one, or
+--stopped is given. If the controller does not run, it retries when it starts.`,
 		Example: `  # A quota was raised: do not wait until the controller notices
   inplace-rollout retry sts/db
 
@@ -69,6 +72,7 @@ selects. If the controller does not run, it retries when it starts.`,
 	}
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "all rollouts in flight, in all namespaces")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "all rollouts in flight of workloads that this label selector selects, such as team=shop")
+	cmd.Flags().BoolVar(&o.stopped, "stopped", false, "with -A or -l, also guarded rollouts that were stopped because a pod failed")
 	cmd.Flags().StringVar(&o.action, "action", "", "action for the rest of the rollout: "+strings.Join(policy.Actions, ", ")+"; empty does not change it")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
@@ -99,6 +103,12 @@ func (o retryOptions) runAll(ctx context.Context, out io.Writer) error {
 			continue
 		}
 		inFlight++
+		if rollout.Stopped(u.GetAnnotations()) && !o.stopped {
+			if _, err := fmt.Fprintf(out, "%s (namespace %s) was stopped because a pod failed, and is left alone: name it, or use --stopped\n", nameOf(u), u.GetNamespace()); err != nil {
+				return err
+			}
+			continue
+		}
 		outcome, err := o.retry(ctx, u)
 		if err != nil {
 			failed = append(failed, err)

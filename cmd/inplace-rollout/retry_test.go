@@ -13,6 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // TestRetryAtTheEnd: the condition says Complete a moment after the hold has been let go, and
@@ -95,21 +96,27 @@ func TestRetryOfPausedDeployments(t *testing.T) {
 // TestRetryAll: what is in flight is tried again, and nothing is said of the rest.
 func TestRetryAll(t *testing.T) {
 	for _, tt := range []struct {
-		what  string
-		held  bool
-		retry retryOptions
-		want  string
+		what    string
+		held    bool
+		stopped bool
+		retry   retryOptions
+		want    string
 	}{
-		{"one is in flight", true, retryOptions{allNamespaces: true}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
-		{"it is selected", true, retryOptions{selector: "team=shop"}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
-		{"it is not selected", true, retryOptions{selector: "team!=shop"}, "No rollout is in flight.\n"},
-		{"it is complete", false, retryOptions{allNamespaces: true}, "No rollout is in flight.\n"},
+		{"one is in flight", true, false, retryOptions{allNamespaces: true}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
+		{"it is selected", true, false, retryOptions{selector: "team=shop"}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
+		{"it is not selected", true, false, retryOptions{selector: "team!=shop"}, "No rollout is in flight.\n"},
+		{"it was stopped", true, true, retryOptions{allNamespaces: true}, "statefulset.apps/web (namespace default) was stopped because a pod failed, and is left alone: name it, or use --stopped\n"},
+		{"also what was stopped", true, true, retryOptions{allNamespaces: true, stopped: true}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
+		{"it is complete", false, false, retryOptions{allNamespaces: true}, "No rollout is in flight.\n"},
 	} {
 		s := newSetStage(t, 1)
 		if tt.held {
 			s.heldAt(t, larger)
 		}
 		s.set.Labels["team"] = "shop"
+		if tt.stopped {
+			s.set.Annotations[api.RolloutAnnotation] = (&rollout.Record{Phase: rollout.PhaseStopped, Schema: rollout.RecordSchema}).String()
+		}
 		tt.retry.cluster = s.cluster(t)
 		var out bytes.Buffer
 		if err := tt.retry.run(t.Context(), &out, nil); err != nil || out.String() != tt.want {
@@ -119,7 +126,7 @@ func TestRetryAll(t *testing.T) {
 		for _, action := range tt.retry.objects.(*dynamicfake.FakeDynamicClient).Actions() {
 			asked = asked || action.GetVerb() == "patch"
 		}
-		if asked != strings.HasPrefix(tt.want, "statefulset") {
+		if asked != strings.Contains(tt.want, "is retried") {
 			t.Errorf("%s: asked: %t", tt.what, asked)
 		}
 	}

@@ -210,6 +210,9 @@ type statusReport struct {
 	Reason          string       `json:"reason"`
 	Message         string       `json:"message"`
 	Pods            []podStatus  `json:"pods"`
+
+	// Rollout is the record of a guarded rollout; nil if none is under way or stopped.
+	Rollout *rollout.Record `json:"rollout,omitempty"`
 }
 
 // statusKind is the kind of the report as a document.
@@ -304,7 +307,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		}
 	}
 	r.compare()
-	r.catchUp()
+	r.catchUp(settings.Guard != nil)
 	return r, nil
 }
 
@@ -323,20 +326,13 @@ func (r *statusReport) compare() {
 	}
 }
 
-// catchUp corrects a condition that only tells of progress, which may be a minute behind: how
-// many pods are done by now. What those wait for that are not, the report says of each of them. Where all are
-// done, only the condition knows what is missing, such as that a guarded rollout waits for pods to stay Ready.
-func (r *statusReport) catchUp() {
-	said := rollout.Parse(r.Complete, r.Reason, r.Message)
-	if said.Phase != rollout.PhaseResizing || said.Reason != rollout.ReasonProgressing {
-		return
-	}
+// catchUp replaces what a condition says that only tells of progress, which may be a minute behind, by how many pods are done by now. What
+// those wait for that are not, the report says of each of them. Where all are done, or the rollout is guarded, only the condition knows
+// what is missing.
+func (r *statusReport) catchUp(guarded bool) {
 	count := r.count()
-	if done := count[stateDone]; done > said.Updated && len(r.Pods)-count[stateKeptBack] == said.Total {
-		now := rollout.Condition{Phase: rollout.PhaseResizing, Updated: done, Total: said.Total}
-		if done == said.Total {
-			now.Details = said.Details
-		}
+	now := rollout.Condition{Phase: rollout.PhaseResizing, Updated: count[stateDone], Total: len(r.Pods) - count[stateKeptBack]}
+	if r.Held && !guarded && r.Reason == rollout.ReasonProgressing && now.Updated < now.Total {
 		r.Message = now.Message()
 	}
 }
@@ -356,6 +352,7 @@ func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 		r.Reason, r.Message = "NotOptedIn", cmp.Or(policy.BadLabel(u), "label it with "+api.EnabledLabel+"=true to have it rolled out in place")
 		return
 	}
+	r.Rollout, _ = rollout.ReadRecord(u.GetAnnotations()) // of one that cannot be read the condition says so
 	r.Reason, r.Message = "Unknown", "the controller has not written the condition yet"
 	if fields := completeOf(u); fields != nil {
 		r.Reason, _, _ = unstructured.NestedString(fields, "reason")

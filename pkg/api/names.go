@@ -69,6 +69,11 @@ const (
 	// edit is known to come from `kubectl rollout undo`.
 	EditAnnotation = "inplace-rollout.io/edit"
 
+	// SaidOfAnnotation has for machines what our conditions say to people: of which template a StatefulSet or DaemonSet is Complete, or
+	// left to its controller, and which edit of a Deployment exceeds its progress deadline. See rollout.Spoken. It is written together with
+	// the conditions. Complete needs none of a Deployment: its controller would copy the annotation to each new ReplicaSet.
+	SaidOfAnnotation = "inplace-rollout.io/said-of"
+
 	// RetryAnnotation has a rollout tried again whenever its value changes. The value is any
 	// word, such as the time, or `word;action`: then the admission policy puts the action in
 	// force for the rest of the rollout.
@@ -89,6 +94,10 @@ const (
 
 	// PromoteAnnotation names the rollout whose canary is over, as the condition calls it.
 	PromoteAnnotation = "inplace-rollout.io/promote"
+
+	// RolloutAnnotation is the record of a guarded rollout, as JSON: what has happened since the edit. It is there while one is
+	// under way or stopped. The controller writes it, and nobody else can.
+	RolloutAnnotation = "inplace-rollout.io/rollout"
 
 	// NodeResourcesAnnotation has the sizes of a DaemonSet's pods by class of node: a JSON list
 	// of {"nodeSelector": {label: value}, "containers": {name: {"requests": {…}, "limits": {…}}}}.

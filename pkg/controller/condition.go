@@ -46,7 +46,7 @@ func (c *Controller[W, K]) writeCondition(ctx context.Context, w W, p rollout.Pl
 			want.LastTransitionTime = have.LastTransitionTime
 		}
 		if have.Reason == want.Reason && len(beside) == 0 {
-			if have.Message == want.Message {
+			if have.Message == want.Message && w.GetAnnotations()[api.SaidOfAnnotation] == want.Of.String() {
 				c.upToDate(w)
 				return 0, nil
 			}
@@ -59,13 +59,8 @@ func (c *Controller[W, K]) writeCondition(ctx context.Context, w W, p rollout.Pl
 		klog.FromContext(ctx).Info("Would write the condition", "status", want.Status, "reason", want.Reason, "message", want.Message)
 		return 0, nil
 	}
-	metadata := map[string]any{"uid": w.GetUID()}
-	if p.Condition.Complete {
-		// It is true of this version of the workload, and not after an edit in between.
-		metadata["resourceVersion"] = w.GetResourceVersion()
-	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": metadata,
+		"metadata": metadataOf(w, p.Condition),
 		"status":   map[string]any{"conditions": append([]any{c.access.NewCondition(want, now)}, beside...)},
 	})
 	if err != nil {
@@ -77,6 +72,22 @@ func (c *Controller[W, K]) writeCondition(ctx context.Context, w W, p rollout.Pl
 	c.recordCondition(w, have, p)
 	c.wroteMessage(w)
 	return 0, nil
+}
+
+// metadataOf is what a write of the condition says of the workload: which one it is about, and what the condition speaks of.
+func metadataOf(w metav1.Object, c rollout.Condition) map[string]any {
+	metadata := map[string]any{"uid": w.GetUID()}
+	if c.Complete {
+		// It is true of this version of the workload, and not after an edit in between.
+		metadata["resourceVersion"] = w.GetResourceVersion()
+	}
+	said, is := w.GetAnnotations()[api.SaidOfAnnotation]
+	if of := c.Of().String(); of != "" && of != said {
+		metadata["annotations"] = map[string]any{api.SaidOfAnnotation: of}
+	} else if of == "" && is {
+		metadata["annotations"] = map[string]any{api.SaidOfAnnotation: nil}
+	}
+	return metadata
 }
 
 // withdraw takes our conditions from a workload that has been opted out. Nobody would bring them up to date any more: whoever
@@ -93,7 +104,7 @@ func (c *Controller[W, K]) withdraw(ctx context.Context, name cache.ObjectName) 
 		return maxRetryInterval, nil
 	case err != nil:
 		return 0, fmt.Errorf("reading a workload that may have been opted out: %w", err)
-	case !c.access.HasConditions(w):
+	case !c.says(w):
 		return c.withdrawnFor(name), nil
 	case c.options.DryRun:
 		klog.FromContext(ctx).Info("Would take the condition away")
@@ -104,7 +115,7 @@ func (c *Controller[W, K]) withdraw(ctx context.Context, name cache.ObjectName) 
 		gone = append(gone, map[string]any{"$patch": "delete", "type": kind})
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()},
+		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(), "annotations": map[string]any{api.SaidOfAnnotation: nil}},
 		"status":   map[string]any{"conditions": gone},
 	})
 	if err != nil {
@@ -116,6 +127,12 @@ func (c *Controller[W, K]) withdraw(ctx context.Context, name cache.ObjectName) 
 	klog.FromContext(ctx).V(2).Info("Took the condition away: the workload is not opted in any more")
 	c.noteWithdrawn(name, c.clock.Now())
 	return ProgressInterval, nil
+}
+
+// says reports whether there is anything in w that withdraw takes away.
+func (c *Controller[W, K]) says(w W) bool {
+	_, said := w.GetAnnotations()[api.SaidOfAnnotation]
+	return said || c.access.HasConditions(w)
 }
 
 // noteWithdrawn notes when our conditions were taken away; with no time, that nobody need look whether they come back.
@@ -153,7 +170,7 @@ func (c *Controller[W, K]) findOptedOut(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, maxRetryInterval, true, func(ctx context.Context) (done bool, _ error) {
 		err := pages.EachListItem(ctx, notOptedIn, func(obj runtime.Object) error {
 			w, err := c.access.Decode(obj)
-			if err == nil && c.access.HasConditions(w) {
+			if err == nil && c.says(w) {
 				c.queue.Add(cache.MetaObjectToName(w))
 			}
 			return err
@@ -178,13 +195,14 @@ type message struct {
 // condition changes; 0 or less if it is due. The first message after a hold is due at once.
 // One of progress is due when it has lasted: then something may stand still, unless a held
 // rollout only waits for other controllers for a moment. If the workload is Complete, a new
-// message has to last, too: a pod that goes and comes back is not worth two writes.
+// message has to last, too: a pod that goes and comes back is not worth two writes. Where only the annotation beside it is another
+// one, it is written once a minute at most.
 func (c *Controller[W, K]) messageDue(w W, p rollout.Plan) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := cache.MetaObjectToName(w)
-	m, now := c.messages[name], c.clock.Now()
-	if next := p.Condition.Message(); m.next != next {
+	name, next := cache.MetaObjectToName(w), p.Condition.Message()
+	m, now, have := c.messages[name], c.clock.Now(), c.access.Condition(w)
+	if m.next != next {
 		m.next, m.since = next, now
 		c.messages[name] = m
 	}
@@ -192,6 +210,8 @@ func (c *Controller[W, K]) messageDue(w W, p rollout.Plan) time.Duration {
 	switch {
 	case m.held && !policy.Held(w), p.Urgency == rollout.AtOnce:
 		return 0
+	case have != nil && have.Message == next: // whoever takes the annotation away may do so again and again
+		return long
 	case p.LastWord():
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,7 +52,7 @@ func TestBeganByTheirClock(t *testing.T) {
 
 // TestWithdraw: what is said of a workload goes with its label, and nothing else is written of one that is not opted in.
 func TestWithdraw(t *testing.T) {
-	const taken = `status {"metadata":{"resourceVersion":"1","uid":"web"},"status":{"conditions":[` +
+	const taken = `status {"metadata":{"annotations":{"inplace-rollout.io/said-of":null},"resourceVersion":"1","uid":"web"},"status":{"conditions":[` +
 		`{"$patch":"delete","type":"inplace-rollout.io/Complete"},{"$patch":"delete","type":"inplace-rollout.io/Observed"}]}}`
 	said := &rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: rollout.ReasonProgressing}
 	optedOut := func(w *appsv1.ReplicaSet) { w.Labels = nil }
@@ -91,6 +92,37 @@ func TestWithdraw(t *testing.T) {
 				t.Errorf("%d writes: %v", e.kind.patches, err)
 			}
 		})
+	}
+}
+
+// TestSaidOf: what the condition speaks of is written with it, and goes with it. Whoever takes it away alone sees it again once a minute at most.
+func TestSaidOf(t *testing.T) {
+	e := newEngine(t, Options{})
+	write := func(what, there string, c rollout.Condition, want string) {
+		t.Helper()
+		e.w.Annotations, e.kind.patched = map[string]string{}, ""
+		if there != "" {
+			e.w.Annotations[api.SaidOfAnnotation] = there
+		}
+		due, err := e.writeCondition(t.Context(), e.w, rollout.Plan{Condition: c})
+		_, got, is := strings.Cut(e.kind.patched, `"annotations":`)
+		if got, _, _ = strings.Cut(got, "}"); is {
+			got += "}"
+		}
+		if err != nil || got != want || due > 0 != (e.kind.patched == "" && there != it.Of().String()) {
+			t.Errorf("%s: wrote %q, due in %s: %v; want %q", what, e.kind.patched, due, err, want)
+		}
+	}
+	said, gone := `{"inplace-rollout.io/said-of":"Over;revision it;"}`, `{"inplace-rollout.io/said-of":null}`
+	write("nothing was said", "", it, said)
+	write("the same", "Over;revision it;", it, "")
+	write("somebody has removed it", "", it, "")
+	e.pass(longProgressInterval)
+	write("somebody has removed it a minute ago", "", it, said)
+	write("admission has taken it back", "Over;revision it;", rollout.UnseenHold(), gone)
+	e.w.Labels, e.w.Annotations = nil, map[string]string{api.SaidOfAnnotation: "Over;revision it;"}
+	if e.kind.condition = nil; !e.says(e.w) {
+		t.Error("it stays at opt-out where the built-in controller has dropped the condition")
 	}
 }
 

@@ -65,7 +65,7 @@ func TestDisplaced(t *testing.T) {
 				s.Notes.Note(tt.pod.UID).Displace(edit.Displaced)
 			}
 			s.Notes.Over(e.clock.Now().Add(timeout))
-			over := &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message()}
+			over := &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message(), Of: it.Of()}
 			e.pass(timeout - time.Second)
 			for range 2 {
 				e.kind.condition, e.w.Annotations = over, nil

@@ -135,7 +135,7 @@ func (*plainKind) Open(context.Context, *appsv1.ReplicaSet, func()) (plainState,
 }
 
 // it is that the rollout is over.
-var it = rollout.Over(1, 1, rollout.RevisionNamed("it"), 0)
+var it = rollout.Over(rollout.RevisionNamed("it"), 0)
 
 func (k *plainKind) BuiltInStatus(*appsv1.ReplicaSet) rollout.BuiltInStatus {
 	return rollout.BuiltInStatus{Over: it, BuiltIn: k.rolls}

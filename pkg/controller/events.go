@@ -47,7 +47,6 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 				"Confirm that with the annotation "+api.AllowCriticalAnnotation+"=true, or opt it out")
 		}
 	}
-	c.recordGuard(w, before.Says(), p.Condition)
 	if !fresh && before.Reason == p.Condition.Reason {
 		return
 	}
@@ -57,17 +56,24 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 }
 
 // recordGuard records what becomes of a guarded rollout.
-func (c *Controller[W, K]) recordGuard(w W, before, now rollout.Condition) {
-	same := before.Phase == now.Phase && before.Version == now.Version
+func (c *Controller[W, K]) recordGuard(w W, k rollout.Keep) {
+	if k.After == nil {
+		return
+	}
+	was, is, says := rollout.Phase(""), k.After.Phase, string(k.After.Of)+": "+k.Says
+	if k.Before != nil && k.Before.Of == k.After.Of && k.Before.Retry == k.After.Retry {
+		was = k.Before.Phase
+	}
 	switch {
-	case now.Phase == rollout.PhaseCanary && !same:
-		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventCanaryStarted, now.Message())
-	case before.Phase == rollout.PhaseCanary && (now.Phase == rollout.PhaseResizing || now.Complete):
-		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventCanaryPassed, string(before.Version)+": "+now.Message())
-	case now.Reason == rollout.ReasonResizeFailed && before.Reason != now.Reason:
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizeFailed, now.Message())
-	case now.Reason == rollout.ReasonReverted && before.Reason != now.Reason:
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventReverted, now.Message())
+	case was == is:
+	case is == rollout.PhaseCanary:
+		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventCanaryStarted, says)
+	case is == rollout.PhaseRolling && was == rollout.PhaseCanary:
+		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventCanaryPassed, says)
+	case is == rollout.PhaseStopped || is == rollout.PhaseReverting:
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizeFailed, says)
+	case is == rollout.PhaseReverted:
+		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventReverted, says)
 	}
 }
 

@@ -55,7 +55,7 @@ func SameText(a, b *corev1.PodTemplateSpec) bool {
 // wants. If they were deleted a moment ago, nobody has done that, and nothing would say it any more:
 // so it is done here.
 func (s *Session[W, K]) release(ctx context.Context, w W, r rollout.Release) error {
-	written, err := s.Instruct(ctx, w, map[string]any{api.HoldAnnotation: nil})
+	written, err := s.Instruct(ctx, w, map[string]any{api.HoldAnnotation: nil, api.RolloutAnnotation: nil})
 	if err != nil && !errors.Is(err, ErrEdited) && !pods.Answered(err) {
 		s.controller.awaitAnswer(w)
 	}
@@ -147,6 +147,21 @@ func (s *Session[W, K]) MergeStatus(ctx context.Context, w W, fields map[string]
 		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()}, "status": fields,
 	}, "status")
 	return err
+}
+
+// keep writes the record of a guarded rollout. The next plan rests on it.
+func (s *Session[W, K]) keep(ctx context.Context, w W, write rollout.Keep) error {
+	var text any
+	if write.After != nil {
+		text = write.After.String()
+	}
+	if _, err := s.Instruct(ctx, w, map[string]any{api.RolloutAnnotation: text}); err != nil {
+		return fmt.Errorf("recording the guarded rollout: %w", err)
+	}
+	klog.FromContext(ctx).V(2).Info("Recorded the guarded rollout", "record", text)
+	s.controller.recordGuard(w, write)
+	s.Requeue()
+	return nil
 }
 
 func (s *Session[W, K]) showGeneration(ctx context.Context, w W, write rollout.ShowGeneration) error {

@@ -52,7 +52,7 @@ func (c *Controller[W, K]) letGoLeftOut(ctx context.Context, w W) error {
 	}
 	fields["metadata"] = map[string]any{
 		"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion(),
-		"annotations": map[string]any{api.HoldAnnotation: nil, api.PartitionAnnotation: nil},
+		"annotations": map[string]any{api.HoldAnnotation: nil, api.PartitionAnnotation: nil, api.RolloutAnnotation: nil},
 	}
 	if _, err := c.merge(ctx, w, fields); err != nil {
 		return err

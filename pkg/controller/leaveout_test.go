@@ -19,7 +19,7 @@ import (
 // the user wants, in one write for this version of the workload.
 func TestLeftOut(t *testing.T) {
 	const condition = `{"metadata":{"uid":"web"},"status":{"conditions":[null]}}`
-	release := `{"metadata":{"annotations":{"inplace-rollout.io/hold":null,"inplace-rollout.io/partition":null},"resourceVersion":"1","uid":"web"},"spec":{"paused":false}}`
+	release := `{"metadata":{"annotations":{"inplace-rollout.io/hold":null,"inplace-rollout.io/partition":null,"inplace-rollout.io/rollout":null},"resourceVersion":"1","uid":"web"},"spec":{"paused":false}}`
 	for about, tt := range map[string]struct {
 		annotations map[string]string
 		dryRun      bool

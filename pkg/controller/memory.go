@@ -29,11 +29,8 @@ type memory struct {
 	// History of former templates that was refused, by what has had the template.
 	History    rollout.RefusalLog
 	retried    string           // the value of the retry annotation that was obeyed last
-	looked     bool             // at that annotation
 	checks     bool             // are asked about pods
-	tried      rollout.Tried    // canaries that were asked
 	losses     rollout.Losses   // pods that others have deleted soon after their resize
-	lifted     bool             // a guarded rollout was stopped, and its user has had it tried again since
 	progress   progress         // that events of the workload have told
 	moved      movement         // towards the deadline
 	waiting    map[string]int   // pods by the reason that they wait for
@@ -49,18 +46,14 @@ func newMemory(workload types.UID) *memory {
 
 // retry forgets all refusals if the retry annotation has a new value, and reports whether it has.
 // So everything that was refused, put off or left is tried again at once. If nothing is remembered,
-// that concerns the kubelets only: it is not known what they were asked, and when. Unseen: the value was written when no controller was there.
-func (m *memory) retry(value string, unseen bool) bool {
-	first := !m.looked
-	m.looked = true
+// that concerns the kubelets only: it is not known what they were asked, and when.
+func (m *memory) retry(value string) bool {
 	if value == m.retried {
 		return false
 	}
 	if m.retried = value; value == "" {
 		return false
 	}
-	m.lifted = !first || unseen // what was there before this controller was may be older than what has failed
 	m.Notes.AskAgain()
-	m.tried.Forget()
 	return true
 }

@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 			}
 		}, true},
 		{"it is at rest", func(t *testing.T, e *engine) {
-			e.sync(t, &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message()}, true)
+			e.sync(t, &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message(), Of: it.Of()}, true)
 		}, false},
 		{"it is opted out", func(t *testing.T, e *engine) { e.sync(t, nil, false) }, false},
 		{"it is about to be deleted", func(t *testing.T, e *engine) {

@@ -206,8 +206,12 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		have := c.access.Condition(w)
-		if rollout.Stopped(have) {
-			stopped[have.Reason]++
+		switch r, _ := rollout.ReadRecord(w.GetAnnotations()); {
+		case !r.Stopped():
+		case r.Phase == rollout.PhaseReverted:
+			stopped[rollout.ReasonReverted]++
+		default:
+			stopped[rollout.ReasonResizeFailed]++
 		}
 		if have != nil && !have.Complete() && !have.Pending() {
 			if began := have.LastTransitionTime.Time; oldest.IsZero() || began.Before(oldest) {

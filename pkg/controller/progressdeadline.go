@@ -29,15 +29,15 @@ type movement struct {
 }
 
 // deadline returns the condition that says whether the rollout has not moved for too long, if the
-// workload has another one or none, and after which time it may be another one; 0 if it will not.
+// workload has another one or none, the edit if it is late, and after which time that may be otherwise; 0 if it will not.
 //
 // Only our own clock counts. A controller that has just begun takes for true what the status says: the
 // admission policies take it back with a new template.
-func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []any, due time.Duration) {
+func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []any, late rollout.Version, due time.Duration) {
 	kind, is := c.kind.(Deadlined[W])
 	if !is || !policy.Held(w) {
 		m.moved = movement{}
-		return nil, 0
+		return nil, "", 0
 	}
 	allowed, exceeded := kind.Deadline(w)
 	now := c.clock.Now()
@@ -46,7 +46,7 @@ func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []an
 		if exceeded {
 			beside = []any{kind.NewDeadline(w, false, metav1.NewTime(now))}
 		}
-		return beside, 0
+		return beside, "", 0
 	}
 	if m.moved.since.IsZero() && exceeded {
 		m.moved.since = now.Add(-allowed)
@@ -55,10 +55,14 @@ func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []an
 		m.moved.since = now
 	}
 	left := m.moved.since.Add(allowed).Sub(now)
-	if over := left <= 0; over != exceeded {
+	over := left <= 0
+	if over != exceeded {
 		beside = []any{kind.NewDeadline(w, over, metav1.NewTime(now))}
 	}
-	return beside, max(left, 0)
+	if over {
+		late = rollout.EditNamed(w.GetAnnotations()[api.EditAnnotation])
+	}
+	return beside, late, max(left, 0)
 }
 
 // advance notes how far the plan's rollout has come, and reports whether it has moved: another pod has

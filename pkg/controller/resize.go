@@ -32,7 +32,7 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	defer s.mu.Unlock()
 	if err != nil {
 		if !pods.Answered(err) { // it may have been carried out
-			s.noteAsked(p, m, asked)
+			s.noteAsked(m, asked)
 		}
 		return s.rememberRefusal(m, p.Revision, err)
 	}
@@ -42,12 +42,12 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 		s.underWay = true
 	}
 	if again {
-		s.noteAsked(p, m, asked)
+		s.noteAsked(m, asked)
 		return nil
 	}
 	note := s.Notes.Note(m.Pod.UID)
 	note.Request = &rollout.Request{Changes: resize.Describe(m.Target.Changes), At: asked}
-	s.noteAsked(p, m, asked)
+	s.noteAsked(m, asked)
 	if len(m.Target.Displaced) > 0 || !m.Target.Overrules { // who puts back once may do so twice, by an old view of the pod
 		note.Displace(m.Target.Displaced)
 	}
@@ -78,10 +78,9 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 }
 
 // noteAsked notes that the member was asked for its size. The caller has locked s.mu.
-func (s *Session[W, K]) noteAsked(p rollout.Plan, m rollout.Member, at time.Time) {
+func (s *Session[W, K]) noteAsked(m rollout.Member, at time.Time) {
 	s.Notes.Asked(m, at)
 	s.losses.Asked(m.Pod, at)
-	s.tried.Asked(p.Step, m)
 }
 
 // rememberRefusal remembers why the API server refused the resize, and when to ask again, for

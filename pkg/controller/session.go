@@ -123,7 +123,7 @@ func (s *Session[W, K]) hasSynced() bool { return s.Pods.HasSynced() && s.KindSt
 // retry has everything that was refused, put off or left tried again at once, if the retry annotation
 // of the workload has a new value.
 func (s *Session[W, K]) retry(w metav1.Object) {
-	if s.memory.retry(w.GetAnnotations()[api.RetryAnnotation], askedAgain(w)) {
+	if s.memory.retry(w.GetAnnotations()[api.RetryAnnotation]) {
 		s.limitsRead = time.Time{}
 	}
 }

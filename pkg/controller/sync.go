@@ -135,12 +135,15 @@ func (c *Controller[W, K]) rest(ctx context.Context, w W, p rollout.Plan) (reque
 	case s == nil:
 	case s.hasSynced():
 		p.Condition = p.Condition.Rejecting(s.rejections.First())
-	case c.access.Condition(w).Says().Reason == rollout.ReasonPodRejected: // until it is known whether that is still so
+	case c.access.Condition(w).Has(rollout.ReasonPodRejected): // until it is known whether that is still so
 		return 0, s.Pods.Err()
 	}
 	more, err := c.askAgain(ctx, w)
 	if more == 0 && err == nil && s == nil {
 		c.endSession(cache.MetaObjectToName(w))
+	}
+	if p.Condition.Reason == "" {
+		return more, err
 	}
 	due, failed := c.writeCondition(ctx, w, p)
 	return soonest(more, due), errors.Join(err, failed)
@@ -235,7 +238,7 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 // built-in controller makes the rollout, pods are deleted for that.
 func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observation, places rollout.Places, now time.Time) {
 	edit, condition := o.Edit()+";"+w.GetAnnotations()[api.RetryAnnotation], c.access.Condition(w)
-	if rollout.Stopped(condition) { // the way back is another one
+	if rollout.Stopped(w.GetAnnotations()) { // the way back is another one
 		edit += ";stopped"
 	}
 	builtIn := !policy.Held(w) && c.kind.BuiltInStatus(w).BuiltIn
@@ -270,11 +273,8 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 	if nodes := c.nodes.List(); s.room == nil || !slices.Equal(nodes, s.nodes) {
 		s.nodes, s.room = nodes, capacity.NewPlaces(nodes, false, s.limits)
 	}
-	if !rollout.Stopped(c.access.Condition(w)) {
-		s.lifted = false // the condition says of another rollout, or that this one goes on
-	}
 	return rollout.Facts{
-		Losses: &s.losses, Rejections: &s.rejections, Lifted: s.lifted, Tried: &s.tried, Outcomes: s.outcomes(), Places: s.room,
+		Losses: &s.losses, Rejections: &s.rejections, Outcomes: s.outcomes(), Places: s.room,
 		Notes: s.Notes, Defaults: c.options.Defaults, Now: c.clock.Now(), VersionSince: s.since, Cache: cache,
 	}, nil
 }
@@ -380,7 +380,6 @@ func asksForRestart(w metav1.Object) bool {
 
 // note remembers what a plan has seen of the pods that are there, and records those that have got their size.
 func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f rollout.Facts, p rollout.Plan) {
-	s.tried.See(p.Step)
 	s.losses.Spare(slices.Concat(p.Restart, p.Replaced))
 	for i, pod := range there {
 		if i >= len(s.shown) || s.shown[i] != pod { // else it was noted before
@@ -392,6 +391,7 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 		s.unseen = append(s.unseen, p.Verdicts...)
 	}
 	s.Notes.See(s.unseen)
+	s.Notes.Prove(p.Step)
 	s.recordTrusted(w, s.unseen)
 	s.unseen = nil
 	for _, m := range p.Resized {
@@ -399,7 +399,6 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 	}
 	if p.Condition.Complete {
 		s.Notes.Over(f.Now.Add(c.options.Defaults.BoosterTimeout))
-		s.tried.Forget()
 		s.losses, s.rejections = rollout.Losses{}, rollout.Rejections{}
 	}
 	s.Notes.Forget(there)
@@ -429,9 +428,9 @@ func (s *Session[W, K]) lookAgain() time.Duration {
 // returns after which time a message that was put off is due; 0 if none was.
 func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p rollout.Plan) (due time.Duration, err error) {
 	if p.Condition.Reason != "" {
-		p.Condition = p.Condition.Beside(c.access.Condition(w))
 		c.nameOthers(s, w, p.Verdicts, &p.Condition)
-		beside, within := c.deadline(s.memory, w, p)
+		beside, late, within := c.deadline(s.memory, w, p)
+		p.Condition.Late = late
 		if due, err = c.writeCondition(ctx, w, p, beside...); err != nil {
 			return 0, err
 		}
@@ -488,6 +487,8 @@ func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, 
 		return s.release(ctx, w, write)
 	case rollout.ShowGeneration:
 		return s.showGeneration(ctx, w, write)
+	case rollout.Keep:
+		return s.keep(ctx, w, write)
 	case rollout.DeletePod:
 		return s.remove(ctx, w, write.Restart)
 	default:

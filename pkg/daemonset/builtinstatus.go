@@ -15,7 +15,7 @@ func builtInStatus(set *appsv1.DaemonSet) rollout.BuiltInStatus {
 	u := rollout.BuiltInStatus{
 		Condition: builtInCondition(set), Over: over(set), HandedOver: handedOver(set, ""), BuiltIn: rolling(set), Standing: policy.HasClasses(set.Annotations),
 		Stale:   !rolling(set) && status.UpdatedNumberScheduled < status.CurrentNumberScheduled,
-		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled, AllThere: status.CurrentNumberScheduled == status.DesiredNumberScheduled,
+		Counted: status.UpdatedNumberScheduled >= status.CurrentNumberScheduled,
 	}
 	if surge, _ := bounds(set); surge > 0 && u.BuiltIn {
 		u.NotHeld = "it was edited or opted in during a rollout with maxSurge, which continues"
@@ -25,7 +25,7 @@ func builtInStatus(set *appsv1.DaemonSet) rollout.BuiltInStatus {
 
 // over returns the condition of a set whose rollout is over. What there is to say of classes comes as its details.
 func over(set *appsv1.DaemonSet) rollout.Condition {
-	return rollout.Over(int(set.Status.UpdatedNumberScheduled), int(set.Status.DesiredNumberScheduled), templateVersion(set), 0)
+	return rollout.Over(templateVersion(set), 0)
 }
 
 // handedOver returns the condition of a rollout that the DaemonSet controller makes.
@@ -37,8 +37,12 @@ func templateVersion(set *appsv1.DaemonSet) rollout.Version {
 	return rollout.TemplateGeneration(templateGeneration(set))
 }
 
-// saysOver reports whether the set's condition says that the rollout of its template is over.
-func saysOver(set *appsv1.DaemonSet) bool { return condition(set).Says().Same(over(set)) }
+// saysOver reports whether the set's condition says that the rollout of its template is over. A version before this one has not
+// noted of which template it is Complete: else an upgrade would take sizes of classes for those of an edit that was given up.
+func saysOver(set *appsv1.DaemonSet) bool {
+	c := condition(set)
+	return c.SpeaksOf().Over(over(set)) || c.Complete() && c.Of == (rollout.Spoken{})
+}
 
 // builtInCondition returns the condition of a rollout that the DaemonSet controller makes, or that
 // is over. Once Complete, a set stays so until there is a new template or a new hold: a pod that

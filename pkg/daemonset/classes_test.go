@@ -49,7 +49,10 @@ func refusedFinally(changes string) change {
 // said has the condition say Complete of the newest template and more, or False with the same.
 func said(status corev1.ConditionStatus, more string) change {
 	return ofSet(func(set *appsv1.DaemonSet) {
-		set.Status.Conditions = []appsv1.DaemonSetCondition{{Type: api.ConditionComplete, Status: status, Message: "2 of 2 pods are of template generation 2" + more}}
+		set.Status.Conditions = []appsv1.DaemonSetCondition{{Type: api.ConditionComplete, Status: status}}
+		c := rollout.Over(rollout.TemplateGeneration("2"), 0)
+		c.Details = more
+		set.Annotations[api.SaidOfAnnotation] = c.Of().String()
 	})
 }
 
@@ -72,7 +75,7 @@ func admissionLowers(o *observation) {
 func TestClasses(t *testing.T) {
 	cpu3, memory3, large := classes(`"requests": {"cpu": "3m"}`), classes(`"requests": {"memory": "3Mi"}`), largeNode(1)
 	const (
-		all  = "2 of 2 pods are of template generation 2"
+		all  = "all pods are of template generation 2"
 		none = "; 0 of 1 have the size of their node's class"
 		one  = "; 1 of them has the size of its node's class"
 		back = "; 1 of them has yet to go back to the template's size"

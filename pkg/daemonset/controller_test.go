@@ -172,7 +172,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	if gone := c.replaced(before); gone != "" {
 		t.Errorf("given up, and there is no room: %s", gone)
 	}
-	if have := condition(c.Set); have.Says().Reason != rollout.ReasonNoNodeFits {
+	if have := condition(c.Set); have.Reason != rollout.ReasonNoNodeFits {
 		t.Errorf("says %+v", have)
 	}
 }

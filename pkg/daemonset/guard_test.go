@@ -29,7 +29,7 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 		Annotate: func(annotations map[string]string) {
 			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { maps.Copy(set.Annotations, annotations) }) })
 		},
-		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) },
+		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) }, Annotations: func() map[string]string { return c.Set.Annotations },
 		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
 	})
 }
@@ -89,6 +89,48 @@ func TestGuardAndOptOut(t *testing.T) {
 		if replaced := c.guarded(t).OptedOut(t, passed, optOut); replaced == passed {
 			t.Errorf("passed: %t, and replaced: %t", passed, replaced)
 		}
+	}
+}
+
+// TestCanaryOnALostNode: another one takes its place, and no third one.
+func TestCanaryOnALostNode(t *testing.T) {
+	c := newCluster(t, 5, controller.Options{})
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(simulated.Newer)
+	for n := range 2 {
+		g.Until(t, "a canary", func() bool { return len(c.Sized(simulated.Newer)) == n+1 })
+		for _, name := range c.Sized(simulated.Newer) {
+			c.Crash(c.Pods[name], true) // as the node lifecycle controller says
+			c.changeNode(capacity.TargetNode(c.Pods[name]), func(node *corev1.Node) { node.Status.Conditions[0].Status = corev1.ConditionUnknown })
+		}
+		c.nodesChange()
+	}
+	c.Rounds(200)
+	if n := len(c.Sized(simulated.Newer)); n != 2 || !simulated.Stopped(condition(c.Set)) {
+		t.Errorf("%d pods have been asked: %+v", n, condition(c.Set))
+	}
+}
+
+// TestCanaryOfAPercentage: it is one of the pods of each class.
+func TestCanaryOfAPercentage(t *testing.T) {
+	c := newCluster(t, 20, controller.Options{})
+	g := c.guarded(t)
+	for _, name := range []string{"node-0", "node-1"} {
+		c.changeNode(name, func(node *corev1.Node) { node.Labels["size"] = "large" })
+	}
+	c.nodesChange()
+	g.Annotate(map[string]string{api.CanaryAnnotation: "10%", api.CanaryDurationAnnotation: policy.Manual})
+	g.Annotate(map[string]string{api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`})
+	c.Rounds(60)
+	g.Edit(version{Image: 1, CPU: 1, Memory: 1})
+	c.Rounds(100)
+	asked := 0
+	for _, pod := range c.Pods {
+		asked += map[int]int{1: 1}[simulated.SizeOf(pod).Memory]
+	}
+	if asked != 3 {
+		t.Errorf("%d pods were asked, want 1 of 2 large ones, and 2 of 18 others: %+v", asked, condition(c.Set))
 	}
 }
 

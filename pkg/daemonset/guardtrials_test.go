@@ -11,7 +11,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -64,7 +63,7 @@ func TestHostileBornCanary(t *testing.T) {
 	c.Until(100, func() bool { return len(had()) > 0 })
 	c.DeletePod(had()[0])
 	c.Rounds(200)
-	if len(had()) > 2 || !rollout.Stopped(condition(c.Set)) {
+	if len(had()) > 2 || !simulated.Stopped(condition(c.Set)) {
 		t.Errorf("%v have got the size, %v have it: %+v", had(), c.Sized(newer), condition(c.Set))
 	}
 }

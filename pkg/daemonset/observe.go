@@ -3,7 +3,6 @@ package daemonset
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
@@ -77,26 +75,14 @@ func (o observation) options() rollout.Options {
 		options.Strategy = policy.OnDelete
 	}
 	if policy.Held(o.set) || !rolling(o.set) {
-		options.Guard = o.Guard(rollout.TemplateGeneration(templateGeneration(o.set)), condition(o.set), o.set.Spec.MinReadySeconds)
-		if options.Guard != nil {
-			options.Guard.Overtaken(o.newest.template, o.templates())
-		}
+		options.Guard = o.Guard(rollout.Edit{
+			Version: rollout.TemplateGeneration(templateGeneration(o.set)), Newest: o.newest.hash, Former: o.former(), Began: o.newest.template.Renewed,
+		}, o.set.Spec.MinReadySeconds)
 	}
 	for range o.lacking() {
 		options.NonMembers = append(options.NonMembers, rollout.Member{Place: rollout.Place{Name: "a node without its pod"}})
 	}
 	return options
-}
-
-// templates are those of all revisions.
-func (o observation) templates() iter.Seq[*hash.Template] {
-	return func(yield func(*hash.Template) bool) {
-		for _, r := range o.revisions {
-			if r != nil && !yield(r.template) {
-				return
-			}
-		}
-	}
 }
 
 // lacking returns how many nodes lack their pod: by the status, or by the pods if that is behind.

@@ -68,10 +68,8 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		return rollout.Plan{Condition: rollout.Invalid(err)}, nil
 	}
 	options := o.options()
-	if options.Guard.Reverts() {
-		if former := o.former(); former != nil {
-			return o.revert(options, former)
-		}
+	if former := o.revisions[options.Guard.Former()]; options.Guard.Reverts() && former != nil {
+		return o.revert(options, former)
 	}
 	o.Facts = o.known()
 	look := o.look(options)

@@ -234,7 +234,7 @@ func does(p rollout.Plan) string {
 
 // planned is what the plan of o does.
 func planned(o observation) (rollout.Plan, error) {
-	return simulated.Read(o.Facts.Plan(o, o.set.Annotations))
+	return simulated.Planned(o.Facts, o, o.set.Annotations)
 }
 
 func TestNextStep(t *testing.T) {
@@ -397,7 +397,7 @@ func TestNextStepSays(t *testing.T) {
 		{name: "missing", places: "missing|live", reason: rollout.ReasonProgressing,
 			says: "0 of 1 pods resized; a node without its pod: waiting for the pod to be created"},
 
-		{name: "not held: all are updated", places: "updated|updated", changes: []change{notHeld}, reason: rollout.ReasonComplete, says: "2 of 2 pods are of template generation 2", complete: true},
+		{name: "not held: all are updated", places: "updated|updated", changes: []change{notHeld}, reason: rollout.ReasonComplete, says: "all pods are of template generation 2", complete: true},
 		{name: "not held: an older revision", places: "updated|live", changes: []change{notHeld}, reason: rollout.ReasonProgressing,
 			says: "left to the DaemonSet controller, template generation 2: web-1 is of an older revision"},
 		{name: "not held: the status is behind", places: "updated|updated", changes: []change{notHeld, lagging}, reason: rollout.ReasonProgressing,

@@ -10,13 +10,12 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// former returns the revision that pods go back to which have proved the newest one, and are of it: the one of most of the
-// others; nil if there are none.
-func (o observation) former() *revision {
-	return o.revisions[revisions.Former(o.pods, func(pod *corev1.Pod) bool {
+// former returns the revision of most of the pods that are not of the newest one; empty if there are none.
+func (o observation) former() string {
+	return revisions.Former(o.pods, func(pod *corev1.Pod) bool {
 		r := o.revisions[revisions.HashOf(pod)]
 		return !rollout.Gone(pod) && r != nil && r != o.newest && r.template.Differs(o.newest.template) == ""
-	})]
+	})
 }
 
 // goBack completes the place of a pod that goes back to the revision that it is of.

@@ -95,7 +95,7 @@ func (Kind) Deadline(d *Deployment) (deadline time.Duration, exceeded bool) {
 }
 
 // NewDeadline is that of controller.Deadlined. The Deployment controller leaves the one word as it is
-// while the Deployment is paused, and would say the other one itself. The message names the edit, so that
+// while the Deployment is paused, and would say the other one itself. What the status speaks of, beside it, names the edit, so that
 // deploy/cluster/pending-deployments.yaml can take it back for another one.
 func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
 	c := appsv1.DeploymentCondition{

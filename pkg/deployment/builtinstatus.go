@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -16,8 +15,8 @@ func builtInStatus(d *Deployment) rollout.BuiltInStatus {
 	wanted, status := int32(d.replicas()), d.Status
 	stale := status.Replicas > status.UpdatedReplicas
 	return rollout.BuiltInStatus{
-		Condition: builtInCondition(d), Over: over(d), HandedOver: handedOver(""), BuiltIn: true, Stale: stale,
-		Counted: status.UpdatedReplicas >= wanted && !stale, AllThere: status.Replicas == wanted,
+		Condition: builtInCondition(d), Over: over, HandedOver: handedOver(""), BuiltIn: true, Stale: stale,
+		Counted:  status.UpdatedReplicas >= wanted && !stale,
 		Standing: leaves(condition(d)),
 	}
 }
@@ -29,10 +28,8 @@ func leaves(c *rollout.StoredCondition) bool {
 		[]string{rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonPaused, rollout.ReasonInvalidPolicy, rollout.ReasonNamespaceLeftOut, rollout.ReasonPodRejected}, c.Reason)
 }
 
-// over returns the condition of a Deployment whose rollout is over.
-func over(d *Deployment) rollout.Condition {
-	return rollout.Over(int(d.Status.UpdatedReplicas), d.replicas(), rollout.RevisionNamed(d.Annotations[deploymentutil.RevisionAnnotation]), 0)
-}
+// over is the condition of a Deployment whose rollout is over. Its status tells if a pod is of another revision than the newest one.
+var over = rollout.Over("", 0)
 
 // handedOver returns the condition of a rollout that the Deployment controller makes.
 func handedOver(why string) rollout.Condition { return rollout.HandedOver(kindName, "", why) }
@@ -44,7 +41,7 @@ func builtInCondition(d *Deployment) rollout.Condition {
 	status, replicas := d.Status, int32(d.replicas())
 	stays := condition(d).Complete()
 	if status.Replicas <= status.UpdatedReplicas && (stays || status.UpdatedReplicas >= replicas && status.AvailableReplicas >= replicas) {
-		return over(d)
+		return over
 	}
 	counts := fmt.Sprintf("%d of %d pods updated, %d of an older template, %d available",
 		status.UpdatedReplicas, replicas, status.Replicas-status.UpdatedReplicas, status.AvailableReplicas)

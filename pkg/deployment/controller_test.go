@@ -215,7 +215,7 @@ func TestEvents(t *testing.T) {
 		"Normal " + rollout.EventResized + " resized in place: app: cpu request 1m→2m":                                                             2, // on the pods
 		"Warning " + rollout.EventRestart + " " + gone + ": replaced: it is evicted when its new pod is available: infeasible on node node: never": 1,
 		"Warning " + rollout.EventRestart + " " + gone + ": evicted: it has been replaced":                                                         1,
-		"Normal " + rollout.EventComplete + " 3 of 3 pods are of revision 2":                                                                       1,
+		"Normal " + rollout.EventComplete + " all pods are of the newest revision":                                                                 1,
 	} {
 		if n := simulated.Count(c.Events, event); n != times {
 			t.Errorf("%q was recorded %d times, want %d: %q", event, n, times, c.Events)

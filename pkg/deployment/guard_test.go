@@ -35,7 +35,7 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 			})
 		},
 		Scale: func(replicas int32) { c.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas }) },
-		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(&Deployment{Deployment: c.d}) }, Held: func() bool { return policy.Held(c.d) },
+		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(&Deployment{Deployment: c.d}) }, Held: func() bool { return policy.Held(c.d) }, Annotations: func() map[string]string { return c.d.Annotations },
 		Template: func() simulated.Version { return simulated.VersionOf(&c.d.Spec.Template.Spec) },
 	})
 }
@@ -62,7 +62,7 @@ func TestGuardedRestarts(t *testing.T) {
 		g.Annotate(map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
 		g.Edit(newer)
 		g.AtMostOne(t, 100, had)
-		if have := g.Condition(); len(had()) != 1 || !slices.Equal(g.Sized(newer), had()) || have.Says().Phase != rollout.PhaseCanary {
+		if have := g.Condition(); len(had()) != 1 || !slices.Equal(g.Sized(newer), had()) || g.Phase() != rollout.PhaseCanary {
 			t.Errorf("%s: %v have had the size, %v have it, and the condition says %+v", onFailure, had(), g.Sized(newer), have)
 		}
 	}
@@ -102,7 +102,7 @@ func TestGuardAndImage(t *testing.T) {
 		return n
 	}
 	for range 200 {
-		if c.Rounds(1); rollout.Stopped(g.Condition()) {
+		if c.Rounds(1); simulated.Stopped(g.Condition()) {
 			t.Fatalf("it is stopped: %+v", g.Condition())
 		}
 	}
@@ -143,11 +143,11 @@ func TestGuardAndProgressDeadline(t *testing.T) {
 	}
 	g.Edit(newer)
 	c.Rounds(18)
-	if rollout.Stopped(g.Condition()) {
+	if simulated.Stopped(g.Condition()) {
 		t.Errorf("before 20 s: %+v", g.Condition())
 	}
 	c.Rounds(12)
-	if have := g.Condition(); !rollout.Stopped(have) || !strings.Contains(have.Message, "is not Ready since its resize, for more than 20s") {
+	if have := g.Condition(); !simulated.Stopped(have) || !strings.Contains(have.Message, "is not Ready since its resize, for more than 20s") {
 		t.Errorf("after 20 s: %+v", have)
 	}
 }
@@ -177,7 +177,7 @@ func TestGuardAndUndo(t *testing.T) {
 		}
 	}
 	c.Rounds(30)
-	if n := len(c.Sized(older)); n != 1 || g.Condition().Says().Phase != rollout.PhaseCanary {
+	if n := len(c.Sized(older)); n != 1 || g.Phase() != rollout.PhaseCanary {
 		t.Errorf("%d pods have gone back, want a canary: %+v", n, g.Condition())
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -44,7 +43,7 @@ func TestHostileEvicted(t *testing.T) {
 	c, g := hostile(t, nil)
 	c.Kills = nil
 	g.Edit(newer)
-	if lost := g.Loses(200); len(lost) != 2 || !rollout.Stopped(g.Condition()) {
+	if lost := g.Loses(200); len(lost) != 2 || !simulated.Stopped(g.Condition()) {
 		t.Errorf("%v have got the size, one after the other, and were lost with it: %+v", lost, g.Condition())
 	}
 }

@@ -476,7 +476,7 @@ func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 
 // condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.
 func condition(d *Deployment) *rollout.StoredCondition {
-	return conditionOf(d, api.ConditionComplete)
+	return conditionOf(d, api.ConditionComplete).SpeakingOf(d.Annotations)
 }
 
 // conditionOf returns the Deployment's condition of that type, or nil.

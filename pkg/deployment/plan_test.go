@@ -331,7 +331,7 @@ func does(p rollout.Plan) string {
 
 // planned is what the plan of o does.
 func planned(o observation) (rollout.Plan, error) {
-	return simulated.Read(o.Facts.Plan(o, o.deployment.Annotations))
+	return simulated.Planned(o.Facts, o, o.deployment.Annotations)
 }
 
 func TestNextStep(t *testing.T) {
@@ -702,8 +702,8 @@ func TestBuiltInCondition(t *testing.T) {
 		reason  string
 		message string
 	}{
-		{"everything updated and available", []change{counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of revision 2"},
-		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, rollout.ReasonComplete, "2 of 3 pods are of revision 2"},
+		{"everything updated and available", []change{counts(3, 3, 3)}, rollout.ReasonComplete, "all pods are of the newest revision"},
+		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, rollout.ReasonComplete, "all pods are of the newest revision"},
 		{"Complete of an edit before the one that was made while it was opted out and paused", []change{paused, counts(3, 0, 3), is(corev1.ConditionTrue)}, rollout.ReasonPaused,
 			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
 		{"a pod that is not available", []change{counts(3, 3, 2), is(corev1.ConditionFalse)}, rollout.ReasonProgressing,
@@ -714,13 +714,13 @@ func TestBuiltInCondition(t *testing.T) {
 			"left to the Deployment controller: 2 of 3 pods updated, 2 of an older template, 3 available"},
 		{"paused by the user with an edit", []change{paused, counts(3, 0, 3)}, rollout.ReasonPaused,
 			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
-		{"paused by the user with nothing to do", []change{paused, counts(3, 3, 3)}, rollout.ReasonComplete, "3 of 3 pods are of revision 2"},
-		{"scaled to nothing", []change{replicas(0)}, rollout.ReasonComplete, "0 of 0 pods are of revision 2"},
+		{"paused by the user with nothing to do", []change{paused, counts(3, 3, 3)}, rollout.ReasonComplete, "all pods are of the newest revision"},
+		{"scaled to nothing", []change{replicas(0)}, rollout.ReasonComplete, "all pods are of the newest revision"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := builtInCondition(observed(t, "a newer: newer|newer|newer", tt.changes...).deployment)
-			if got.Complete != (tt.reason == rollout.ReasonComplete) || got.Reason != tt.reason || got.Message() != tt.message || rollout.Parse(got.Complete, got.Reason, tt.message) != got {
+			if got.Complete != (tt.reason == rollout.ReasonComplete) || got.Reason != tt.reason || got.Message() != tt.message {
 				t.Errorf("got %+v, want %s: %s", got, tt.reason, tt.message)
 			}
 		})
@@ -736,7 +736,7 @@ func TestNextStepNotHeld(t *testing.T) {
 	}
 	paused := func(s *scene) { s.d.Spec.Paused = true }
 	complete := func(s *scene) {
-		s.d.Status.Conditions = []appsv1.DeploymentCondition{{Type: api.ConditionComplete, Status: corev1.ConditionTrue, Message: "2 of 2 pods are of revision 1"}}
+		s.d.Status.Conditions = []appsv1.DeploymentCondition{{Type: api.ConditionComplete, Status: corev1.ConditionTrue}}
 	}
 	const left, wasPaused = "left to the Deployment controller: ", "paused by the user: "
 	for _, tt := range []struct {
@@ -745,21 +745,21 @@ func TestNextStepNotHeld(t *testing.T) {
 		want, says string
 		complete   bool
 	}{
-		{"all are of the template", "a newer: newer|newer", nil, "", "2 of 2 pods are of revision 2", true},
-		{"there are none", "a newer: ", nil, "", "0 of 0 pods are of revision 2", true},
-		{"others have resized one", "a newer: newer|resized by others", nil, "", "2 of 2 pods are of revision 2", true},
+		{"all are of the template", "a newer: newer|newer", nil, "", "all pods are of the newest revision", true},
+		{"there are none", "a newer: ", nil, "", "all pods are of the newest revision", true},
+		{"others have resized one", "a newer: newer|resized by others", nil, "", "all pods are of the newest revision", true},
 		{"one is not available", "a newer: newer|newer, not ready", nil, "", "2 of 2 pods resized; a-1: waiting for the pod to become available", false},
 		{"one is of another template", "a newer: newer; b older 0: older", nil, "", left + "pod b-0 has another template", false},
 		{"what an edit that was given up has left is resized back", "a newer: newer|of other", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 3m→2m", false},
 		{"also where it was Complete of another revision", "a newer: newer|of other", []change{bounds(0, 1), complete}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 3m→2m", false},
-		{"Complete of another revision stays so, whatever pods are lost", "a newer: newer|newer, not ready", []change{complete}, "", "2 of 2 pods are of revision 2", true},
+		{"Complete of another revision stays so, whatever pods are lost", "a newer: newer|newer, not ready", []change{complete}, "", "all pods are of the newest revision", true},
 		{"what cannot be taken back is evicted", "a newer: newer|left with a limit", []change{bounds(0, 1)}, "evict a-1", "1 of 2 pods resized; a-1: restarting: app: the memory limit is removed", false},
 		{"not with LiveResize", "a newer: newer|left with a limit", []change{bounds(0, 1), inForce("LiveResize;")}, "", "1 of 2 pods resized; a-1: app: the memory limit is removed; left as it is", false},
 		{"nor with maxUnavailable 0", "a newer: newer|left with a limit", []change{bounds(1, 0)}, "",
 			"1 of 2 pods resized; a-1: left as it is until the next edit: a restart is not possible, because maxUnavailable is 0: app: the memory limit is removed", false},
 		{"strategy Recreate: the Deployment controller gets a reason to replace all", "a newer: newer|left with a limit", []change{recreate}, "revert web-a to i1c2m1", "1 of 2 pods resized; a-1: restarting: app: the memory limit is removed", false},
 		{"nor while the user has it paused", "a newer: newer|of other", []change{paused}, "", wasPaused + "pod a-1 has the size of an abandoned edit", false},
-		{"paused, and nothing is to be done", "a newer: newer|newer", []change{paused}, "", "2 of 2 pods are of revision 2", true},
+		{"paused, and nothing is to be done", "a newer: newer|newer", []change{paused}, "", "all pods are of the newest revision", true},
 		{"a pod is left, and others are of another template", "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", []change{inForce("LiveResize;")}, "",
 			left + "ReplicaSet web-a has another template and 1 replica; 1 of 3 pods resized; b-0: infeasible on node node: too big; left as it is", false},
 		{"it is resized meanwhile, if it can be", "a image: image; b newer was-older closed restart-b-0: older|resized; c older: ", nil, "resize b-0",

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -117,7 +118,28 @@ func decodeDeployment(obj any) (*Deployment, error) {
 	d := &Deployment{Deployment: &appsv1.Deployment{}}
 	var err error
 	d.template, err = decode(obj, d.Deployment)
+	if u, stored := obj.(*unstructured.Unstructured); stored {
+		d.ManagedFields = writes(u)
+	}
 	return d, err
+}
+
+// writes are the entries of managedFields without the fields, which are large: who has written the object, and when.
+func writes(u *unstructured.Unstructured) (entries []metav1.ManagedFieldsEntry) {
+	stored, _, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", "managedFields")
+	list, _ := stored.([]any)
+	for _, one := range list {
+		of, _ := one.(map[string]any)
+		manager, _ := of["manager"].(string)
+		subresource, _ := of["subresource"].(string)
+		text, _ := of["time"].(string)
+		entry := metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource}
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			entry.Time = ptr.To(metav1.NewTime(at))
+		}
+		entries = append(entries, entry)
+	}
+	return entries
 }
 
 // decodeReplicaSet does the same for a ReplicaSet.

@@ -18,12 +18,24 @@ func (o observation) guard(base *replicaSet) *rollout.Guard {
 		return nil
 	}
 	d := o.deployment
-	g := o.Guard(rollout.Version("edit "+d.Annotations[api.EditAnnotation]), condition(d), d.Spec.MinReadySeconds)
+	g := o.Guard(rollout.Edit{Version: rollout.EditNamed(d.Annotations[api.EditAnnotation]), Began: editedAt(d)}, d.Spec.MinReadySeconds)
 	if g != nil {
-		g.Back = base != nil && base.template.Same(d.template) && (!base.adopted() || base.adoption.Back)
+		if g.Back = base != nil && base.template.Same(d.template) && (!base.adopted() || base.adoption.Back); g.Back && o.Record == nil {
+			return nil
+		}
 		g.NotReadyTimeout = time.Duration(ptr.Deref(d.Spec.ProgressDeadlineSeconds, int32(g.NotReadyTimeout.Seconds()))) * time.Second
 	}
 	return g
+}
+
+// editedAt is when the Deployment itself, but for its status and its replicas, was written last, by the clock of the API server.
+func editedAt(d *Deployment) (last time.Time) {
+	for _, entry := range d.ManagedFields {
+		if entry.Subresource == "" && entry.Time != nil && entry.Time.After(last) {
+			last = entry.Time.Time
+		}
+	}
+	return last
 }
 
 // deserted returns the step of a guarded rollout whose Deployment was scaled to zero in the midst of it: it stays as it is, and so

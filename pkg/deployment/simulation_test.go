@@ -423,7 +423,7 @@ func TestSimulationOfHands(t *testing.T) {
 		s.handsOn(hands, fromBirth)
 		s.All(slices.Concat(happens...))
 		s.Converges(s.Unfinished, func() string {
-			return condition(&Deployment{Deployment: s.d}).Says().Reason
+			return condition(&Deployment{Deployment: s.d}).Reason
 		}, func() {
 			s.HandsOff()
 			s.budget = 0

@@ -174,6 +174,7 @@ func (w *world) storeDeployment(d *appsv1.Deployment) {
 func (w *world) user(change func(*appsv1.Deployment)) {
 	d := w.d.DeepCopy()
 	change(d)
+	d.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr.To(w.Stamp())}}
 	w.writeDeployment(d, false)
 }
 

@@ -23,12 +23,9 @@ type Template struct {
 	Raw []byte
 	// Hash is the resource-free hash, as [Of] returns it.
 	Hash string
-	// Created is when the revision was stored that has the template, by the clock of the API server; zero if it is none of a revision.
-	Created time.Time
-	// Renewed is when the revision was last written, such as when the workload came back to its template.
+	// Renewed is when the revision was last written that has the template, by the clock of the API server, such as when the workload
+	// came back to it; zero if it is none of a revision.
 	Renewed time.Time
-	// Number of the revision: each new one has a higher one, and so has one that the workload came back to. 0 if it is none.
-	Number int64
 }
 
 // NewTemplate reads a template from JSON, and rounds its quantities up as the API server does. It fails if raw is not a
@@ -61,8 +58,7 @@ func OfRevision(stored *appsv1.ControllerRevision) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s: %w", stored.Name, err)
 	}
-	template.Created = stored.CreationTimestamp.Time
-	template.Renewed, template.Number = template.Created, stored.Revision
+	template.Renewed = stored.CreationTimestamp.Time
 	for _, entry := range stored.ManagedFields {
 		if entry.Time != nil && entry.Time.After(template.Renewed) {
 			template.Renewed = entry.Time.Time

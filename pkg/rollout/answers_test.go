@@ -1,13 +1,11 @@
 package rollout
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -93,7 +91,7 @@ func TestAnswers(t *testing.T) {
 					}
 					options := f.Options()
 					options.Action = tt.action
-					v = f.member(Place{Name: pod.Name, Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}).Judge(options)
+					v = f.member(Place{Name: pod.Name, Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, nil).Judge(options)
 					f.Notes.See([]*Verdict{v})
 				}
 			}
@@ -139,19 +137,5 @@ func TestNothingUnderWay(t *testing.T) {
 		if got := resize.Describe(target.Effects); got != tt.effects || resize.Busy(pod, kubelet) != tt.busy {
 			t.Errorf("%s: changes %q, busy %t, want %q, %t", tt.name, got, resize.Busy(pod, kubelet), tt.effects, tt.busy)
 		}
-	}
-}
-
-// TestAbsentContainers: the condition names the containers that an injector has taken out of the pods, also when it is Complete.
-func TestAbsentContainers(t *testing.T) {
-	c := Over(3, 3, RevisionNamed("web-b"), 0)
-	c.Absent, c.Others = "istio-proxy", "updater"
-	if got := Parse(true, c.Reason, c.Message()); got != c || !strings.HasSuffix(c.Message(), "; not in the pods, so not sized: istio-proxy; also resized by updater") {
-		t.Errorf("%q says %+v, want %+v", c.Message(), got, c)
-	}
-	have := c.Stored(metav1.NewTime(build.Start))
-	u := BuiltInStatus{Condition: Over(2, 2, RevisionNamed("web-b"), 0), Over: Over(2, 2, RevisionNamed("web-b"), 0), Counted: true, AllThere: true, BuiltIn: true}
-	if p, atRest := u.AtRest(false, &have); !atRest || p.Condition.Absent != c.Absent {
-		t.Errorf("at rest %t, and the condition says %+v", atRest, p.Condition)
 	}
 }

@@ -13,7 +13,7 @@ type BuiltInStatus struct {
 	// Condition that the status justifies.
 	Condition Condition
 	// Over is the condition when the rollout of this revision, to the pods that are to have it, is
-	// over. Its counts do not matter.
+	// over.
 	Over Condition
 	// HandedOver is the condition while the built-in controller makes this rollout.
 	HandedOver Condition
@@ -22,8 +22,6 @@ type BuiltInStatus struct {
 	Stale bool
 	// Counted: the built-in controller counts every pod as updated that is to be.
 	Counted bool
-	// AllThere: there are as many pods as are wanted.
-	AllThere bool
 	// NotHeld is why an edit is not held; empty if there is nothing to say about that.
 	NotHeld string
 	// Standing: pods may have to be resized though nothing is rolled out. So the session stays open.
@@ -34,13 +32,12 @@ type BuiltInStatus struct {
 
 // AtRest reports whether nothing in the workload is ours to do now: its condition says Complete
 // already, or the built-in controller makes its rollout. The plan p then has the condition that
-// is to be written, and nothing else. held is whether the workload is held, and have is its
+// is to be written, if there is anything new to say, and nothing else. held is whether the workload is held, and have is its
 // condition, or nil. Where pods may have to be resized though nothing is rolled out, the workload is never at rest.
 //
 // Complete is believed only of the revision and the pods that it was said of: a workload may
-// have been edited while it was opted out. The counts do not matter: a pod that
-// is lost or scaled away later is no rollout. If there are stale pods, the workload may have
-// been edited, and edited back, so that its pods have to be looked at.
+// have been edited while it was opted out. A Deployment's names none: where pods are of an older one, they are counted
+// as stale. If there are stale pods, the workload may have been edited, and edited back, so that its pods have to be looked at.
 func (u BuiltInStatus) AtRest(held bool, have *StoredCondition) (p Plan, atRest bool) {
 	p.Defer() // another condition is about to come
 	if held {
@@ -50,16 +47,12 @@ func (u BuiltInStatus) AtRest(held bool, have *StoredCondition) (p Plan, atRest 
 		p.Condition = UnseenHold()
 		return p, have.Complete()
 	}
-	p.Condition = u.Condition
 	if !u.complete(have) || u.Stale {
+		p.Condition = u.Condition
 		if u.NotHeld != "" && u.begins(have) {
 			p.HandedOver = u.HandedOver.Because(u.NotHeld).Message()
 		}
 		return p, u.BuiltIn && !u.Counted && !u.Standing
-	}
-	p.Condition.Absent, p.Condition.Others = have.Says().Absent, have.Says().Others
-	if u.Counted && u.AllThere {
-		p.Urgency = Soon
 	}
 	return p, !u.Standing
 }
@@ -67,16 +60,15 @@ func (u BuiltInStatus) AtRest(held bool, have *StoredCondition) (p Plan, atRest 
 // Rolls reports whether the built-in controller makes the rollout of a workload, and is not done. Held is whether that is held.
 func (u BuiltInStatus) Rolls(held bool) bool { return !held && u.BuiltIn && !u.Condition.Complete }
 
-// complete reports whether a condition says Complete of this revision, and no details.
+// complete reports whether a condition says Complete of this revision, and that no pod is an exception but by the partition.
 func (u BuiltInStatus) complete(have *StoredCondition) bool {
-	says := have.Says()
-	return says.Complete && says.Same(u.Over) && says.Details == ""
+	return have.Complete() && have.Of == u.Over.Of()
 }
 
 // begins reports whether the built-in controller's rollout is another one than the condition speaks of.
 func (u BuiltInStatus) begins(have *StoredCondition) bool {
-	says := have.Says()
-	return have == nil || have.Pending() || have.Complete() || says.Phase == PhaseHandedOver && !says.Same(u.HandedOver)
+	of := have.SpeaksOf()
+	return have == nil || have.Pending() || have.Complete() || of.Phase == PhaseHandedOver && of != u.HandedOver.Of()
 }
 
 // Plan turns the plan for a workload into the one for a workload that nobody holds. Pods that count
@@ -107,7 +99,7 @@ func (u BuiltInStatus) Plan(p Plan, have *StoredCondition) (notHeld Plan, remove
 func (u BuiltInStatus) done(p Plan, have *StoredCondition) Plan {
 	p.Started = ""
 	// It may say False all the same, because pods cannot have a size for which they are not restarted.
-	over, unfit := have.Says().Same(u.Over), unfit(p)
+	over, unfit := have.SpeaksOf().Over(u.Over), unfit(p)
 	// Once Complete, a workload stays so when it is scaled, or a pod is lost.
 	if over || have.Complete() || len(p.Waits) == len(unfit) {
 		p.Condition, p.RepeatsComplete = u.Condition, over && have.Complete() && u.Standing

@@ -1,19 +1,23 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
-// Condition is what the condition inplace-rollout.io/Complete of a workload says. Its message is made
-// by [Condition.Message] and read by [Parse], and nowhere else but in the CEL of
-// deploy/cluster/pending-*.yaml. It is a sentence, details, and who else resizes the pods:
+// Condition is what the condition inplace-rollout.io/Complete of a workload says. Its message, which [Condition.Message] makes,
+// is for people: what a machine has to know of it, [Spoken] says. Only the phases of guarded rollouts are still read from
+// it, by [Parse] and in deploy/cluster/pending-statefulsets.yaml. It is a sentence, details, and who else resizes the pods:
 //
-//	3 of 3 pods are of revision web-5d4b648cbf; partition 2 keeps back the others; also resized by updater
+//	all pods are of revision web-5d4b648cbf; also resized by updater
+//	the pods from 2 on are of revision web-5d4b648cbf; partition 2 keeps back the others
 //	1 of 3 pods resized; web-1: deferred on node a: no room; likewise web-0
 //	left to the DaemonSet controller, template generation 2: 1 of 3 pods updated, 3 available
 type Condition struct {
@@ -23,12 +27,15 @@ type Condition struct {
 	Reason string
 	// Phase of the rollout. It decides on the sentence, and on the fields that the sentence is made of.
 	Phase Phase
-	// Updated pods, of Total: in the phases Resizing, Canary, Stopped and Over; in the phase Reverted those that are back.
+	// Updated pods, of Total: in the phases Resizing, Canary and Stopped; in the phase Reverted those that are back.
 	Updated, Total int
-	// Version that is rolled out: in the phases Canary, Stopped, Reverted and Over and, of DaemonSets, HandedOver.
+	// Version that is rolled out: in the phases Canary, Stopped and Reverted; of StatefulSets and DaemonSets, Over; and of
+	// DaemonSets, HandedOver.
 	Version Version
 	// Partition that keeps back the pods below it, in the phase Over; 0 if there is none.
 	Partition int
+	// Late is the edit of a Deployment that has not moved for as long as its user allows; empty if it has. The condition Progressing says so.
+	Late Version
 	// Kind of the built-in controller that makes the rollout, as in `StatefulSet`, in the phase HandedOver.
 	Kind string
 	// Why says how far a rollout is that others make, as in `1 of 3 pods updated, 3 available`, or what has failed.
@@ -53,6 +60,10 @@ const (
 	PhaseCanary Phase = "Canary"
 	// PhaseStopped: a pod of a guarded rollout has failed.
 	PhaseStopped Phase = "Stopped"
+	// PhaseRolling: the canary is over, or there is none. It stands in records only, and so does the next one.
+	PhaseRolling Phase = "Rolling"
+	// PhaseReverting: the pods go back to the size from before.
+	PhaseReverting Phase = "Reverting"
 	// PhaseReverted: the pods go back to the size from before, or have gone back.
 	PhaseReverted Phase = "Reverted"
 	// PhaseHandedOver: the built-in controller makes the rollout.
@@ -64,10 +75,16 @@ const (
 	// PhaseOver: the rollout is over. The condition may be False all the same, because pods cannot have
 	// a size for which they are not restarted.
 	PhaseOver Phase = "Over"
+
+	// phaseLate is what is spoken of a held edit of a Deployment that is late, whatever the phase of the condition.
+	phaseLate Phase = "Late"
 )
 
-// Version names a template, as users know it.
+// Version names a template, as users know it, or an edit.
 type Version string
+
+// EditNamed is the version of a Deployment's edit.
+func EditNamed(name string) Version { return Version("edit " + name) }
 
 // RevisionNamed is the version of a StatefulSet or a Deployment.
 func RevisionNamed(name string) Version { return Version("revision " + name) }
@@ -113,8 +130,8 @@ func Paused(why string) Condition {
 }
 
 // Over is the condition of a workload where the rollout of a version is over.
-func Over(updated, total int, version Version, partition int) Condition {
-	return Condition{Complete: true, Reason: ReasonComplete, Phase: PhaseOver, Updated: updated, Total: total, Version: version, Partition: partition}
+func Over(version Version, partition int) Condition {
+	return Condition{Complete: true, Reason: ReasonComplete, Phase: PhaseOver, Version: version, Partition: partition}
 }
 
 // Because returns the condition with another reason why the rollout is not ours to make.
@@ -142,43 +159,68 @@ func (c Condition) Rejecting(r *Rejected) Condition {
 	return c
 }
 
-// Same reports whether both conditions are about the same phase of the same rollout. The counts do not
-// matter, nor do the details.
-func (c Condition) Same(other Condition) bool {
-	return c.Phase == other.Phase && c.Version == other.Version && c.Partition == other.Partition
+// Spoken is what a workload's status speaks of, for the next controller and for the policies of deploy/cluster/pending-*.yaml.
+// It stands in the annotation inplace-rollout.io/said-of, which is written together with the condition:
+//
+//	Over;revision web-5d4b648cbf;2
+//	HandedOver;template generation 4;
+//	Late;edit 42;
+type Spoken struct {
+	Phase   Phase
+	Version Version
+	// Except is which pods have something else by the word of the user: the partition that keeps them back, or
+	// those of classes of nodes.
+	Except string
 }
 
-// What the sentences of the phases begin or end with.
+// exceptClasses is where pods have the size of their node's class, or had it before.
+const exceptClasses = "classes"
+
+// Of returns what the condition speaks of. That is nothing where no version is named.
+func (c Condition) Of() (of Spoken) {
+	switch {
+	case c.Late != "":
+		return Spoken{Phase: phaseLate, Version: c.Late}
+	case c.Version == "" || c.Phase != PhaseOver && c.Phase != PhaseHandedOver:
+		return Spoken{}
+	}
+	of = Spoken{Phase: c.Phase, Version: c.Version}
+	if c.Partition > 0 {
+		of.Except = strconv.Itoa(c.Partition)
+	} else if c.Phase == PhaseOver && c.Details != "" {
+		of.Except = exceptClasses
+	}
+	return of
+}
+
+// String is the annotation's value; empty for nothing.
+func (of Spoken) String() string {
+	if of == (Spoken{}) {
+		return ""
+	}
+	return string(of.Phase) + ";" + string(of.Version) + ";" + of.Except
+}
+
+// Over reports whether it speaks of the same rollout, which is over, as the condition.
+func (of Spoken) Over(c Condition) bool {
+	if of.Except == exceptClasses {
+		of.Except = ""
+	}
+	return of.Phase == PhaseOver && of == c.Of()
+}
+
+// What the sentences of guarded phases begin or end with.
 const (
-	resized       = "resized"
-	areOf         = "are of "
-	leftTo        = "left to the "
-	theController = " controller"
-	unavailable   = "waiting for pods to become available"
-	paused        = "paused by the user"
-	partitioned   = "; partition %d keeps back the others"
-	canaryOf      = "canary of "
-	stoppedAt     = "stopped at "
-	reverted      = "reverted "
-	podsOf        = " pods of "
-	lacking       = "; not in the pods, so not sized: "
-	alsoResizedBy = "; also resized by "
+	resized   = "resized"
+	canaryOf  = "canary of "
+	stoppedAt = "stopped at "
+	reverted  = "reverted "
+	podsOf    = " pods of "
 )
 
 // Message is the condition's text.
 func (c Condition) Message() string {
-	message := c.sentence()
-	if c.Partition > 0 {
-		message += fmt.Sprintf(partitioned, c.Partition)
-	}
-	message += c.Details
-	if c.Absent != "" {
-		message += lacking + c.Absent
-	}
-	if c.Others != "" {
-		message += alsoResizedBy + c.Others
-	}
-	return message
+	return c.sentence() + c.Details + after("; not in the pods, so not sized: ", c.Absent) + after("; also resized by ", c.Others)
 }
 
 func (c Condition) sentence() string {
@@ -192,13 +234,17 @@ func (c Condition) sentence() string {
 	case PhaseReverted:
 		return fmt.Sprintf("%s%s, %d of %d pods have their size from before", reverted, c.Version, c.Updated, c.Total) + after(": ", c.Why)
 	case PhaseOver:
-		return fmt.Sprintf("%d of %d pods %s%s", c.Updated, c.Total, areOf, c.Version)
+		of := cmp.Or(string(c.Version), "the newest revision")
+		if c.Partition > 0 {
+			return fmt.Sprintf("the pods from %d on are of %s; partition %[1]d keeps back the others", c.Partition, of)
+		}
+		return "all pods are of " + of
 	case PhaseHandedOver:
-		return leftTo + c.Kind + theController + after(", ", string(c.Version)) + after(": ", c.Why)
+		return "left to the " + c.Kind + " controller" + after(", ", string(c.Version)) + after(": ", c.Why)
 	case PhaseUnavailable:
-		return unavailable + after(": ", c.Why)
+		return "waiting for pods to become available" + after(": ", c.Why)
 	case PhasePaused:
-		return paused + after(": ", c.Why)
+		return "paused by the user" + after(": ", c.Why)
 	default:
 		return c.Why
 	}
@@ -212,104 +258,40 @@ func after(before, text string) string {
 	return before + text
 }
 
-// Parse returns what a condition says. Its message is the one that was parsed, whoever has written it:
-// one that is not of a phase is all Why.
-func Parse(complete bool, reason, message string) Condition {
-	other := Condition{Complete: complete, Reason: reason, Why: message}
-	if i := strings.LastIndex(message, alsoResizedBy); i >= 0 && i+len(alsoResizedBy) < len(message) {
-		other.Why, other.Others = message[:i], message[i+len(alsoResizedBy):]
-	}
-	if before, absent, is := strings.Cut(other.Why, lacking); is && absent != "" {
-		other.Why, other.Absent = before, absent
-	}
-	c := other
-	c.Why = ""
-	sentence := other.Why
-	if i := strings.Index(sentence, "; "); i >= 0 {
-		sentence, c.Details = sentence[:i], sentence[i:]
-	}
-	if c.parse(sentence); c.Phase == "" || c.Message() != message {
-		return other
-	}
-	return c
-}
-
-// parse reads the sentence of a phase, and of the details those that have a field. The phase stays
-// empty if it is not one.
-func (c *Condition) parse(sentence string) {
-	if why, is := strings.CutPrefix(sentence, unavailable); is {
-		c.Phase, c.Why = PhaseUnavailable, strings.TrimPrefix(why, ": ")
-		return
-	}
-	if why, is := strings.CutPrefix(sentence, paused); is {
-		c.Phase, c.Why = PhasePaused, strings.TrimPrefix(why, ": ")
-		return
-	}
-	if left, is := strings.CutPrefix(sentence, leftTo); is {
-		to, why, _ := strings.Cut(left, ": ")
-		kind, version, _ := strings.Cut(to, theController)
-		c.Phase, c.Kind, c.Version, c.Why = PhaseHandedOver, kind, Version(strings.TrimPrefix(version, ", ")), why
-		return
-	}
-	if c.parseGuarded(sentence) {
-		return
-	}
-	counts, rest, _ := strings.Cut(sentence, " pods ")
-	updated, total, _ := strings.Cut(counts, " of ")
-	c.Updated, _ = strconv.Atoi(updated)
-	c.Total, _ = strconv.Atoi(total)
-	if rest == resized {
-		c.Phase = PhaseResizing
-	}
-	if version, is := strings.CutPrefix(rest, areOf); is {
-		c.Phase, c.Version = PhaseOver, Version(version)
-		if n, _ := fmt.Sscanf(c.Details, partitioned, &c.Partition); n > 0 {
-			c.Details = strings.TrimPrefix(c.Details, fmt.Sprintf(partitioned, c.Partition))
-		}
-	}
-}
-
-// parseGuarded reads the sentence of a phase that only guarded rollouts have, and reports whether it is one.
-func (c *Condition) parseGuarded(sentence string) bool {
-	count := func(text string) { _, _ = fmt.Sscanf(text, "%d of %d", &c.Updated, &c.Total) }
-	said, why, _ := strings.Cut(sentence, ": ")
-	if version, is := strings.CutPrefix(said, canaryOf); is {
-		c.Phase, c.Version = PhaseCanary, Version(version)
-		count(why)
-	} else if counts, is := strings.CutPrefix(said, stoppedAt); is {
-		counts, version, _ := strings.Cut(counts, podsOf)
-		c.Phase, c.Version, c.Why = PhaseStopped, Version(version), why
-		count(counts)
-	} else if version, is := strings.CutPrefix(said, reverted); is {
-		version, counts, _ := strings.Cut(version, ", ")
-		c.Phase, c.Version, c.Why = PhaseReverted, Version(version), why
-		count(counts)
-	}
-	return c.Phase != ""
-}
-
 // StoredCondition is the condition as the API server stores it: what those of the kinds have in common.
 type StoredCondition struct {
 	Status             corev1.ConditionStatus
 	LastTransitionTime metav1.Time
 	Reason, Message    string
+	// Of is what the condition speaks of.
+	Of Spoken
+}
+
+// SpeakingOf returns the condition with what it speaks of, by the annotations of its workload. One that admission has taken back
+// speaks of nothing.
+func (c *StoredCondition) SpeakingOf(annotations map[string]string) *StoredCondition {
+	said := strings.SplitN(annotations[api.SaidOfAnnotation], ";", 3)
+	if c != nil && !c.Pending() && len(said) == 3 {
+		c.Of = Spoken{Phase: Phase(said[0]), Version: Version(said[1]), Except: said[2]}
+	}
+	return c
 }
 
 // Stored returns the condition as it is written, with the time of its transition.
 func (c Condition) Stored(transition metav1.Time) StoredCondition {
-	stored := StoredCondition{Status: corev1.ConditionFalse, LastTransitionTime: transition, Reason: c.Reason, Message: c.Message()}
+	stored := StoredCondition{Status: corev1.ConditionFalse, LastTransitionTime: transition, Reason: c.Reason, Message: c.Message(), Of: c.Of()}
 	if c.Complete {
 		stored.Status = corev1.ConditionTrue
 	}
 	return stored
 }
 
-// Says returns what the condition says; nothing if c is nil.
-func (c *StoredCondition) Says() Condition {
+// SpeaksOf returns what the condition speaks of; nothing if c is nil.
+func (c *StoredCondition) SpeaksOf() Spoken {
 	if c == nil {
-		return Condition{}
+		return Spoken{}
 	}
-	return Parse(c.Complete(), c.Reason, c.Message)
+	return c.Of
 }
 
 // Complete reports whether the condition says that there is nothing to do; false if c is nil.
@@ -318,4 +300,7 @@ func (c *StoredCondition) Complete() bool { return c != nil && c.Status == corev
 
 // Pending reports whether the admission policies have written the condition. They cannot set
 // its time, which is still that of the condition before, such as the last Complete.
-func (c *StoredCondition) Pending() bool { return c != nil && c.Reason == ReasonPending }
+func (c *StoredCondition) Pending() bool { return c.Has(ReasonPending) }
+
+// Has reports whether the condition has this reason; false if c is nil.
+func (c *StoredCondition) Has(reason string) bool { return c != nil && c.Reason == reason }

@@ -4,20 +4,21 @@ import (
 	"errors"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// What stands in workloads, and what admission policies match, is this text: releases before and after
-// this one read it, too.
+// What stands in workloads is this text. Of guarded rollouts, admission policies match it, and releases before and after
+// this one read it.
 var conditions = map[string]rollout.Condition{
-	"3 of 3 pods are of revision web-5d4b648cbf":                                    rollout.Over(3, 3, rollout.RevisionNamed("web-5d4b648cbf"), 0),
-	"1 of 3 pods are of revision web-5d4b648cbf; partition 2 keeps back the others": rollout.Over(1, 3, rollout.RevisionNamed("web-5d4b648cbf"), 2),
-	"0 of 0 pods are of revision ":                                                  rollout.Over(0, 0, rollout.RevisionNamed(""), 0),
-	"2 of 2 pods are of template generation 7; 1 of them has the size of its node's class; web-1: infeasible; also resized by updater, vpa": {
-		Reason: rollout.ReasonInfeasible, Phase: rollout.PhaseOver, Updated: 2, Total: 2, Version: rollout.TemplateGeneration("7"),
-		Details: "; 1 of them has the size of its node's class; web-1: infeasible", Others: "updater, vpa",
+	"all pods are of revision web-5d4b648cbf":                                              rollout.Over(rollout.RevisionNamed("web-5d4b648cbf"), 0),
+	"the pods from 2 on are of revision web-5d4b648cbf; partition 2 keeps back the others": rollout.Over(rollout.RevisionNamed("web-5d4b648cbf"), 2),
+	"all pods are of the newest revision":                                                  rollout.Over("", 0),
+	"all pods are of template generation 7; 1 of them has the size of its node's class; web-1: infeasible; not in the pods, so not sized: istio-proxy; also resized by updater, vpa": {
+		Reason: rollout.ReasonInfeasible, Phase: rollout.PhaseOver, Version: rollout.TemplateGeneration("7"),
+		Details: "; 1 of them has the size of its node's class; web-1: infeasible", Absent: "istio-proxy", Others: "updater, vpa",
 	},
 	"1 of 3 pods resized": {Reason: rollout.ReasonProgressing, Phase: rollout.PhaseResizing, Updated: 1, Total: 3},
 	"1 of 3 pods resized; web-1: deferred on node a: no room; likewise web-0": {
@@ -41,14 +42,14 @@ var conditions = map[string]rollout.Condition{
 	},
 	"reverted edit 7, 3 of 3 pods have their size from before: web-2 failed the check cpu-throttling: throttled in 83 %; also resized by updater": {
 		Reason: rollout.ReasonReverted, Phase: rollout.PhaseReverted, Updated: 3, Total: 3, Version: "edit 7",
-		Why: "web-2 failed the check cpu-throttling: throttled in 83 %", Others: "updater",
+		Why: "web-2 failed the check cpu-throttling: throttled in 83 %", Details: "; also resized by updater",
 	},
 	"": {},
 }
 
 func TestMessage(t *testing.T) {
 	for want, c := range conditions {
-		if got := said(t, c); got != want {
+		if got := c.Message(); got != want {
 			t.Errorf("%+v says\n%q, want\n%q", c, got, want)
 		}
 	}
@@ -57,38 +58,35 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// said returns the text of a condition, and fails the test where that is read as another one.
-func said(t *testing.T, c rollout.Condition) string {
-	t.Helper()
-	message := c.Message()
-	if got := rollout.Parse(c.Complete, c.Reason, message); got != c {
-		t.Errorf("%q is read as\n%+v, want\n%+v", message, got, c)
-	}
-	return message
-}
-
-// FuzzParse: whoever has written a condition, its text stays the same.
-func FuzzParse(f *testing.F) {
-	for message := range conditions {
-		f.Add(message)
-	}
-	for _, message := range []string{
-		"; also resized by ", "x; also resized by a; also resized by ", "01 of 2 pods resized", "1 of 2 pods resized, or so", "1 of 2 pods resized;",
-		"-1 of 2 pods resized", "9999999999999999999 of 2 pods resized", "all pods are of revision web-a", "1 of 2 pods are of revision a; partition 0 keeps back the others",
-		"1 of 2 pods are of revision a; partition x", "left to the", "left to the X controllers: ", "left to the  controller, : ", "paused by the user: ", "paused by the users",
-		"canary of : 1 of 2 pods resized", "canary of revision a: 1 of 2 pods", "canary of revision a: b: 1 of 2 pods resized", "stopped at 1 of 2 pods of ", "stopped at 1 pods of a: b",
-		"stopped at -1 of 2 pods of a: ", "reverted a, 1 of 2 pods have their size from before: ", "reverted a, b, 1 of 2 pods have their size from before", "reverted , 01 of 2 pods",
+// What is written of a condition for machines is read as what it was, unless admission has taken the condition back.
+func TestSpoken(t *testing.T) {
+	late, held := rollout.Over("", 0), rollout.Condition{Phase: rollout.PhaseResizing, Version: rollout.RevisionNamed("web-1")}
+	late.Late = rollout.EditNamed("42")
+	classes := rollout.Over(rollout.TemplateGeneration("4"), 0)
+	classes.Details = "; 1 of them has the size of its node's class"
+	for want, c := range map[string]rollout.Condition{
+		"Over;revision web-1;":               rollout.Over(rollout.RevisionNamed("web-1"), 0),
+		"Over;revision web-1;2":              rollout.Over(rollout.RevisionNamed("web-1"), 2),
+		"Over;template generation 4;classes": classes,
+		"HandedOver;template generation 4;":  rollout.HandedOver("DaemonSet", rollout.TemplateGeneration("4"), "1 of 2"),
+		"Late;edit 42;":                      late,
+		"":                                   held,
 	} {
-		f.Add(message)
+		if got := c.Of().String(); got != want {
+			t.Errorf("%+v speaks of %q, want %q", c, got, want)
+		}
+		stored, pending := c.Stored(metav1.Time{}), &rollout.StoredCondition{Reason: rollout.ReasonPending}
+		of := stored.Of
+		stored.Of = rollout.Spoken{}
+		all := map[string]string{api.SaidOfAnnotation: want}
+		if got := stored.SpeakingOf(all).SpeaksOf(); got != of || pending.SpeakingOf(all).SpeaksOf() != (rollout.Spoken{}) {
+			t.Errorf("%q is read as %+v, want %+v", want, got, of)
+		}
+		if got, want := of.Over(rollout.Over(c.Version, c.Partition)), c.Phase == rollout.PhaseOver && c.Late == ""; got != want {
+			t.Errorf("%+v says that it is over: %t", of, got)
+		}
 	}
-	f.Fuzz(func(t *testing.T, message string) {
-		stored := rollout.StoredCondition{Status: corev1.ConditionTrue, Reason: "r", Message: message}
-		c := stored.Says()
-		if got := c.Message(); got != message || !c.Complete || c.Reason != "r" {
-			t.Errorf("%q is read as %+v, which says %q", message, c, got)
-		}
-		if again := rollout.Parse(true, "r", c.Message()); again != c {
-			t.Errorf("%q is read as %+v, and then as %+v", message, c, again)
-		}
-	})
+	if (*rollout.StoredCondition)(nil).SpeakingOf(map[string]string{api.SaidOfAnnotation: "Over;revision web-1;"}).SpeaksOf() != (rollout.Spoken{}) {
+		t.Error("a condition that is not there speaks")
+	}
 }

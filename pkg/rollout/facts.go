@@ -1,12 +1,14 @@
 package rollout
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
@@ -21,10 +23,9 @@ type Facts struct {
 	Losses *Losses
 	// Rejections of the rollout; nil if nobody counts them.
 	Rejections *Rejections
-	// Lifted: the user has had a guarded rollout tried again that was stopped.
-	Lifted bool
-	// Tried are the pods that were asked as canaries; nil if nobody remembers.
-	Tried *Tried
+	// Annotations of the workload, and the Record of its guarded rollout; nil if there is none.
+	Annotations map[string]string
+	Record      *Record
 	// Outcomes of the checks that the workload names; nil knows nothing.
 	Outcomes Outcomes
 	// Settings in force for the rollout.
@@ -94,16 +95,55 @@ type Observation interface {
 // observation makes of the facts. If the annotations are invalid, no pod is touched, and the
 // plan's condition says why.
 func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err error) {
-	if f.Settings, err = policy.InForce(annotations); err != nil {
+	f.Annotations = annotations
+	f.Record, err = ReadRecord(annotations)
+	known := err == nil
+	if known {
+		f.Settings, err = policy.InForce(annotations)
+	}
+	if err != nil {
 		p = Plan{Condition: Invalid(err)}
-		if bounded, is := o.(Bounded); is {
+		if bounded, is := o.(Bounded); is && known {
 			p = bounded.Bound(f, p)
 		}
 		return p, nil
 	}
 	p, err = o.Plan(f)
 	p.Condition = p.Condition.Rejecting(f.Rejections.First())
-	return p, err
+	return p.recorded(f), err
+}
+
+// recorded returns the plan that writes the record of a guarded rollout first, if that is another one: what it is about comes with the
+// next plan, once it is stored.
+func (p Plan) recorded(f Facts) Plan {
+	after := p.record
+	if f.Settings.Guard == nil {
+		after = nil
+	}
+	if !p.records(f, after) {
+		return p
+	}
+	p.Resize, p.MarkUpdated, p.Restart, p.Replaced = nil, nil, nil, nil
+	p.Writes = []Write{Keep{Before: f.Record, After: after, Says: p.Condition.Message()}}
+	return p
+}
+
+// records reports whether that record is to be written, or is to go if it is nil. With the hold it goes in any case.
+func (p Plan) records(f Facts, after *Record) bool {
+	_, held := f.Annotations[api.HoldAnnotation]
+	lets := slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
+	switch {
+	case !held, after == nil && f.Settings.Guard != nil: // the plan knows nothing of it
+		return false
+	case after == nil:
+		return f.Record != nil && !lets
+	case lets: // only that the canary is over
+		return f.Record != nil && f.Record.Phase != after.Phase
+	case after.Stopped() && f.Record.Stopped() && len(p.Writes) > 0: // what goes back is about to change it again
+		return false
+	default:
+		return after.String() != f.Annotations[api.RolloutAnnotation]
+	}
 }
 
 // Bounded is an observation of a workload that others wait for, and not for ever, though its annotations
@@ -267,12 +307,12 @@ func (f Facts) Node(name string) *corev1.Node { return f.Places.Node(name) }
 func (f Facts) Members(places []Place, revision Revision) []Member {
 	members := make([]Member, len(places))
 	for i, place := range places {
-		members[i] = f.member(place, revision)
+		members[i] = f.member(place, revision, nil)
 	}
 	return members
 }
 
-func (f Facts) member(place Place, revision Revision) Member {
+func (f Facts) member(place Place, revision Revision, guard *Guard) Member {
 	m := Member{Place: place, Refusal: place.Unborn, Lost: f.Places.Lost(place.Pod), Kubelet: f.kubelet(place.Pod), Policy: policy.LiveResizeable}
 	if Gone(place.Pod) {
 		return m
@@ -288,10 +328,7 @@ func (f Facts) member(place Place, revision Revision) Member {
 	case m.Answer == resize.Unconfirmed || m.Answer == resize.Unanswered:
 		m.GivenUp = f.givenUp(place.Pod, m.Sighting)
 	}
-	if f.Settings.Guard != nil {
-		m.Cure = m.Cure || m.Before == nil && downBefore(place.Pod, place.Target.Resized)
-		m.Before = m.Before.of(place.Pod, m.State, place.Target.Resized, f.Now, f.Lifted)
-	}
+	m.rememberHow(guard, f.Now)
 	m.Policy, m.Why = f.Settings.Resolve(place.Target.Effects, revision.Template, f.Defaults.ResizePolicy)
 	if f.Defaults.BoosterTimeout > 0 {
 		m.PutBack = resize.Describe(place.Target.PutBack(revision.Template))
@@ -314,6 +351,18 @@ func (f Facts) member(place Place, revision Revision) Member {
 		m.Unplaceable = full
 	}
 	return m
+}
+
+// rememberHow notes how the pod of a guarded rollout was when it was asked for its size.
+func (m *Member) rememberHow(guard *Guard, now time.Time) {
+	if guard == nil {
+		return
+	}
+	m.Cure = m.Cure || m.Before == nil && downBefore(m.Pod, m.Target.Resized)
+	m.Before = m.Before.of(m.Pod, m.State, m.Target.Resized, now)
+	if c := guard.canary(m.Pod.UID); c != nil {
+		m.Cure, m.Before = c.Unready, c.health(m.Target.Resized)
+	}
 }
 
 // Live reports whether the pod of a place gets its size, or has it, without a restart, as far as

@@ -38,10 +38,16 @@ func TestFailureAfterTheResize(t *testing.T) {
 		{"restarts, who knows after what time", nil, 2, run("Error", time.Minute, 0), "failed: container app has restarted 2 times since its resize, last with exit code 137"},
 		{"killed as before", run("OOMKilled", 0, 10*time.Second), 1, run("OOMKilled", time.Minute, 10*time.Second), ""},
 		{"killed before, who knows after what time now", run("OOMKilled", 0, 10*time.Second), 1, run("OOMKilled", time.Minute, 0), "failed: container app was OOMKilled"},
+		{"killed after a crash of long ago", run("OOMKilled", -24*time.Hour, 10*time.Second), 1, run("OOMKilled", time.Minute, 10*time.Second), "failed: container app was OOMKilled after 10s"},
+		{"restarts after a crash of long ago", run("Error", -24*time.Hour, 5*time.Second), 2, run("Error", time.Minute, 5*time.Second), "failed: container app has restarted 2 times since its resize, last with exit code 137 after 5s"},
 		{"killed, who knows after what time before", run("OOMKilled", 0, 0), 1, run("OOMKilled", time.Minute, 10*time.Second), "failed: container app was OOMKilled after 10s"},
 	} {
-		asked := healthOf(pod(0, tt.before))
-		done := asked.of(pod(0, tt.before), resize.Actuated, build.Start, build.Start, false)
+		was := pod(0, tt.before)
+		if tt.before != nil {
+			was.Status.ContainerStatuses[0].State.Running = &corev1.ContainerStateRunning{StartedAt: tt.before.FinishedAt}
+		}
+		asked := &Health{Past: pastOf(was, build.Start.Add(time.Hour))}
+		done := asked.of(pod(0, tt.before), resize.Actuated, build.Start, build.Start)
 		if got := done.failure(pod(tt.restarts, tt.after), build.Start.Add(2*time.Hour)); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}

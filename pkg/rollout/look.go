@@ -95,7 +95,7 @@ func (l *Look) judge(index int, pod *corev1.Pod) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.facts.member(place, l.revision).Judge(l.options), nil
+	return l.facts.member(place, l.revision, l.options.Guard).Judge(l.options), nil
 }
 
 // NonMember returns the pod, which is no member and may be nil, as one that takes a share of the

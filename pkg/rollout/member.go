@@ -100,7 +100,8 @@ type Sighting struct {
 	Again bool
 	// Proof is since when the pod has been well with its size.
 	Proof Proof
-	// Before is how the pod was when it was asked for its size, or first seen with it; nil where the rollout is not guarded.
+	// Before is how the pod was when it was asked for its size, or first seen with it; nil where the rollout is not guarded. It has
+	// what the record has of a canary.
 	Before *Health
 }
 

@@ -79,7 +79,7 @@ func TestWaitsThatAreAlike(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := said(t, rollout.Step{Total: 20, Waits: tt.waits}.Condition()); got != tt.want {
+			if got := (rollout.Step{Total: 20, Waits: tt.waits}).Condition().Message(); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})

@@ -39,6 +39,8 @@ type PodNote struct {
 	Displaced *Displaced
 	// Trusted is the generation with which an event has told that the pod counts as resized though its kubelet does not show it.
 	Trusted int64
+	proving time.Time // since when it has a size that is guarded, and has not proved it
+
 	// Recorded is the reason of the last wait that an event was recorded for.
 	Recorded string
 

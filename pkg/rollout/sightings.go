@@ -51,13 +51,21 @@ func (n *PodNotes) See(verdicts []*Verdict) {
 	}
 }
 
+// Prove notes since when pods have the size of a guarded rollout, and have not proved it.
+func (n *PodNotes) Prove(s Step) {
+	for _, v := range s.Verdicts {
+		if pod := v.Member.Pod; pod != nil && s.guard != nil {
+			n.Note(pod.UID).proving = s.provingSince[pod.UID]
+		}
+	}
+}
+
 // Asked notes that the pod was asked for its size, and whether that can only do it good.
 func (n *PodNotes) Asked(m Member, now time.Time) {
 	if note := n.pods[m.Pod.UID]; note != nil && note.judged {
 		note.resize.Cure, note.resize.Again = m.Cures(), false
 		if note.resize.Before != nil && len(m.Target.Changes) > 0 {
-			note.resize.Before = healthOf(m.Pod)
-			note.resize.Before.asked = now
+			note.resize.Before = &Health{Past: pastOf(m.Pod, now), Asked: now}
 		}
 	}
 }
@@ -65,7 +73,7 @@ func (n *PodNotes) Asked(m Member, now time.Time) {
 // askAgain has the pod asked once more, and its timeouts begin anew.
 func (s *seen) askAgain() {
 	if s.judged {
-		s.resize.Generation, s.resize.Again, s.resize.Before = -1, true, s.resize.Before.again()
+		s.resize.Generation, s.resize.Again, s.resize.Before = -1, true, nil
 	}
 }
 

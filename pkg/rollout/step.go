@@ -115,10 +115,9 @@ type Step struct {
 	waiting     bool   // some pod waits for others before it is resized
 	proving     bool   // some pod has yet to prove its size
 	guard       *Guard
-	passed      []types.UID // have proved the size that is guarded
-	// provingSince is since when pods have had that size, and have not proved it.
+	record      *Record // as it is to be; nil where the rollout is not guarded
+	// provingSince is since when pods have the size that is guarded, and have not proved it.
 	provingSince map[types.UID]time.Time
-	canaries     int // of a guarded rollout
 }
 
 // Urgency is when a condition is written of which nothing but the message is new.
@@ -312,7 +311,7 @@ func (s *Step) restart(v *Verdict, o Options, b *budget) {
 // reject tells first of the new pod that its kubelet has rejected, instead of waiting for its next one. A guarded rollout
 // tells of its failure.
 func (s *Step) reject(o Options) {
-	if o.Rejected == nil || s.Guarding && (len(s.Failures) > 0 || s.guard.Stopped()) {
+	if o.Rejected == nil || s.Guarding && s.record.Stopped() {
 		return
 	}
 	message := o.Rejected.Why + ", so no other pod is restarted" + andThen

@@ -493,7 +493,7 @@ func TestNext(t *testing.T) {
 			if tt.reason != "" && c.Reason != tt.reason {
 				t.Errorf("reason %q, want %q", c.Reason, tt.reason)
 			}
-			if got := said(t, c); tt.message != "" && got != tt.message {
+			if got := c.Message(); tt.message != "" && got != tt.message {
 				t.Errorf("message:\n got %s\nwant %s", got, tt.message)
 			}
 		})
@@ -588,7 +588,7 @@ func TestAlone(t *testing.T) {
 			if got := strings.Join(does, ", "); got != tt.want {
 				t.Errorf("does %q, want %q", got, tt.want)
 			}
-			if got := said(t, step.Condition()); tt.says != "" && got != tt.says {
+			if got := step.Condition().Message(); tt.says != "" && got != tt.says {
 				t.Errorf("says %q, want %q", got, tt.says)
 			}
 		})

@@ -68,7 +68,7 @@ func statusObserved(set *appsv1.StatefulSet) bool {
 
 // condition returns the set's condition inplace-rollout.io/Complete, or nil.
 func condition(set *appsv1.StatefulSet) *rollout.StoredCondition {
-	return conditionOf(set, api.ConditionComplete)
+	return conditionOf(set, api.ConditionComplete).SpeakingOf(set.Annotations)
 }
 
 // conditionOf returns the set's condition of that type, or nil.

@@ -13,7 +13,7 @@ func builtInStatus(set *appsv1.StatefulSet) rollout.BuiltInStatus {
 	return rollout.BuiltInStatus{
 		Condition: builtInCondition(set), Over: over(set), HandedOver: handedOver(""), BuiltIn: rolling(set),
 		Stale:   !rolling(set) && set.Status.UpdatedReplicas < set.Status.Replicas,
-		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set), AllThere: int(set.Status.Replicas) == replicas(set),
+		Counted: int(set.Status.UpdatedReplicas) >= replicas(set)-keptBack(set),
 	}
 }
 
@@ -23,7 +23,7 @@ func over(set *appsv1.StatefulSet) rollout.Condition {
 	if keptBack(set) > 0 {
 		from = partition(set)
 	}
-	return rollout.Over(int(set.Status.UpdatedReplicas), replicas(set), rollout.RevisionNamed(set.Status.UpdateRevision), from)
+	return rollout.Over(rollout.RevisionNamed(set.Status.UpdateRevision), from)
 }
 
 // handedOver returns the condition of a rollout that the StatefulSet controller makes.

@@ -29,7 +29,7 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 			c.change(func(set *appsv1.StatefulSet) { maps.Copy(set.Annotations, annotations) })
 		},
 		Scale: func(replicas int32) { c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = &replicas }) },
-		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) },
+		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) }, Annotations: func() map[string]string { return c.Set.Annotations },
 		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
 	})
 }
@@ -50,8 +50,7 @@ func TestGuardAndPartition(t *testing.T) {
 				}
 			}
 			promote := func() {
-				have := condition(c.Set)
-				g.Annotate(map[string]string{api.PromoteAnnotation: rollout.Promotion(have.Says().Version, have.LastTransitionTime)})
+				g.Annotate(map[string]string{api.PromoteAnnotation: g.Promotion()})
 			}
 			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: duration})
 			partitionAt := func(n int32) {
@@ -87,8 +86,12 @@ func TestGuardedRestarts(t *testing.T) {
 	g.Annotate(map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
 	g.Edit(newer)
 	g.AtMostOne(t, 100, had)
-	if have := condition(c.Set); len(had()) != 1 || have.Says().Phase != rollout.PhaseStopped {
+	if have := condition(c.Set); len(had()) != 1 || g.Phase() != rollout.PhaseStopped {
 		t.Errorf("%v have the size, and the condition says %+v", had(), have)
+	}
+	g.Scale(6)
+	if c.Rounds(60); len(c.Pods) != 6 || len(had()) != 1 {
+		t.Errorf("scaled out, %v of %d pods have the size: %+v", had(), len(c.Pods), condition(c.Set))
 	}
 }
 

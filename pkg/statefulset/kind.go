@@ -52,7 +52,7 @@ type memory struct {
 // movement is how many pods of a held set under OnDelete have got their size, at most, and since when, by our own
 // clock. A pod that goes and comes back is no news.
 type movement struct {
-	of      string // the revision, and the last time that its user had it tried again
+	of      string // the revision, the last time that its user had it tried again, and the record of a guarded rollout
 	updated int
 	since   time.Time
 }
@@ -63,7 +63,7 @@ func (m *movement) advance(set *appsv1.StatefulSet, count func() int, now time.T
 		*m = movement{}
 		return
 	}
-	of, updated := set.Status.UpdateRevision+" "+set.Annotations[api.RetryAnnotation], count()
+	of, updated := set.Status.UpdateRevision+" "+set.Annotations[api.RetryAnnotation]+set.Annotations[api.RolloutAnnotation], count()
 	if m.of != of || updated > m.updated {
 		*m = movement{of, updated, now}
 	}

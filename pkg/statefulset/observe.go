@@ -2,7 +2,6 @@ package statefulset
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,16 +94,9 @@ func (o observation) options() rollout.Options {
 		options.Strategy = policy.OnDelete
 	}
 	if policy.Held(o.set) || !rolling(o.set) {
-		options.Guard = o.Guard(rollout.RevisionNamed(o.set.Status.UpdateRevision), condition(o.set), o.set.Spec.MinReadySeconds)
-		if options.Guard != nil {
-			options.Guard.Overtaken(o.newest(), maps.Values(o.revisions))
-			// A pod has its label when it has proved its size. The revisions of the status alone are no proof: after A→B→C→B both are B.
-			options.Guard.Proven = o.set.Status.CurrentRevision == o.set.Status.UpdateRevision &&
-				!slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !rollout.Gone(pod) && !o.labelled(pod) })
-			if options.Guard.Proven && o.asMade() && o.newest().Number == 1 { // there is no former size
-				options.Guard = nil
-			}
-		}
+		options.Guard = o.Guard(rollout.Edit{
+			Version: rollout.RevisionNamed(o.set.Status.UpdateRevision), Newest: o.set.Status.UpdateRevision, Former: o.former(), Began: o.newest().Renewed,
+		}, o.set.Spec.MinReadySeconds)
 	}
 	if policy.Held(o.set) && rolling(o.set) {
 		options.ReadyTimeout = o.ReadyTimeout(options)

@@ -3,6 +3,7 @@ package statefulset
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -86,10 +87,8 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		from = 0
 	}
 	options, pods := o.options(), o.podsByOrdinal()
-	if options.Guard.Reverts() {
-		if former := o.former(from); former != "" {
-			return o.revert(options, from, former)
-		}
+	if former := options.Guard.Former(); options.Guard.Reverts() && o.revisions[former] != nil {
+		return o.revert(options, from, former)
 	}
 	o.Facts = o.known()
 	look := o.look(options)
@@ -108,6 +107,10 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	p.Replaced = p.Restart
 	p.RequeueWithin(o.nextBirth())
 	switch {
+	case options.Guard.Stopped() && policy.Held(o.set) && rolling(o.set):
+		if partition(o.set) < math.MaxInt32 { // it was lowered for restarts, and would have pods that come anew be of the size that has failed
+			p.partition = ptr.To(math.MaxInt32)
+		}
 	case !policy.Held(o.set):
 		p.Plan, p.remove = builtInStatus(o.set).Plan(p.Plan, condition(o.set))
 	case !rolling(o.set):
@@ -181,7 +184,7 @@ func (o observation) show(p *rollout.Plan) {
 // the StatefulSet controller has to have seen the labels, as for letting go of a hold.
 func (p *plan) letGoOnDelete(o observation, options rollout.Options) {
 	switch p.giveUp(o, options); {
-	case p.release:
+	case p.release, options.Guard.Keeps():
 	case !o.caughtUp():
 		p.Defer()
 	case o.doubt() > 0:
@@ -192,8 +195,12 @@ func (p *plan) letGoOnDelete(o observation, options rollout.Options) {
 	}
 }
 
-// giveUp has the hold of a set under OnDelete go when no pod has got its size for too long.
+// giveUp has the hold of a set under OnDelete go when no pod has got its size for too long, but not as long as a person has to act:
+// whoever deletes pods would give them a size that has failed, or that nobody has promoted.
 func (p *plan) giveUp(o observation, options rollout.Options) {
+	if options.Guard.Keeps() {
+		return
+	}
 	patience := o.patience(options)
 	left := o.moved.Add(patience).Sub(o.Now)
 	if p.release = left <= 0; p.release {
@@ -206,7 +213,7 @@ func (p *plan) giveUp(o observation, options rollout.Options) {
 // Bound is that of rollout.Bounded.
 func (o observation) Bound(f rollout.Facts, invalid rollout.Plan) rollout.Plan {
 	o.Facts = f
-	if !policy.Held(o.set) || rolling(o.set) {
+	if !policy.Held(o.set) || rolling(o.set) || f.Record.Stopped() {
 		return invalid
 	}
 	p := plan{Plan: invalid}

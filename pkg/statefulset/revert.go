@@ -10,12 +10,10 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// former returns the revision that pods go back to which have proved the newest one, and are of it: the one of most of the other
-// members; empty if there are none.
-func (o observation) former(from int) string {
+// former returns the revision of most of the pods that are not of the newest one; empty if there are none.
+func (o observation) former() string {
 	return revisions.Former(o.pods, func(pod *corev1.Pod) bool {
-		i, is := o.index(pod)
-		return is && i >= from && !rollout.Gone(pod) && !o.labelled(pod) && o.differs(revisions.HashOf(pod)) == ""
+		return !rollout.Gone(pod) && !o.labelled(pod) && o.differs(revisions.HashOf(pod)) == ""
 	})
 }
 

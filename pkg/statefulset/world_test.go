@@ -59,7 +59,7 @@ func load(t testing.TB) {
 		set := webSet(older, 1)
 		for v, template := range templates {
 			name := revisionOf(v)
-			stored[name] = build.Revision(t, set, "StatefulSet", name, 1, template)
+			stored[name] = build.Revision(t, set, "StatefulSet", name, 2, template) // as if another one was before
 			stored[name].Labels = set.Spec.Selector.MatchLabels
 			var err error
 			if allRevisions[name], err = hash.OfRevision(stored[name]); err != nil {

@@ -142,7 +142,7 @@ func TestConditionIsPutBack(t *testing.T) {
 	said := func(c rollout.Condition) string {
 		return condition(string(c.Stored(metav1.Time{}).Status), c.Reason, c.Message(), `, lastTransitionTime: "2026-01-01T00:00:00Z"`)
 	}
-	over, above := rollout.Over(3, 3, rollout.RevisionNamed("web-1"), 0), rollout.Over(2, 3, rollout.RevisionNamed("web-1"), 1)
+	over, above := rollout.Over(rollout.RevisionNamed("web-1"), 0), rollout.Over(rollout.RevisionNamed("web-1"), 1)
 	step := rollout.Step{Total: 3, Waits: []rollout.Wait{{Reason: rollout.ReasonDeferred, Message: "deferred"}}}.Condition()
 	const held = api.HoldAnnotation + `: "0"`
 	pending := condition("False", "Pending", "waiting for inplace-rollout to look at this revision", "")
@@ -168,7 +168,11 @@ func TestConditionIsPutBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			as := func(revision, ours string) string {
-				return withStatus("StatefulSet", tt.annotations, fmt.Sprintf("{updateStrategy: %s}", cmp.Or(tt.strategy, "{type: RollingUpdate}")),
+				annotations := tt.annotations
+				if of := map[string]string{said(over): over.Of().String(), said(above): above.Of().String()}[tt.said]; of != "" {
+					annotations = strings.TrimPrefix(annotations+fmt.Sprintf(", %s: %q", api.SaidOfAnnotation, of), ", ")
+				}
+				return withStatus("StatefulSet", annotations, fmt.Sprintf("{updateStrategy: %s}", cmp.Or(tt.strategy, "{type: RollingUpdate}")),
 					fmt.Sprintf(`updateRevision: %s, conditions: [{type: Other, status: "True"}%s]`, revision, ours))
 			}
 			revision := cmp.Or(tt.revision, "web-1")
@@ -184,28 +188,25 @@ func TestConditionIsPutBack(t *testing.T) {
 func TestLostPodsAreMadeFrom(t *testing.T) {
 	p := load(t)
 	type revisions struct{ current, update string }
-	says := func(phase rollout.Phase) rollout.Condition {
-		return rollout.Condition{Phase: phase, Version: rollout.RevisionNamed("b"), Updated: 1, Total: 3}
-	}
 	for name, tt := range map[string]struct {
 		hold, user       string
 		replicas, pods   string
-		said             rollout.Condition // before
+		phase            rollout.Phase // that is recorded
 		before, now, set revisions
 	}{
 		"the first edit":                     {before: revisions{"a", "a"}, now: revisions{"a", "b"}, set: revisions{"a", "b"}},
 		"an edit in the middle":              {before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
-		"an edit in the middle of a resize":  {said: says(rollout.PhaseResizing), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
-		"an edit during a canary":            {said: says(rollout.PhaseCanary), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
-		"an edit over a size that failed":    {said: says(rollout.PhaseStopped), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"an edit after a canary":             {phase: rollout.PhaseRolling, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"an edit during a canary":            {phase: rollout.PhaseCanary, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"an edit over a size that failed":    {phase: rollout.PhaseStopped, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"an edit after a revert":             {phase: rollout.PhaseReverted, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"it is scaled to zero after that":    {phase: rollout.PhaseStopped, replicas: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
+		"and up again before that is seen":   {phase: rollout.PhaseStopped, pods: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
+		"all are updated, and it is not":     {phase: rollout.PhaseStopped, before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
 		"nothing is said, with a canary":     {hold: `"0", inplace-rollout.io/canary: "1"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"with one in force":                  {hold: `"0", inplace-rollout.io/in-force: ";;1;;;"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"with one from the next edit on":     {hold: `"0", inplace-rollout.io/canary: "1", inplace-rollout.io/in-force: ";;;;;"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
 		"as a former version says it":        {hold: `"0", inplace-rollout.io/canary: "1", inplace-rollout.io/in-force: "Restart;"`, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
-		"an edit after a revert":             {said: says(rollout.PhaseReverted), before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
-		"it is scaled to zero after that":    {said: says(rollout.PhaseStopped), replicas: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
-		"and up again before that is seen":   {said: says(rollout.PhaseStopped), pods: "0", before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"a", "b"}},
-		"all are updated, and it is not":     {said: says(rollout.PhaseStopped), before: revisions{"a", "b"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
 		"an edit back":                       {before: revisions{"a", "b"}, now: revisions{"a", "a"}, set: revisions{"a", "a"}},
 		"back to what they are made from":    {before: revisions{"b", "c"}, now: revisions{"b", "b"}, set: revisions{"b", "b"}},
 		"likewise, from an old version":      {before: revisions{"b", "c"}, now: revisions{"a", "b"}, set: revisions{"b", "b"}},
@@ -222,10 +223,13 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 			if tt.hold == "null" {
 				annotations = ""
 			}
+			if tt.phase != "" {
+				annotations += fmt.Sprintf(", %s: %q", api.RolloutAnnotation, &rollout.Record{Phase: tt.phase})
+			}
 			as := func(r revisions) string {
 				return withStatus("StatefulSet", annotations, "{updateStrategy: {type: RollingUpdate}, replicas: "+cmp.Or(tt.replicas, "3")+"}", fmt.Sprintf(
-					"replicas: %s, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: \"True\"}, {type: %s, status: %q, reason: Progressing, message: %q}]",
-					cmp.Or(tt.pods, "3"), r.current, r.update, api.ConditionObserved, api.ConditionComplete, "False", tt.said.Message()))
+					"replicas: %s, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: \"True\"}, {type: %s, status: %q, reason: Progressing}]",
+					cmp.Or(tt.pods, "3"), r.current, r.update, api.ConditionObserved, api.ConditionComplete, "False"))
 			}
 			var got struct {
 				Status struct{ CurrentRevision, UpdateRevision string }

@@ -33,15 +33,14 @@ func opted(held bool, annotations map[string]string) metav1.ObjectMeta {
 	return m
 }
 
-// beside are the condition c, and what else stands in messages beside it: details, others, and that it is False.
+// beside are the condition c, and what else stands beside it: details, and that it is False.
 func beside(c rollout.Condition) []rollout.Condition {
-	more, others := c, c
+	more := c
 	more.Details += "; 1 of them has the size of its node's class"
-	others.Others = "updater"
 	unfit := more
 	unfit.Complete, unfit.Reason = false, rollout.ReasonInfeasible
 	unfit.Details += "; web-1: infeasible on node a"
-	return []rollout.Condition{c, more, others, unfit}
+	return []rollout.Condition{c, more, unfit}
 }
 
 // while are conditions of rollouts that are not over.
@@ -58,13 +57,18 @@ func checkTakenBack(t *testing.T, p *Policies, kind string, old, written runtime
 	if err := unstructured.SetNestedSlice(u.Object, []any{condition}, "status", "conditions"); err != nil {
 		t.Fatal(err)
 	}
+	if of := stored.Of.String(); of != "" {
+		if err := unstructured.SetNestedField(u.Object, of, "metadata", "annotations", api.SaidOfAnnotation); err != nil {
+			t.Fatal(err)
+		}
+	}
 	now := stores(t, p, builtIn, kind, encoded(t, old), encoded(t, u))
 	is, _ := conditionsOf(t, now)
 	if is == nil {
 		t.Fatalf("it is %s", now)
 	}
-	if is.Pending() != taken || is.Pending() && is.Complete() || !is.Pending() && is.Says() != c {
-		t.Errorf("%+v is taken back: %t, want %t; it is %+v\nnow %s", c, is.Pending(), taken, is.Says(), encoded(t, u))
+	if is.Pending() != taken || is.Pending() && is.Complete() || !is.Pending() && is.Message != stored.Message {
+		t.Errorf("%+v is taken back: %t, want %t; it is %+v\nnow %s", c, is.Pending(), taken, is, encoded(t, u))
 	}
 }
 
@@ -264,9 +268,8 @@ func TestObservedLateDeployment(t *testing.T) {
 		{what: "another edit was", late: "41", stored: generations{8, 8}, want: generations{8, 9}},
 	} {
 		as := func(field int64) string {
-			return withStatus("Deployment", fmt.Sprintf(`%s: "false", %s: "42"`, api.HoldAnnotation, api.EditAnnotation), "{}", fmt.Sprintf(
-				`observedGeneration: %d, updatedReplicas: 2, conditions: [{type: Progressing, status: "False", reason: ProgressDeadlineExceeded, message: "The edit of version %s has made no progress for 5s."}%s]`,
-				field, tt.late, observedAs(tt.stored.condition)))
+			return withStatus("Deployment", fmt.Sprintf(`%s: "false", %s: "42", %s: "Late;edit %s;"`, api.HoldAnnotation, api.EditAnnotation, api.SaidOfAnnotation, tt.late), "{}", fmt.Sprintf(
+				`observedGeneration: %d, updatedReplicas: 2, conditions: [{type: Progressing, status: "False", reason: ProgressDeadlineExceeded}%s]`, field, observedAs(tt.stored.condition)))
 		}
 		now := stores(t, p, cmp.Or(tt.user, builtIn), "Deployment", as(tt.stored.field), as(9))
 		if is := generationsOf(t, now); is != tt.want {
@@ -381,11 +384,9 @@ func TestTakenBackOfDeployments(t *testing.T) {
 			Status:     appsv1.DeploymentStatus{ObservedGeneration: observed, Replicas: 3, UpdatedReplicas: updated, AvailableReplicas: 3},
 		}
 	}
-	complete := rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Details: "3 of 3 pods are of revision 1"}
-	said := ptr.To(complete.Stored(metav1.Time{})).Says()
 	for _, observed := range []int64{1, 2} {
 		for _, updated := range []int32{0, 2, 3} {
-			checkTakenBack(t, p, "Deployment", set(1, 3), set(observed, updated), said, observed > 1 && updated < 3)
+			checkTakenBack(t, p, "Deployment", set(1, 3), set(observed, updated), rollout.Over("", 0), observed > 1 && updated < 3)
 		}
 	}
 }

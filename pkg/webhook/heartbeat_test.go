@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
 )
 
@@ -119,6 +120,60 @@ func heldBy(kind string) string {
 	return ", inplace-rollout.io/hold: \"" + map[string]string{"StatefulSet": "0", "Deployment": "false", "DaemonSet": "RollingUpdate"}[kind] + `"`
 }
 
+// recorded is a held workload whose guarded rollout is in that phase.
+func recorded(phase rollout.Phase) string {
+	return fmt.Sprintf("held, %s: %q", api.RolloutAnnotation, &rollout.Record{Phase: phase, Schema: rollout.RecordSchema})
+}
+
+// TestRecord: nobody but the controller writes the record of a guarded rollout, and it goes with the hold.
+func TestRecord(t *testing.T) {
+	policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: "2026-11-24T03:00:40Z"}})
+	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
+		was := workload(t, kind, "", heldBy(kind)+recorded(rollout.PhaseCanary)[len("held"):], "2026-11-24T03:00:00Z")
+		stored := was.GetAnnotations()[api.RolloutAnnotation]
+		for what, tt := range map[string]struct {
+			user, image, want string
+			change            func(map[string]string)
+		}{
+			"somebody takes it away":       {"user", "", stored, func(a map[string]string) { delete(a, api.RolloutAnnotation) }},
+			"somebody writes another one":  {"user", "", stored, func(a map[string]string) { a[api.RolloutAnnotation] = "{}" }},
+			"an edit leaves it out":        {"user", ":2", stored, func(a map[string]string) { delete(a, api.RolloutAnnotation) }},
+			"the controller writes it":     {deploy.User, "", "{}", func(a map[string]string) { a[api.RolloutAnnotation] = "{}" }},
+			"the controller lets go":       {deploy.User, "", "", func(a map[string]string) { delete(a, api.HoldAnnotation) }},
+			"somebody brings one unasked":  {"user", "", "", nil},
+			"the controller takes it away": {deploy.User, "", "", func(a map[string]string) { delete(a, api.RolloutAnnotation) }},
+		} {
+			old := was
+			if tt.change == nil {
+				old = workload(t, kind, "", "", "2026-11-24T03:00:00Z")
+			}
+			object := workload(t, kind, tt.image, heldBy(kind), "2026-11-24T03:00:01Z")
+			if tt.change == nil {
+				object = workload(t, kind, "", "", "2026-11-24T03:00:01Z")
+			}
+			annotations := object.GetAnnotations()
+			annotations[api.RolloutAnnotation] = stored
+			if tt.change != nil {
+				tt.change(annotations)
+			}
+			object.SetAnnotations(annotations)
+			if got := admit(t, policies, webhook.Write{Old: old, Object: object, User: tt.user}).GetAnnotations()[api.RolloutAnnotation]; got != tt.want {
+				t.Errorf("%s, %s: %q is stored, want %q", kind, what, got, tt.want)
+			}
+		}
+	}
+	for _, kind := range []string{"StatefulSet", "DaemonSet"} {
+		was, without := workload(t, kind, "", `, inplace-rollout.io/said-of: "Over;a;"`, "2026-11-24T03:00:00Z"), workload(t, kind, "", "", "2026-11-24T03:00:01Z")
+		if got := admit(t, policies, webhook.Write{Old: was, Object: without, User: "user"}).GetAnnotations()[api.SaidOfAnnotation]; got != "Over;a;" {
+			t.Errorf("%s: the condition speaks of %q, want what was stored", kind, got)
+		}
+		without.SetLabels(nil)
+		if got := admit(t, policies, webhook.Write{Old: was, Object: without, User: "user"}).GetAnnotations()[api.SaidOfAnnotation]; got != "" {
+			t.Errorf("%s: opted out, it still speaks of %q", kind, got)
+		}
+	}
+}
+
 // TestAbsent: what is held depends on whether a controller is there.
 func TestAbsent(t *testing.T) {
 	const early, until, later = "2026-11-24T03:00:00Z", "2026-11-24T03:00:40Z", "2026-11-24T03:00:41Z"
@@ -150,6 +205,11 @@ func TestAbsent(t *testing.T) {
 		"a held one is written while it is there":         {account: there, time: early, had: "held", same: true, held: true},
 		"LiveResize with blanks around it":                {account: map[string]string{}, time: early, had: `, inplace-rollout.io/resource-resize-action: " LiveResize "`, held: true},
 		"a held one with LiveResize in force":             {account: map[string]string{}, time: early, had: `held, inplace-rollout.io/in-force: "LiveResize;"`, same: true, held: true},
+		"a canary is written":                             {account: map[string]string{}, time: early, had: recorded(rollout.PhaseCanary), same: true, held: true},
+		"what was stopped is written":                     {account: map[string]string{}, time: early, had: recorded(rollout.PhaseStopped), same: true, held: true},
+		"what was reverted is written":                    {account: map[string]string{}, time: early, had: recorded(rollout.PhaseReverted), same: true, held: true},
+		"what is past its canary is written":              {account: map[string]string{}, time: early, had: recorded(rollout.PhaseRolling), same: true, mark: true},
+		"what was stopped is edited":                      {account: map[string]string{}, time: early, had: recorded(rollout.PhaseStopped), mark: true},
 		"a held one is edited":                            {account: map[string]string{}, time: early, had: "held", mark: true},
 		"nothing that needs a hold":                       {account: map[string]string{}, time: early, same: true},
 		"nothing that needs a hold, after one that was":   {account: map[string]string{}, time: early, same: true, had: ", inplace-rollout.io/not-held: \"6\""},

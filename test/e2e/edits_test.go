@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -56,7 +55,7 @@ func TestEdits(t *testing.T) {
 					t.Fatalf("after %s", edit.name)
 				}
 			}
-			a.event(kind, rollout.EventComplete, fmt.Sprintf("%[1]d of %[1]d pods", a.replicas))
+			a.event(kind, rollout.EventComplete, "all pods")
 			a.podEvents("ResizeCompleted")
 		})
 	}

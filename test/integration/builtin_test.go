@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // progressing is the Deployment's own condition Progressing, as status and reason.
@@ -43,12 +45,18 @@ func TestDeploymentExceedsDeadline(t *testing.T) {
 	if got := progressing(d.get()); got != "False ProgressDeadlineExceeded" {
 		t.Errorf("after a write that moves nothing: %s, want what was said before", got)
 	}
+	if said := d.get().Annotations; said[api.SaidOfAnnotation] != "Late;edit "+said[api.EditAnnotation]+";" {
+		t.Errorf("late is %v", said)
+	}
 	d.setResources("cpu=160m", "") // a new edit is not late
 	d.waitFor("the word to be taken back", func(d *appsv1.Deployment) bool { return progressing(d) == "Unknown DeploymentPaused" })
 	d.waitFor("the deadline to be exceeded again", func(d *appsv1.Deployment) bool { return progressing(d) == "False ProgressDeadlineExceeded" })
 	d.annotatePod(stuck, simAccepted)
 	d.waitComplete()
 	d.assertMoved(before, "160m")
+	if said, is := d.get().Annotations[api.SaidOfAnnotation]; is {
+		t.Errorf("it is Complete, and speaks of %s", said)
+	}
 	d.waitFor("all to be well", func(d *appsv1.Deployment) bool { return progressing(d) == "True NewReplicaSetAvailable" })
 	if got := progressing(none.get()); got != "" {
 		t.Errorf("without a deadline: %s", got)

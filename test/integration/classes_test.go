@@ -78,12 +78,12 @@ func (d *daemonSet) containers() map[string]string {
 }
 
 // ofClasses is what the condition says where so many pods have the size of their node's class.
-func ofClasses(d *appsv1.DaemonSet, n, of int) string {
+func ofClasses(d *appsv1.DaemonSet, n int) string {
 	have := fmt.Sprintf("; %d of them have the size of their node's class", n)
 	if n == 1 {
 		have = "; 1 of them has the size of its node's class"
 	}
-	return ofGeneration(d, of, of) + have
+	return ofGeneration(d) + have
 }
 
 // TestClasses: three classes of nodes have three sizes after one annotation. A relabelled node
@@ -98,26 +98,26 @@ func TestClasses(t *testing.T) {
 
 	d.classes(class("small", ofCPU("50m")), class("medium", ofCPU("120m")), class("large", ofCPU("180m")), class("large", ofCPU("1m")))
 	d.waitSizes("50m", "120m", "180m", "100m", "180m")
-	d.waitSays(ofClasses(d.get(), 4, 5))
+	d.waitSays(ofClasses(d.get(), 4))
 	d.assertUntouched(before)
 
 	d.kubectl("label", "--overwrite", "node", d.node(2), "size=large")
 	d.waitSizes("50m", "180m", "180m", "100m", "180m")
 	d.kubectl("label", "node", d.node(1), "size-")
 	d.waitSizes("100m", "180m", "180m", "100m", "180m")
-	d.waitSays(ofClasses(d.get(), 3, 5))
+	d.waitSays(ofClasses(d.get(), 3))
 	d.assertUntouched(before)
 
 	d.addNode(6, sized("small"))
 	d.waitOn(6, "to be small", func(pod corev1.Pod) bool { return hasSize(pod, "50m") })
-	d.waitSays(ofClasses(d.get(), 4, 6))
+	d.waitSays(ofClasses(d.get(), 4))
 	before = d.containers()
 
 	d.classes(class("large", `"requests": {"cpu": "190m"}, "limits": {"memory": "300Mi"}`))
 	d.waitSizes("100m", "190m", "190m", "100m", "190m", "100m")
 	d.classes()
 	d.waitSizes("100m", "100m", "100m", "100m", "100m", "100m")
-	d.waitSays(ofGeneration(d.get(), 6, 6))
+	d.waitSays(ofGeneration(d.get()))
 	d.assertUntouched(before)
 	d.assertSettled("100m")
 	if writes := d.writes(); len(only(writes, "delete pods"))+len(only(writes, "patch pods")) > 0 {

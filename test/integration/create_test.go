@@ -51,7 +51,7 @@ func TestCreate(t *testing.T) {
 	if began := slices.Concat(w.events("RolloutStarted"), w.events("HandedOver")); len(began) > 0 {
 		t.Errorf("told of %v", began)
 	}
-	w.waitEvent("RolloutComplete", "3 of 3 pods")
+	w.waitEvent("RolloutComplete", "all pods")
 }
 
 // TestCreateWithoutController: a new set has all its pods, and they come back.

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,12 +10,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
 // ofGeneration is what the condition says of pods that are of the newest template.
-func ofGeneration(d *appsv1.DaemonSet, n, of int) string {
-	return fmt.Sprintf("%d of %d pods are of template generation %s", n, of, d.Annotations[appsv1.DeprecatedTemplateGeneration])
+func ofGeneration(d *appsv1.DaemonSet) string {
+	return "all pods are of template generation " + d.Annotations[appsv1.DeprecatedTemplateGeneration]
 }
 
 func TestDaemonSet(t *testing.T) {
@@ -31,7 +31,10 @@ func TestDaemonSet(t *testing.T) {
 	d.rolloutStatus().wait(t)
 
 	d.assertMoved(before, "150m")
-	d.waitSays(ofGeneration(d.get(), 5, 5))
+	d.waitSays(ofGeneration(d.get()))
+	if said := d.get().Annotations; said[api.SaidOfAnnotation] != "Over;template generation "+said[appsv1.DeprecatedTemplateGeneration]+";" {
+		t.Errorf("it is said of %v", said)
+	}
 	if created, deleted := d.podsWritten("create"), d.podsWritten("delete"); len(created)+len(deleted) > 0 {
 		t.Errorf("created %v and deleted %v, want no pod touched", created, deleted)
 	}
@@ -48,7 +51,7 @@ func TestDaemonSet(t *testing.T) {
 	d.assertFewWrites(2, 6)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	d.waitEvent("PodResized", want[0]+": resized in place")
-	d.waitEvent("RolloutComplete", "5 of 5 pods")
+	d.waitEvent("RolloutComplete", "all pods")
 
 	d.addNode(6, controlplane.Node{})
 	d.waitAvailable(6)

@@ -36,7 +36,7 @@ func TestDeployment(t *testing.T) {
 	d.assertProgressing()
 	d.assertFewWrites(1, 9)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
-	d.waitEvent("RolloutComplete", "6 of 6 pods")
+	d.waitEvent("RolloutComplete", "all pods")
 
 	d.kubectl("scale", d.ref, "--replicas=8")
 	d.waitRolledOut()

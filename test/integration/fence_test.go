@@ -94,8 +94,14 @@ func TestFence(t *testing.T) {
 		{"a StatefulSet that is opted in by it", func() error { return s.patch("statefulset/out", label(api.EnabledLabel, "true")) }, "only workloads with the label"},
 
 		{"the condition", func() error {
-			return s.patch(w.ref, `{"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"False","reason":"Progressing","message":"fine"}]}}`, "status")
+			return s.patch(w.ref, `{"metadata":{"annotations":{"inplace-rollout.io/said-of":"Over;revision web-1;"}},"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"False","reason":"Progressing","message":"fine"}]}}`, "status")
 		}, ""},
+		{"what it speaks of, in another write", func() error {
+			return s.patch(w.ref, `{"metadata":{"annotations":{"inplace-rollout.io/said-of":"Over;revision web-2;"}}}`)
+		}, "changes metadata.annotations.inplace-rollout.io/said-of"},
+		{"another annotation in a status", func() error {
+			return s.patch(w.ref, `{"metadata":{"annotations":{"inplace-rollout.io/retry":"1"}}}`, "status")
+		}, "only these parts of a status: the condition"},
 		{"another condition", func() error {
 			return s.patch(w.ref, `{"status":{"conditions":[{"type":"Other","status":"True"}]}}`, "status")
 		}, "only these parts of a status: the condition"},

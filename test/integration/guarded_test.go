@@ -57,7 +57,7 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	time.Sleep(time.Second) // the API server's times have no fractions: the pods are older than the edits
 
 	// Held: one pod is asked, and no other, also by a controller that remembers nothing.
-	s.guard("canary", "1", "canary-duration", "1h")
+	s.guard("canary", "1", "canary-duration", "30s")
 	s.setResources("cpu=150m", "")
 	canary := s.waitCanaries(1)[0]
 	s.waitPod(canary, "to have the size", func(pod corev1.Pod) bool {
@@ -83,7 +83,6 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 		t.Fatalf("%+v", ran)
 	}
 	s.waitCanaries(len(before))
-	s.guard("canary-duration", "1s")
 	s.waitComplete()
 	s.assertReplaced(before)
 

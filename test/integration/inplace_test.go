@@ -28,7 +28,7 @@ func TestResize(t *testing.T) {
 	w.assertFewWrites(2, 6)
 	w.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	w.waitEvent("PodResized", "web-4: resized in place")
-	w.waitEvent("RolloutComplete", "5 of 5 pods")
+	w.waitEvent("RolloutComplete", "all pods")
 }
 
 func TestUndo(t *testing.T) {

@@ -598,7 +598,7 @@ func (s *sandbox[W]) waitCondition(reason, text string) {
 func (s *sandbox[W]) waitWithdrawn() {
 	s.t.Helper()
 	s.waitFor("our conditions to go", func(workload W) bool {
-		return !slices.ContainsFunc(statusOf(workload).Conditions, func(c appsv1.DeploymentCondition) bool {
+		return workload.GetAnnotations()[api.SaidOfAnnotation] == "" && !slices.ContainsFunc(statusOf(workload).Conditions, func(c appsv1.DeploymentCondition) bool {
 			return strings.HasPrefix(string(c.Type), "inplace-rollout.io/")
 		})
 	})

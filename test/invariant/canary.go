@@ -38,8 +38,8 @@ func (h *history) checkCanary(w Write) {
 	var unproved []*pod
 	proved := 0
 	for _, other := range h.members(work) {
-		switch {
-		case other == p || !other.there() || h.node(nodeOf(other.last())).gone:
+		switch on := h.node(nodeOf(other.last())); {
+		case other == p || !other.there() || on.gone || on.lost:
 		case h.unproved(other, of[0], w, least-slack):
 			unproved = append(unproved, other)
 		case lacks(other.last(), of[0].template) == "":

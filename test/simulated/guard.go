@@ -42,12 +42,35 @@ type Guarded struct {
 	// Condition is what the workload says, and Held whether it is held.
 	Condition func() *rollout.StoredCondition
 	Held      func() bool
+	// Annotations of the workload.
+	Annotations func() map[string]string
 	// Template is the version that the workload wants.
 	Template func() Version
 	// Asks is what the controller has asked of checks.
 	Asks *Asks
 	// Recorded are the events, and Written the writes of the controller.
 	Recorded, Written func() []string
+}
+
+// Stopped reports whether the condition says that a guarded rollout was stopped.
+func Stopped(c *rollout.StoredCondition) bool {
+	return c != nil && (c.Reason == rollout.ReasonResizeFailed || c.Reason == rollout.ReasonReverted)
+}
+
+// Phase of the guarded rollout, as it is recorded; empty if there is none.
+func (g Guarded) Phase() rollout.Phase {
+	if r, err := rollout.ReadRecord(g.Annotations()); err == nil && r != nil {
+		return r.Phase
+	}
+	return ""
+}
+
+// Promotion is the value of the annotation with which the rollout under way is promoted; empty if it is not guarded.
+func (g Guarded) Promotion() string {
+	if r, err := rollout.ReadRecord(g.Annotations()); err == nil && r != nil {
+		return r.Promotion()
+	}
+	return ""
 }
 
 // Newer, Former and Next differ in their cpu.
@@ -126,6 +149,11 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 	t.Run("each write fails", func(t *testing.T) {
 		EachGuardedWriteFails(t, func() Guarded { return plain(t, 4) })
 	})
+	t.Run("a controller that takes over after each step", func(t *testing.T) {
+		if want, got := plain(t, 3).whenFollowed(t, false), plain(t, 3).whenFollowed(t, true); want-got > 2*time.Second || got-want > 2*time.Second {
+			t.Errorf("the others follow %s after the edit, want %s", got, want)
+		}
+	})
 	for _, ahead := range skews {
 		t.Run("the clock is ahead by "+ahead.String(), func(t *testing.T) {
 			plain(t, 4).canaryLost(t, ahead)
@@ -160,6 +188,7 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 		{"an edit during a revert is tried anew", (*guardedly).isEditedDuringRevert},
 		{"what fails after the canary stops the rest", (*guardedly).stopsLater},
 		{"without a canary a failure stops, too", (*guardedly).stopsWithoutCanary},
+		{"without a canary each pod has to prove its size, and holds up no other", (*guardedly).provesWithoutCanary},
 		{"a pod that was killed as often before has not failed", (*guardedly).curesAnyhow},
 		{"a check that fails stops the rollout", (*guardedly).failsCheck},
 		{"a check of which nothing is known stops nothing, and lets nothing pass", (*guardedly).knowsNothing},
@@ -198,23 +227,29 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 		})
 	}
 	t.Run("an edit of the image, too, is not guarded", func(t *testing.T) { new(t, NewAsks()).unguardedImage(t) })
-	t.Run("without a canary and checks, the writes are the same", func(t *testing.T) {
-		g := new(t, NewAsks())
-		g.Edit(Newer)
-		g.Completes(t)
-		for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
-			guarded := new(t, NewAsks())
-			guarded.Annotate(map[string]string{api.OnFailureAnnotation: onFailure})
-			guarded.Edit(Newer)
-			guarded.Completes(t)
-			if want, got := g.Written(), guarded.Written(); len(want) < 3 || !slices.Equal(want, got) {
-				t.Errorf("%s has the writes %q, want %q", onFailure, got, want)
-			}
-			if want, got := g.Recorded(), guarded.Recorded(); len(want) < 3 || !slices.Equal(want, got) {
-				t.Errorf("%s has the events %q, want %q", onFailure, got, want)
-			}
+}
+
+// whenFollowed returns how long after the edit another pod is asked than the canary. Where controllers take over, each lives for one
+// round.
+func (g Guarded) whenFollowed(t *testing.T, takeOver bool) time.Duration {
+	t.Helper()
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "30s"})
+	g.Edit(Newer)
+	began, canary := g.Clock.Now(), ""
+	g.Until(t, "others follow", func() bool {
+		if takeOver {
+			g.Restart()
 		}
+		sized := g.Sized(Newer)
+		if canary == "" && len(sized) > 0 {
+			canary = sized[0]
+		}
+		if len(sized) > 0 && !slices.Contains(sized, canary) {
+			t.Errorf("%s was the canary, and %v have the size", canary, sized)
+		}
+		return len(sized) > 1
 	})
+	return g.Clock.Now().Sub(began)
 }
 
 // unguardedImage edits the image beside the size: the built-in controller makes the rollout, and waits for no promotion.
@@ -277,16 +312,15 @@ func (g *guardedly) begins() {
 }
 
 // until has rounds until the condition has a reason.
-func (g *guardedly) until(reason string, most int) rollout.Condition {
+func (g *guardedly) until(reason string, most int) {
 	g.Helper()
 	for range 200 {
 		if c := g.Condition(); c != nil && c.Reason == reason {
-			return c.Says()
+			return
 		}
 		g.rounds(1, most)
 	}
 	g.Fatalf("the reason is never %s: %s", reason, g.says())
-	return rollout.Condition{}
 }
 
 func (g *guardedly) says() string { return fmt.Sprintf("%+v, writes %q", g.Condition(), g.Written()) }
@@ -361,6 +395,7 @@ func (g Guarded) CanaryPasses(t *testing.T) {
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
 	g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+	g.Rounds(2)
 }
 
 // Until has rounds until it is so.
@@ -399,7 +434,7 @@ func (g Guarded) drainedAfterPassing(t *testing.T) {
 func (g Guarded) Completes(t *testing.T) {
 	t.Helper()
 	g.Rounds(400)
-	if have := g.Condition(); rollout.Stopped(have) || !have.Complete() {
+	if have := g.Condition(); Stopped(have) || !have.Complete() {
 		t.Errorf("the canary has passed, and the condition says %+v", have)
 	}
 }
@@ -453,8 +488,8 @@ func (g Guarded) downUnseen(t *testing.T, ahead time.Duration) {
 	}
 	g.Judge = func(*corev1.Pod, Version) Outcome { return Outcome{Unready: true} }
 	g.Lives()
-	for range 15 {
-		if g.Rounds(1); len(g.Sized(Newer)) > 1 {
+	for range 15 { // the first time, it has not seen the newest version of the workload
+		if g.Try(); len(g.Sized(Newer)) > 1 {
 			t.Fatalf("%v have the size, want one: %+v %q", g.Sized(Newer), g.Condition(), g.Written())
 		}
 	}
@@ -489,7 +524,7 @@ func (g Guarded) scaledToZero(t *testing.T, canary string) {
 	g.Until(t, "a canary", func() bool { return len(g.Sized(Newer)) > 0 })
 	g.Scale(0)
 	g.Rounds(60)
-	if c := g.Condition(); len(g.Pods) > 0 || c.Says().Phase != rollout.PhaseCanary || !g.Held() {
+	if c := g.Condition(); len(g.Pods) > 0 || g.Phase() != rollout.PhaseCanary || !g.Held() {
 		t.Fatalf("%d pods, held: %t, and the condition says %+v", len(g.Pods), g.Held(), c)
 	}
 	g.Scale(3)
@@ -521,12 +556,12 @@ func (g Guarded) editedAtZero(t *testing.T) {
 	t.Helper()
 	had := g.Doomed(policy.OnFailureRevert)
 	g.Edit(Newer)
-	g.Until(t, "stopped", func() bool { had(); return rollout.Stopped(g.Condition()) })
+	g.Until(t, "stopped", func() bool { had(); return Stopped(g.Condition()) })
 	g.Scale(0)
 	g.Rounds(20)
 	g.Scale(3)
 	g.Rounds(20)
-	if len(g.Pods) != 3 || len(had()) != 1 || len(g.Sized(Newer)) > 0 || !rollout.Stopped(g.Condition()) || !g.Held() {
+	if len(g.Pods) != 3 || len(had()) != 1 || len(g.Sized(Newer)) > 0 || !Stopped(g.Condition()) || !g.Held() {
 		t.Errorf("of %d pods, %v have had the size that has failed, held: %t: %+v", len(g.Pods), had(), g.Held(), g.Condition())
 	}
 	g.Scale(0)
@@ -538,7 +573,7 @@ func (g Guarded) editedAtZero(t *testing.T) {
 		}
 	}
 	g.Scale(3)
-	if g.Rounds(60); len(g.Sized(Newer)) != 3 || rollout.Stopped(g.Condition()) {
+	if g.Rounds(60); len(g.Sized(Newer)) != 3 || Stopped(g.Condition()) {
 		t.Errorf("of %d pods, %v have the size with which they are made: %+v", len(g.Pods), g.Sized(Newer), g.Condition())
 	}
 	g.Mended = true
@@ -592,6 +627,7 @@ func (g Guarded) RevertsToTheSecond(t *testing.T) {
 	g.Doomed(policy.OnFailureRevert)
 	g.Edit(Next)
 	g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+	g.Rounds(2)
 	second := g.Sized(Next)
 	g.Edit(Newer)
 	g.Until(t, "reverted", func() bool { return g.Condition().Reason == rollout.ReasonReverted })
@@ -630,6 +666,7 @@ func (g Guarded) OptedOut(t *testing.T, passed bool, optOut func()) (replaced bo
 	canary := g.Sized(Newer)[0]
 	if passed {
 		g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+		g.Rounds(2)
 	} else {
 		g.Rounds(8) // it is well by now
 	}
@@ -696,7 +733,7 @@ func (g *guardedly) passes() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
 	g.begins()
 	g.rounds(20, 1)
-	if c := g.Condition().Says(); c.Phase != rollout.PhaseCanary || c.Total != 3 {
+	if c := g.Condition(); g.Phase() != rollout.PhaseCanary || !strings.Contains(c.Message, "1 of 3 pods resized") && !strings.Contains(c.Message, "0 of 3 pods resized") {
 		g.Errorf("the canary is under way, and the condition says %+v", c)
 	}
 	began := g.Clock.Now()
@@ -718,7 +755,7 @@ func (g *guardedly) stopped(words string, most int) {
 	g.until(rollout.ReasonResizeFailed, most)
 	n := len(g.asked)
 	g.rounds(60, n)
-	if c := g.Condition(); c.Says().Phase != rollout.PhaseStopped || !strings.Contains(c.Message, words) {
+	if c := g.Condition(); g.Phase() != rollout.PhaseStopped || !strings.Contains(c.Message, words) {
 		g.Errorf("the condition says %q, want %q in it", c.Message, words)
 	}
 	if !g.Held() || g.Template() != Newer {
@@ -767,7 +804,7 @@ func (g *guardedly) isNotReadyLater() {
 		return Outcome{Unready: v.CPU == Newer.CPU && g.Clock.Now().Before(now.Add(5*time.Second))}
 	}
 	g.rounds(100, 1)
-	if c := g.Condition(); c.Says().Phase != rollout.PhaseCanary {
+	if c := g.Condition(); g.Phase() != rollout.PhaseCanary {
 		g.Errorf("the canary was not Ready for 5 s after 5 minutes, and the condition says %+v", c)
 	}
 }
@@ -901,9 +938,8 @@ func (g *guardedly) isEditedDuringRevert() {
 	g.killing(all)
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Slow: 5 * (Newer.CPU - v.CPU)} } // the way back is slow
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
-	for g.until(rollout.ReasonResizeFailed, 1).Phase != rollout.PhaseReverted {
-		g.rounds(1, 1)
-	}
+	g.until(rollout.ReasonResizeFailed, 1)
+	g.rounds(2, 1)
 	g.Judge = nil
 	g.Edit(Next)
 	if g.until(rollout.ReasonComplete, 1); g.sizes(Next) != 3 {
@@ -928,6 +964,15 @@ func (g *guardedly) stopsWithoutCanary() {
 	g.killing(all)
 	g.guard(api.OnFailureAnnotation, policy.OnFailureHold)
 	g.stopped("OOMKilled", 3)
+}
+
+// provesWithoutCanary has the pods be killed a while after the last one was asked: the rollout is not complete by then.
+func (g *guardedly) provesWithoutCanary() {
+	g.guard(api.OnFailureAnnotation, policy.OnFailureRevert, api.CanaryDurationAnnotation, "20s")
+	g.Until(g.T, "all of the size", func() bool { return g.sizes(Newer) == 3 })
+	g.rounds(10, 3)
+	g.killing(all)
+	g.reverted(3)
 }
 
 func (g *guardedly) curesAnyhow() {
@@ -1018,7 +1063,7 @@ func (g *guardedly) stopsKilledUnseen() {
 	g.killing(func(pod *corev1.Pod) bool { return !killed(pod) })
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
 	g.Until(g.T, "killed", func() bool { return slices.ContainsFunc(slices.Collect(maps.Values(g.Pods)), killed) })
-	if rollout.Stopped(g.Condition()) {
+	if Stopped(g.Condition()) {
 		g.Fatalf("the controller has said so already: %s", g.says())
 	}
 	g.Restart()
@@ -1045,7 +1090,7 @@ func (g *guardedly) isUnguarded(onFailure string) {
 		g.killing(all)
 		g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, policy.Manual, api.OnFailureAnnotation, onFailure)
 		g.Until(g.T, "in its canary, or stopped", func() bool {
-			return g.Mended && g.Condition().Says().Phase == rollout.PhaseCanary || rollout.Stopped(g.Condition())
+			return g.Mended && g.Phase() == rollout.PhaseCanary || Stopped(g.Condition())
 		})
 		clear(g.asked)
 		g.rounds(20, 1)
@@ -1061,7 +1106,7 @@ func (g *guardedly) isUnguarded(onFailure string) {
 func (g *guardedly) isEditedBackToFailure(onFailure string) {
 	g.killing(all)
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "10m", api.OnFailureAnnotation, onFailure)
-	g.Until(g.T, "stopped", func() bool { return rollout.Stopped(g.Condition()) })
+	g.Until(g.T, "stopped", func() bool { return Stopped(g.Condition()) })
 	g.rounds(20, 1)
 	g.Edit(Next)
 	g.rounds(10, 1)
@@ -1077,7 +1122,7 @@ func (g *guardedly) isUndoneToTheFirst(onFailure, duration string) {
 	g.Kills = func(_ *corev1.Pod, v Version) bool { return v.CPU == Former.CPU }
 	g.rounds(30, 3)
 	g.Edit(Former)
-	g.Until(g.T, "stopped", func() bool { return rollout.Stopped(g.Condition()) })
+	g.Until(g.T, "stopped", func() bool { return Stopped(g.Condition()) })
 	g.rounds(20, 3)
 	g.Edit(Newer)
 	g.rounds(30, 3)
@@ -1133,12 +1178,14 @@ func (g *guardedly) isPromoted() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, policy.Manual)
 	g.rounds(90, 1)
 	c := g.Condition()
-	if says := c.Says(); says.Phase != rollout.PhaseCanary || !strings.Contains(c.Message, "promoted") {
+	if g.Phase() != rollout.PhaseCanary || !strings.Contains(c.Message, "promoted") {
 		g.Fatalf("the canary waits, and the condition says %+v", c)
 	}
 	g.Annotate(map[string]string{api.PromoteAnnotation: "another rollout"})
 	g.rounds(10, 1)
-	g.Annotate(map[string]string{api.PromoteAnnotation: rollout.Promotion(c.Says().Version, c.LastTransitionTime)})
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Promotion()})
+	g.rounds(2, 3)
+	g.Annotate(map[string]string{api.PromoteAnnotation: ""}) // a manifest without it is applied
 	g.until(rollout.ReasonComplete, 3)
 	g.Annotate(map[string]string{api.CanaryDurationAnnotation: "2s"})
 	g.Edit(Former)

@@ -97,7 +97,7 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 			if onFailure == policy.OnFailureRevert { // what has come in its place may be of the new size
 				back = most
 			}
-			if len(q.deleted) > 1+back || !rollout.Stopped(q.Condition()) {
+			if len(q.deleted) > 1+back || !Stopped(q.Condition()) {
 				t.Errorf("%d pods were deleted, want 1, and %d on their way back: %+v", len(q.deleted), back, q.Condition())
 			}
 		})
@@ -195,7 +195,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 				for _, pod := range g.Pods {
 					rejected += asInt(pod.Status.Phase == corev1.PodFailed)
 				}
-				if lost(g, before) != 1 || !rollout.Stopped(c) || !strings.Contains(c.Message, why) || !strings.Contains(c.Message, "edit it back") {
+				if lost(g, before) != 1 || !Stopped(c) || !strings.Contains(c.Message, why) || !strings.Contains(c.Message, "edit it back") {
 					t.Errorf("%d pods are gone, want 1: %+v", lost(g, before), c)
 				}
 				helps, reverts := slices.Contains(back, onFailure), onFailure == policy.OnFailureRevert

@@ -2,9 +2,11 @@ package simulated
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -27,11 +29,28 @@ func Says(t *testing.T, p rollout.Plan, message string, complete bool) {
 	}
 }
 
-// Read returns a plan as it is. It panics if the condition is read as another one than was meant.
+// Read returns a plan as it is. It panics if what the condition speaks of is read as something else.
 func Read(p rollout.Plan, err error) (rollout.Plan, error) {
-	means := p.Condition
-	if says := rollout.Parse(means.Complete, means.Reason, means.Message()); says != means {
-		panic(fmt.Sprintf("what means %+v is read as %+v", means, says))
+	said := &rollout.StoredCondition{}
+	if of := p.Condition.Of(); said.SpeakingOf(map[string]string{api.SaidOfAnnotation: of.String()}).SpeaksOf() != of {
+		panic(fmt.Sprintf("%+v is read as %+v", of, said.Of))
+	}
+	return p, err
+}
+
+// Planned returns the plan that a workload with these annotations gets once the record of its guarded rollout is written.
+func Planned(f rollout.Facts, o rollout.Observation, annotations map[string]string) (p rollout.Plan, err error) {
+	for range 3 {
+		p, err = Read(f.Plan(o, annotations))
+		if err != nil || len(p.Writes) != 1 {
+			return p, err
+		}
+		keep, is := p.Writes[0].(rollout.Keep)
+		if !is || keep.After == nil {
+			return p, err
+		}
+		annotations = maps.Clone(annotations)
+		annotations[api.RolloutAnnotation] = keep.After.String()
 	}
 	return p, err
 }

@@ -384,7 +384,7 @@ func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
 // do: kubelets answer as usual, nobody deletes pods, and the users edit, and want no more than the usual action.
 func (s *Simulation[S, K]) Converges(steps [][]Step) {
 	s.All(slices.Concat(steps...))
-	s.Driver.Converges(s.Unfinished, func() string { return s.Fields.Condition(s.Set).Says().Reason }, func() {
+	s.Driver.Converges(s.Unfinished, func() string { return s.Fields.Condition(s.Set).Reason }, func() {
 		s.HandsOff()
 		s.of.Mend()
 		s.User(func(set S) {

@@ -736,10 +736,6 @@ func TestRoomInterval(t *testing.T) {
 			return there
 		})
 	}
-	w.eventually("the estimator to see its table", func() bool { // until then it would write the table once more
-		seen := w.stored("shop")
-		return seen != nil && seen.ResourceVersion == w.table().ResourceVersion
-	})
 	before := w.writes("configmaps")
 	takes("first", "3")
 	w.eventually("the room to be known", func() bool { _, room := w.current(); return room.MilliCPU == 5000 })

@@ -1,0 +1,174 @@
+package rollout
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// Record is what has happened in a guarded rollout: the annotation inplace-rollout.io/rollout. It is stored before the
+// resize that it is about, so that whoever plans next knows which pods have been asked. It begins with the phase, which
+// admission policies match.
+type Record struct {
+	// Phase is one of Canary, Rolling, Stopped, Reverting and Reverted.
+	Phase Phase `json:"phase"`
+	// Schema of the record: see [RecordSchema].
+	Schema int `json:"version"`
+	// Of is the version that is rolled out.
+	Of Version `json:"of"`
+	// Began is when the workload came to that version, by the clock of the API server.
+	Began metav1.Time `json:"began"`
+	// Since is when the rollout was recorded first, by the controller's clock.
+	Since metav1.Time `json:"since"`
+	// From is the revision from before: the last one that was proved. After A→B→C, where B never was, it is A. A Deployment has none.
+	From string `json:"from,omitempty"`
+	// Promoted: the others need not wait for the canary any longer.
+	Promoted bool `json:"promoted,omitempty"`
+	// Failed says which pods have failed, and what was seen of them.
+	Failed string `json:"failed,omitempty"`
+	// Retry is the value of the retry annotation that was obeyed last.
+	Retry string `json:"retry,omitempty"`
+	// Most is how many canaries there were to be at most: a percentage of fewer pods is less.
+	Most int `json:"most,omitempty"`
+	// Canaries are the pods that were asked while others wait for them.
+	Canaries []Canary `json:"canaries,omitempty"`
+}
+
+// RecordSchema is the version of the schema of [Record].
+const RecordSchema = 1
+
+// maxRecord is how many bytes a record may have.
+const maxRecord = 16 << 10
+
+// Canary is a pod that was asked for the size while others wait for it.
+type Canary struct {
+	// UID, Name and Class of the pod.
+	UID   types.UID `json:"uid"`
+	Name  string    `json:"pod"`
+	Class string    `json:"class,omitempty"`
+	// Done is when its resize was seen done, by the controller's clock; zero before.
+	Done *metav1.Time `json:"done,omitempty"`
+	// Well is since when it is Ready with its size, by the controller's clock, and Ready since when by its kubelet's, in seconds.
+	Well  *metav1.Time `json:"well,omitempty"`
+	Ready int64        `json:"ready,omitempty"`
+	// Proved: it has proved the size. If it goes then, it is not lost.
+	Proved bool `json:"proved,omitempty"`
+	// Past is how it was before.
+	Past
+}
+
+// ReadRecord reads the record of a workload; it returns nil if there is none. It fails if the record is of another version, or
+// cannot be read.
+func ReadRecord(annotations map[string]string) (*Record, error) {
+	text := annotations[api.RolloutAnnotation]
+	if text == "" {
+		return nil, nil
+	}
+	r := &Record{}
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("annotation %s cannot be read: %w", api.RolloutAnnotation, err)
+	}
+	if r.Schema != RecordSchema {
+		return nil, fmt.Errorf("annotation %s: its version is %d, and this controller knows version %d", api.RolloutAnnotation, r.Schema, RecordSchema)
+	}
+	return r, nil
+}
+
+// String is the annotation's value.
+func (r *Record) String() string {
+	text, err := json.Marshal(r)
+	if err != nil { // it has nothing that cannot be encoded
+		panic(err)
+	}
+	return string(text)
+}
+
+// seconds is the time as it is stored.
+func seconds(at time.Time) metav1.Time { return metav1.NewTime(at.UTC().Truncate(time.Second)) }
+
+// Stopped reports whether a pod has failed, and nothing goes on by itself; false if r is nil.
+func (r *Record) Stopped() bool {
+	return r != nil && slices.Contains([]Phase{PhaseStopped, PhaseReverting, PhaseReverted}, r.Phase)
+}
+
+// Stopped reports whether the record of a workload says so. One that cannot be read does.
+func Stopped(annotations map[string]string) bool {
+	r, err := ReadRecord(annotations)
+	return err != nil || r.Stopped()
+}
+
+// canary returns what is recorded of a pod; nil if it is no canary.
+func (r *Record) canary(pod types.UID) *Canary {
+	if i := slices.IndexFunc(r.Canaries, func(c Canary) bool { return c.UID == pod }); i >= 0 {
+		return &r.Canaries[i]
+	}
+	return nil
+}
+
+// canary returns what is recorded of a pod; nil if it is no canary, or g is nil.
+func (g *Guard) canary(pod types.UID) *Canary {
+	if g == nil {
+		return nil
+	}
+	return g.Record.canary(pod)
+}
+
+// loopsAs takes over from what an earlier record has of the canary, which may be nil, how it was before.
+func (c *Canary) loopsAs(before *Canary) {
+	for name, is := range c.Containers {
+		if is.Loops, is.After = "", 0; before != nil {
+			is.Loops, is.After = before.Containers[name].Loops, before.Containers[name].After
+		}
+		c.Containers[name] = is
+	}
+}
+
+// health is what the record has of the canary, which was resized then.
+func (c *Canary) health(resized time.Time) *Health {
+	h := &Health{Past: c.Past, Asked: resized}
+	if c.Done != nil {
+		h.Done = c.Done.Time
+	}
+	return h
+}
+
+// Promotion is the value of the annotation with which the rollout is promoted. A later rollout of the same version is another one.
+func (r *Record) Promotion() string {
+	return string(r.Of) + "@" + r.Since.UTC().Format(time.RFC3339)
+}
+
+// room is how many bytes a record may have beside the other annotations of a workload.
+func room(annotations map[string]string) int {
+	left := 256 << 10 // TotalAnnotationSizeLimitB in k8s.io/apimachinery/pkg/api/validation
+	for name, value := range annotations {
+		if name != api.RolloutAnnotation {
+			left -= len(name) + len(value)
+		}
+	}
+	return min(left-len(api.RolloutAnnotation), maxRecord)
+}
+
+// Keep writes the record of a guarded rollout into its workload; none if After is nil. It comes alone, before what it is about.
+type Keep struct {
+	// Before is the record that is replaced, and After the new one; nil for none.
+	Before, After *Record
+	// Says is what the condition says then.
+	Says string
+}
+
+// NeedsLiveRead is that of Write.
+func (Keep) NeedsLiveRead() bool { return false }
+
+func (w Keep) String() string {
+	if w.After == nil {
+		return "remove the record of a guarded rollout"
+	}
+	return strings.TrimSpace(fmt.Sprintf("record that the guarded rollout of %s is in the phase %s %s", w.After.Of, w.After.Phase, w.After.Failed))
+}

@@ -1,0 +1,70 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// A record is read as it was written, and begins with its phase, which admission policies match.
+func TestRecord(t *testing.T) {
+	r := &Record{Phase: PhaseCanary, Schema: RecordSchema, Of: RevisionNamed("web-b"), Began: seconds(build.Start), Since: seconds(build.Start.Add(time.Second)), From: "web-a"}
+	m := Member{Place: Place{Name: "web-0", Pod: build.Pod("web-0", build.Size(t, "requests: {cpu: 100m}"))}}
+	m.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 2}}
+	r.ask(&m, build.Start)
+	text := r.String()
+	if !strings.HasPrefix(text, `{"phase":"Canary",`) || strings.Contains(text, "\n") {
+		t.Errorf("written as %s", text)
+	}
+	switch read, err := ReadRecord(map[string]string{api.RolloutAnnotation: text}); {
+	case err != nil:
+		t.Error(err)
+	case read.String() != text || read.canary(m.Pod.UID).Containers["app"].Restarts != 2:
+		t.Errorf("read as %s, want %s", read, text)
+	}
+}
+
+// What a controller cannot read, it does not touch.
+func TestUnknownRecord(t *testing.T) {
+	for text, want := range map[string]string{
+		"true":                            "cannot be read",
+		`{"phase":"Stopped"}`:             "its version is 0, and this controller knows version 1",
+		`{"phase":"Stopped","version":2}`: "its version is 2, and this controller knows version 1",
+	} {
+		annotations := map[string]string{api.HoldAnnotation: "0", api.RolloutAnnotation: text}
+		p, err := Facts{}.Plan(nil, annotations)
+		if err != nil || len(p.Writes) > 0 || p.Condition.Reason != ReasonInvalidPolicy || !strings.Contains(p.Condition.Message(), want) || !Stopped(annotations) {
+			t.Errorf("%s: %+v, %v", text, p, err)
+		}
+	}
+}
+
+// No canary is asked that could not be recorded.
+func TestNoRoomForTheRecord(t *testing.T) {
+	newer := build.Size(t, "requests: {cpu: 200m}")
+	for length, want := range map[int]int{0: 1, 256<<10 - 100: 0} {
+		settings, err := policy.Read(map[string]string{api.CanaryAnnotation: "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := Facts{Settings: settings, Places: &anywhere{}, Annotations: map[string]string{"note": strings.Repeat("x", length)}, Now: build.Start}
+		older := build.Size(t, "requests: {cpu: 100m}")
+		pod := build.Pod("web-0", older)
+		target, err := f.Target(pod, older, newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := f.Options()
+		options.Limit, options.Guard = 1, f.Guard(Edit{Version: "b", Newest: "b", Former: "a"}, 0)
+		v := f.member(Place{Name: "web-0", Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, options.Guard).Judge(options)
+		if s := Next([]*Verdict{v}, options); len(s.Resize) != want || len(s.record.Canaries) != want || (want == 0) != strings.Contains(s.Condition().Message(), "want fewer canaries") {
+			t.Errorf("beside %d bytes %d pods are asked: %+v", length, len(s.Resize), s.Condition())
+		}
+	}
+}
