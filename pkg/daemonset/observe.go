@@ -76,7 +76,7 @@ func (o observation) options() rollout.Options {
 	}
 	if policy.Held(o.set) || !rolling(o.set) {
 		options.Guard = o.Guard(rollout.Edit{
-			Version: rollout.TemplateGeneration(templateGeneration(o.set)), Newest: o.newest.hash, Former: o.former(), Began: o.newest.template.Renewed,
+			Version: rollout.TemplateGeneration(templateGeneration(o.set)), Newest: o.newest.hash, Former: o.former, Began: o.newest.template.Renewed,
 		}, o.set.Spec.MinReadySeconds)
 	}
 	for range o.lacking() {

@@ -18,11 +18,9 @@ func (o observation) guard(base *replicaSet) *rollout.Guard {
 		return nil
 	}
 	d := o.deployment
-	g := o.Guard(rollout.Edit{Version: rollout.EditNamed(d.Annotations[api.EditAnnotation]), Began: editedAt(d)}, d.Spec.MinReadySeconds)
+	back := o.Settings.Guard != nil && base != nil && base.template.Same(d.template) && (!base.adopted() || base.adoption.Back)
+	g := o.Guard(rollout.Edit{Version: rollout.EditNamed(d.Annotations[api.EditAnnotation]), Began: editedAt(d), Back: back}, d.Spec.MinReadySeconds)
 	if g != nil {
-		if g.Back = base != nil && base.template.Same(d.template) && (!base.adopted() || base.adoption.Back); g.Back && o.Record == nil {
-			return nil
-		}
 		g.NotReadyTimeout = time.Duration(ptr.Deref(d.Spec.ProgressDeadlineSeconds, int32(g.NotReadyTimeout.Seconds()))) * time.Second
 	}
 	return g

@@ -13,8 +13,8 @@ import (
 )
 
 // Condition is what the condition inplace-rollout.io/Complete of a workload says. Its message, which [Condition.Message] makes,
-// is for people: what a machine has to know of it, [Spoken] says. Only the phases of guarded rollouts are still read from
-// it, by [Parse] and in deploy/cluster/pending-statefulsets.yaml. It is a sentence, details, and who else resizes the pods:
+// is for people: what a machine has to know of it, [Spoken] says, and of guarded rollouts their [Record]. It is a sentence,
+// details, and who else resizes the pods:
 //
 //	all pods are of revision web-5d4b648cbf; also resized by updater
 //	the pods from 2 on are of revision web-5d4b648cbf; partition 2 keeps back the others
@@ -209,15 +209,6 @@ func (of Spoken) Over(c Condition) bool {
 	return of.Phase == PhaseOver && of == c.Of()
 }
 
-// What the sentences of guarded phases begin or end with.
-const (
-	resized   = "resized"
-	canaryOf  = "canary of "
-	stoppedAt = "stopped at "
-	reverted  = "reverted "
-	podsOf    = " pods of "
-)
-
 // Message is the condition's text.
 func (c Condition) Message() string {
 	return c.sentence() + c.Details + after("; not in the pods, so not sized: ", c.Absent) + after("; also resized by ", c.Others)
@@ -226,13 +217,13 @@ func (c Condition) Message() string {
 func (c Condition) sentence() string {
 	switch c.Phase {
 	case PhaseResizing:
-		return fmt.Sprintf("%d of %d pods %s", c.Updated, c.Total, resized)
+		return fmt.Sprintf("%d of %d pods resized", c.Updated, c.Total)
 	case PhaseCanary:
-		return fmt.Sprintf("%s%s: %d of %d pods %s", canaryOf, c.Version, c.Updated, c.Total, resized)
+		return fmt.Sprintf("canary of %s: %d of %d pods resized", c.Version, c.Updated, c.Total)
 	case PhaseStopped:
-		return fmt.Sprintf("%s%d of %d%s%s", stoppedAt, c.Updated, c.Total, podsOf, c.Version) + after(": ", c.Why)
+		return fmt.Sprintf("stopped at %d of %d pods of %s", c.Updated, c.Total, c.Version) + after(": ", c.Why)
 	case PhaseReverted:
-		return fmt.Sprintf("%s%s, %d of %d pods have their size from before", reverted, c.Version, c.Updated, c.Total) + after(": ", c.Why)
+		return fmt.Sprintf("reverted %s, %d of %d pods have their size from before", c.Version, c.Updated, c.Total) + after(": ", c.Why)
 	case PhaseOver:
 		of := cmp.Or(string(c.Version), "the newest revision")
 		if c.Partition > 0 {

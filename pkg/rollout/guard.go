@@ -69,8 +69,12 @@ type Subject struct {
 // Edit is what is rolled out, for [Facts.Guard].
 type Edit struct {
 	Version Version
-	// Newest revision, and the one that most of the other pods are of; empty if there are none. Of a Deployment both are empty.
-	Newest, Former string
+	// Newest revision, and what returns the one that most of the other pods are of; empty if there are none. Of a Deployment there
+	// is neither.
+	Newest string
+	Former func() string
+	// Back: it is known that pods go back to what they were made of. Of other kinds than Deployments, the record tells.
+	Back bool
 	// Began is when the workload came to this version, by the clock of the API server.
 	Began time.Time
 }
@@ -84,8 +88,10 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: f.Defaults.NotReadyTimeout, Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
 	g.Duration, g.losses, g.rejected = CanaryDuration(g.Guard, minReadySeconds), f.Losses, f.Rejections.First()
 	retry, stored := f.Annotations[api.RetryAnnotation], f.Record
-	g.Record = Record{Phase: PhaseCanary, Schema: RecordSchema, Of: e.Version, Began: seconds(e.Began), Since: seconds(f.Now), From: cmp.Or(e.Former, e.Newest), Retry: retry}
+	g.Record = Record{Phase: PhaseCanary, Schema: RecordSchema, Of: e.Version, Began: seconds(e.Began), Since: seconds(f.Now), Retry: retry}
 	switch {
+	case stored == nil && e.Former != nil:
+		g.Record.From = cmp.Or(e.Former(), e.Newest)
 	case stored == nil:
 	case stored.Of != e.Version:
 		g.Record.From = stored.From
@@ -93,10 +99,9 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 		g.again, g.Record.Began, g.Record.From, g.Record.Most = stored, stored.Began, stored.From, stored.Most
 	default:
 		g.Record = *stored
-		g.Record.Canaries = slices.Clone(stored.Canaries)
 	}
 	g.Record.Promoted = g.Record.Promoted || g.Promoted != "" && g.Promoted == g.Record.Promotion()
-	if g.Back = e.Newest != "" && g.Record.From == e.Newest; g.Back && stored == nil { // there is no former size
+	if g.Back = e.Back || e.Newest != "" && g.Record.From == e.Newest; g.Back && stored == nil { // there is no former size
 		return nil
 	}
 	return g
@@ -282,7 +287,7 @@ func (r *Record) ask(m *Member, now time.Time) *Canary {
 func (c *Canary) see(v *Verdict, now time.Time) {
 	m := &v.Member
 	at := seconds(now)
-	if c.Done == nil && (v.Observed == resize.Actuated || v.Observed == resize.Unready) {
+	if c.Done == nil && seenDone(v.Observed) {
 		c.Done, c.Past = &at, c.done(m.Pod)
 	}
 	if ready := readySince(m.Pod); c.Done != nil && v.Observed == resize.Actuated && !m.down() && (c.Well == nil || c.Ready != ready) {
@@ -292,7 +297,7 @@ func (c *Canary) see(v *Verdict, now time.Time) {
 
 // settled reports whether the pod runs with the size of its spec, and nothing but the pod itself is in the way of its being Ready.
 func (v *Verdict) settled() bool {
-	return (v.Observed == resize.Actuated || v.Observed == resize.Unready) && v.Member.Lost == "" && !v.Member.Target.Unscheduled()
+	return seenDone(v.Observed) && v.Member.Lost == "" && !v.Member.Target.Unscheduled()
 }
 
 // patience is how long a pod may take to be well for long enough: it may be not Ready for as long as that is not a failure, and be
@@ -454,9 +459,8 @@ func (g *guarded) end(s *Step, o Options) {
 	s.guard, s.Failures, s.Subjects, s.Checks, s.record = g.Guard, g.failures, g.subjects, g.Checks, &g.record
 	s.provingSince = map[types.UID]time.Time{}
 	if g.Stopped() || len(g.failures) > 0 {
-		s.stop()
-		if g.fails(); !g.Stopped() && g.Revert {
-			g.record.Phase = PhaseReverting
+		if s.stop(); !g.Stopped() {
+			g.fail()
 		}
 		return
 	}
@@ -489,11 +493,8 @@ func (g *guarded) over() bool {
 	return len(g.classes) > 0
 }
 
-// fails records what has failed.
-func (g *guarded) fails() {
-	if g.Stopped() {
-		return
-	}
+// fail records what has failed.
+func (g *guarded) fail() {
 	var said []string
 	for _, f := range g.failures[:min(len(g.failures), spelledOut)] {
 		said = append(said, f.String())
@@ -501,7 +502,9 @@ func (g *guarded) fails() {
 	if more := len(g.failures) - len(said); more > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
 	}
-	g.record.Phase, g.record.Failed = PhaseStopped, strings.Join(said, ", ")
+	if g.record.Phase, g.record.Failed = PhaseStopped, strings.Join(said, ", "); g.Revert {
+		g.record.Phase = PhaseReverting
+	}
 }
 
 // asksCanaries records the pods that this step asks while others wait for them. None is asked where there is no room for that.

@@ -100,13 +100,12 @@ type Health struct {
 
 // of returns what is known of a pod that is looked at now, whose resize, of that time, is in that state.
 func (h *Health) of(pod *corev1.Pod, state resize.State, resized, now time.Time) *Health {
-	is := state == resize.Actuated || state == resize.Unready
-	switch {
-	case h != nil && (!is || !h.Done.IsZero()):
+	switch done := seenDone(state); {
+	case h != nil && (!done || !h.Done.IsZero()):
 		return h
 	case h != nil:
 		return &Health{Past: h.done(pod), Asked: h.Asked, Done: now}
-	case !is:
+	case !done:
 		return &Health{Past: pastOf(pod, now)}
 	case resized.IsZero():
 		return &Health{Done: now, born: true}
@@ -114,6 +113,9 @@ func (h *Health) of(pod *corev1.Pod, state resize.State, resized, now time.Time)
 		return &Health{Past: unseen(pod, resized), Done: now}
 	}
 }
+
+// seenDone reports whether the pod runs with the size of its spec.
+func seenDone(state resize.State) bool { return state == resize.Actuated || state == resize.Unready }
 
 // String is what is known, for comparing.
 func (h *Health) String() string {

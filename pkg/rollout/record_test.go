@@ -61,7 +61,7 @@ func TestNoRoomForTheRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		options := f.Options()
-		options.Limit, options.Guard = 1, f.Guard(Edit{Version: "b", Newest: "b", Former: "a"}, 0)
+		options.Limit, options.Guard = 1, f.Guard(Edit{Version: "b", Newest: "b", Former: func() string { return "a" }}, 0)
 		v := f.member(Place{Name: "web-0", Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, options.Guard).Judge(options)
 		if s := Next([]*Verdict{v}, options); len(s.Resize) != want || len(s.record.Canaries) != want || (want == 0) != strings.Contains(s.Condition().Message(), "want fewer canaries") {
 			t.Errorf("beside %d bytes %d pods are asked: %+v", length, len(s.Resize), s.Condition())

@@ -95,7 +95,7 @@ func (o observation) options() rollout.Options {
 	}
 	if policy.Held(o.set) || !rolling(o.set) {
 		options.Guard = o.Guard(rollout.Edit{
-			Version: rollout.RevisionNamed(o.set.Status.UpdateRevision), Newest: o.set.Status.UpdateRevision, Former: o.former(), Began: o.newest().Renewed,
+			Version: rollout.RevisionNamed(o.set.Status.UpdateRevision), Newest: o.set.Status.UpdateRevision, Former: o.former, Began: o.newest().Renewed,
 		}, o.set.Spec.MinReadySeconds)
 	}
 	if policy.Held(o.set) && rolling(o.set) {
