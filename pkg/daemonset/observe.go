@@ -244,17 +244,46 @@ type cacheKey struct {
 	shows  string
 }
 
-// verdicts returns those on the pods, in their order.
-func (o observation) verdicts(look *rollout.Look) ([]*rollout.Verdict, error) {
-	ordered := o.podsInOrder()
-	verdicts := make([]*rollout.Verdict, len(ordered))
+// judge judges the pods, in their order. All pods are members.
+func (o observation) judge(options rollout.Options) (verdicts []*rollout.Verdict, _ []rollout.Member, found *rollout.Found, err error) {
+	look, ordered := o.look(options), o.podsInOrder()
+	verdicts = make([]*rollout.Verdict, len(ordered))
 	for i, pod := range ordered {
-		var err error
 		if verdicts[i], err = look.At(i, pod); err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 	}
-	return verdicts, nil
+	return verdicts, nil, look.Found(), nil
+}
+
+// former returns the revision of most of the pods that are not of the newest one; empty if there are none.
+func (o observation) former() string {
+	return revisions.Former(o.pods, func(pod *corev1.Pod) bool {
+		r := o.revisions[revisions.HashOf(pod)]
+		return !rollout.Gone(pod) && r != nil && r != o.newest && r.template.Differs(o.newest.template) == ""
+	})
+}
+
+// goBack completes the place of a pod that goes back to the revision that it is of.
+func (o observation) goBack(p *rollout.Place, of *revision) error {
+	history := *o.history
+	history.newest = of
+	o.history = &history
+	if err := o.readSizes(); err != nil {
+		return err
+	}
+	p.Labelled = true
+	return o.fit(p)
+}
+
+// reverting returns the observation whose pods that have the size of the newest revision go back: to that of the revision that each is of.
+func (o observation) reverting(former *revision) (observation, error) {
+	set, history := *o.set, *o.history
+	set.Annotations = maps.Clone(set.Annotations)
+	delete(set.Annotations, appsv1.DeprecatedTemplateGeneration) // the labels of the newest one count for nothing
+	o.failed, history.newest = o.newest, former
+	o.set, o.history = &set, &history
+	return o, o.readSizes()
 }
 
 func (o observation) available(pod *corev1.Pod) bool {

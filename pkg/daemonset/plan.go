@@ -69,15 +69,18 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	}
 	options := o.options()
 	if former := o.revisions[options.Guard.Former()]; options.Guard.Reverts() && former != nil {
-		return o.revert(options, former)
+		back, err := o.reverting(former)
+		if err != nil {
+			return rollout.Plan{}, err
+		}
+		return rollout.GoBack(options, o.judge, back.judge, back.revision(), former.hash)
 	}
 	o.Facts = o.known()
-	look := o.look(options)
-	verdicts, err := o.verdicts(look)
+	verdicts, _, found, err := o.judge(options)
 	if err != nil {
 		return rollout.Plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: look.Found()}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: found}}
 	p.nameRefusedLabels(o)
 	p.Condition = p.Step.Condition()
 	for _, v := range verdicts {

@@ -404,21 +404,23 @@ type cacheKey struct {
 	shows      string
 }
 
-// verdicts returns those on the pods of base: first on those that need not be asked for a size
-// any more, then on the others. Each part is in the order in which the ReplicaSet controller
+// evaluator judges the pods of base: first those that need not be asked for a size
+// any more, then the others. Each part is in the order in which the ReplicaSet controller
 // would delete the pods.
-func (o observation) verdicts(look *rollout.Look, base *replicaSet) ([]*rollout.Verdict, error) {
-	pods := slices.Clone(o.podsOf(base))
-	sortAsDeleted(pods)
-	verdicts := make([]*rollout.Verdict, len(pods))
-	for i, pod := range pods {
-		var err error
-		if verdicts[i], err = look.At(i, pod); err != nil {
-			return nil, err
+func (o observation) evaluator(base *replicaSet) rollout.Evaluator {
+	return func(options rollout.Options) (verdicts []*rollout.Verdict, nonMembers []rollout.Member, found *rollout.Found, err error) {
+		look, pods := o.look(base, options), slices.Clone(o.podsOf(base))
+		nonMembers = o.nonMembers(look, base)
+		sortAsDeleted(pods)
+		verdicts = make([]*rollout.Verdict, len(pods))
+		for i, pod := range pods {
+			if verdicts[i], err = look.At(i, pod); err != nil {
+				return nil, nil, nil, err
+			}
 		}
+		slices.SortStableFunc(verdicts, func(a, b *rollout.Verdict) int { return byRequest(&a.Member.Place, &b.Member.Place) })
+		return verdicts, nonMembers, look.Found(), nil
 	}
-	slices.SortStableFunc(verdicts, func(a, b *rollout.Verdict) int { return byRequest(&a.Member.Place, &b.Member.Place) })
-	return verdicts, nil
 }
 
 // byRequest orders places that are still to be asked for a size after the others.

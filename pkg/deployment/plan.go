@@ -156,15 +156,16 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 		options.ReadyTimeout = min(o.ReadyTimeout(options), time.Duration(ptr.Deref(o.deployment.Spec.ProgressDeadlineSeconds, math.MaxInt32))*time.Second/2)
 	}
 	if options.Guard.Reverts() && !base.template.Same(o.deployment.template) {
-		return o.revert(base, options)
+		back := o.reverting(base)
+		p, err := rollout.GoBack(options, o.evaluator(base), back.evaluator(base), back.revision(), "")
+		return plan{Plan: p, base: base}, err
 	}
-	look := o.look(base, options)
-	options.NonMembers = o.nonMembers(look, base)
-	verdicts, err := o.verdicts(look, base)
+	verdicts, nonMembers, found, err := o.evaluator(base)(options)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Found: look.Found()}, base: base}
+	options.NonMembers = nonMembers
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Found: found}, base: base}
 	p.Beside = o.allPods() - len(verdicts)
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
 	switch historyDue := p.awaitsHistory(o); {

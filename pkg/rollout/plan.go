@@ -35,24 +35,6 @@ type Plan struct {
 	Writes []Write
 }
 
-// Revert returns the plan of the way back to a revision, from its step; label is what the pods get for it, empty if they get none.
-func (p Plan) Revert(g *Guard, to Revision, label string, found *Found) Plan {
-	p.Revision, p.Found = to, found
-	p.Condition, p.Restart = p.Reverted(g), nil
-	record := g.Record
-	if record.Phase = PhaseReverting; p.Condition.Reason == ReasonReverted {
-		record.Phase = PhaseReverted
-	}
-	p.record, p.Urgency = &record, urgentIf(record.Phase != g.Record.Phase)
-	if label != "" {
-		for _, m := range p.MarkUpdated {
-			p.Writes = append(p.Writes, MarkPod{Member: m, Label: label, Revision: to.Name})
-		}
-	}
-	p.Writes = append(p.Writes, Resizes(p.Resize)...)
-	return p
-}
-
 // Revision is the newest one of a workload.
 type Revision struct {
 	// Name distinguishes the revision from others of the workload.

@@ -9,8 +9,41 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
-// Reverted is the condition of a rollout whose pods go back, or have gone back, to the size from before.
-func (s Step) Reverted(g *Guard) Condition {
+// Evaluator judges the pods of a workload on the way to a revision. Beside them, nonMembers take a share of the limits.
+type Evaluator func(Options) (verdicts []*Verdict, nonMembers []Member, found *Found, err error)
+
+// GoBack plans the way back to a revision: of those pods that have the size that has failed, as the way forth tells. The workload stays
+// held, and its template is not written. Label is what the pods get for it, empty if they get none.
+func GoBack(o Options, forth, back Evaluator, to Revision, label string) (Plan, error) {
+	guard := o.Guard
+	failed, _, _, err := forth(o)
+	if err != nil {
+		return Plan{}, err
+	}
+	o = o.back()
+	verdicts, nonMembers, found, err := back(o)
+	if err != nil {
+		return Plan{}, err
+	}
+	o.NonMembers = nonMembers
+	p := Plan{Step: Next(reverting(verdicts, failed), o), Revision: to, Found: found}
+	p.Condition, p.Restart = p.reverted(guard), nil
+	record := guard.Record
+	if record.Phase = PhaseReverting; p.Condition.Reason == ReasonReverted {
+		record.Phase = PhaseReverted
+	}
+	p.record, p.Urgency = &record, urgentIf(record.Phase != guard.Record.Phase)
+	if label != "" {
+		for _, m := range p.MarkUpdated {
+			p.Writes = append(p.Writes, MarkPod{Member: m, Label: label, Revision: to.Name})
+		}
+	}
+	p.Writes = append(p.Writes, Resizes(p.Resize)...)
+	return p, nil
+}
+
+// reverted is the condition of a rollout whose pods go back, or have gone back, to the size from before.
+func (s Step) reverted(g *Guard) Condition {
 	c := s.progress()
 	waits := slices.Clone(s.Waits)
 	for i, w := range waits {
@@ -28,9 +61,9 @@ func (s Step) Reverted(g *Guard) Condition {
 	return c
 }
 
-// Reverting returns those of the verdicts on the way back that are about pods which have the size that has failed, by the verdicts on
+// reverting returns those of the verdicts on the way back that are about pods which have the size that has failed, by the verdicts on
 // the way forth, or have gone back already. What was asked last comes first. A pod that has yet another size was never asked.
-func Reverting(back, forth []*Verdict) []*Verdict {
+func reverting(back, forth []*Verdict) []*Verdict {
 	failed := sets.Set[types.UID]{}
 	for _, v := range forth {
 		if v.hasSize() {
@@ -44,9 +77,9 @@ func Reverting(back, forth []*Verdict) []*Verdict {
 	return back
 }
 
-// Back returns the options of the way back: nothing is restarted for it, and nothing guards it. Where the user wants no resizes,
+// back returns the options of the way back: nothing is restarted for it, and nothing guards it. Where the user wants no resizes,
 // pods stay as they are.
-func (o Options) Back() Options {
+func (o Options) back() Options {
 	if o.Action != policy.Restart {
 		o.Action = policy.LiveResize
 	}

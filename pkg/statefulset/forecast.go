@@ -67,10 +67,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacit
 }
 
 func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
-	from := wishedPartition(o.set)
-	if !rolling(o.set) {
-		from = 0
-	}
+	from := o.from()
 	o.Facts = o.known()
 	var places []rollout.Place
 	for i, pod := range slices.Backward(o.podsByOrdinal()) {

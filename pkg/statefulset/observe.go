@@ -262,17 +262,33 @@ type cacheKey struct {
 	shows                           string
 }
 
-// verdicts returns those on the places at index from and above, the highest first.
-func (o observation) verdicts(look *rollout.Look, pods []*corev1.Pod, from int) ([]*rollout.Verdict, error) {
-	verdicts := make([]*rollout.Verdict, 0, max(len(pods)-from, 0))
+// judge judges the places that the partition does not keep back, the highest first.
+func (o observation) judge(options rollout.Options) (verdicts []*rollout.Verdict, nonMembers []rollout.Member, found *rollout.Found, err error) {
+	look, pods, from := o.look(options), o.podsByOrdinal(), o.from()
+	nonMembers = o.below(look, pods, from)
 	for i := len(pods) - 1; i >= from; i-- {
 		v, err := look.At(i, pods[i])
 		if err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 		verdicts = append(verdicts, v)
 	}
-	return verdicts, nil
+	return verdicts, nonMembers, look.Found(), nil
+}
+
+// from is the first index that the partition of the user does not keep back.
+func (o observation) from() int {
+	if !rolling(o.set) {
+		return 0
+	}
+	return wishedPartition(o.set)
+}
+
+// former returns the revision of most of the pods that are not of the newest one; empty if there are none.
+func (o observation) former() string {
+	return revisions.Former(o.pods, func(pod *corev1.Pod) bool {
+		return !rollout.Gone(pod) && !o.labelled(pod) && o.differs(revisions.HashOf(pod)) == ""
+	})
 }
 
 // below returns what takes a share of the limits below index from. A pod may be unavailable

@@ -82,22 +82,17 @@ func (p plan) complete() rollout.Plan {
 // partition 3; once 3 is back and available, 2 is resized; release.
 func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	o.Facts = f
-	from := wishedPartition(o.set)
-	if !rolling(o.set) {
-		from = 0
-	}
-	options, pods := o.options(), o.podsByOrdinal()
+	options := o.options()
 	if former := options.Guard.Former(); options.Guard.Reverts() && o.revisions[former] != nil {
-		return o.revert(options, from, former)
+		return o.goBack(options, former)
 	}
 	o.Facts = o.known()
-	look := o.look(options)
-	options.NonMembers = o.below(look, pods, from)
-	verdicts, err := o.verdicts(look, pods, from)
+	verdicts, nonMembers, found, err := o.judge(options)
 	if err != nil {
 		return rollout.Plan{}, err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: look.Found()}}
+	options.NonMembers = nonMembers
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: found}}
 	p.Beside = o.surplus()
 	p.Condition = p.Step.Condition()
 	o.show(&p.Plan)
@@ -108,9 +103,6 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	p.RequeueWithin(o.nextBirth())
 	switch {
 	case options.Guard.Stopped() && policy.Held(o.set) && rolling(o.set):
-		if partition(o.set) < math.MaxInt32 { // it was lowered for restarts, and would have pods that come anew be of the size that has failed
-			p.partition = ptr.To(math.MaxInt32)
-		}
 	case !policy.Held(o.set):
 		p.Plan, p.remove = builtInStatus(o.set).Plan(p.Plan, condition(o.set))
 	case !rolling(o.set):
@@ -120,8 +112,41 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 			p.renew = cmp.Or(p.renew, o.renew())
 		}
 	}
-	p.removeBefore(o, pods)
-	return p.complete(), nil
+	p.removeBefore(o, o.podsByOrdinal())
+	return o.keepBack(options.Guard, p.complete()), nil
+}
+
+// goBack plans the way back of the pods that have the size of the newest revision: to that of the revision that each is of. The
+// hold of a set under OnDelete goes as ever.
+func (o observation) goBack(options rollout.Options, former string) (rollout.Plan, error) {
+	forth, patience := o, plan{}
+	if policy.Held(o.set) && !rolling(o.set) {
+		patience.giveUp(o, options)
+	}
+	set := *o.set
+	o.failed, set.Status.UpdateRevision = set.Status.UpdateRevision, former
+	o.set = &set
+	p, err := rollout.GoBack(options, forth.judge, o.judge, o.revision(), former)
+	if err != nil {
+		return rollout.Plan{}, err
+	}
+	p = o.keepBack(options.Guard, p)
+	o.show(&p)
+	p.RequeueWithin(patience.RequeueAfter)
+	if patience.release {
+		p.Writes = append(p.Writes, rollout.Release{HandOver: patience.givenUp})
+	}
+	return p, nil
+}
+
+// keepBack has the partition above all pods of a set whose rollout was stopped, before anything else is done. It was lowered for
+// restarts: pods there that come anew would be of the size that has failed, and so would be those that go back, which the StatefulSet
+// controller would replace.
+func (o observation) keepBack(guard *rollout.Guard, p rollout.Plan) rollout.Plan {
+	if guard.Stopped() && policy.Held(o.set) && rolling(o.set) && partition(o.set) < math.MaxInt32 {
+		p.Writes = []rollout.Write{lowerPartition{to: math.MaxInt32}}
+	}
+	return p
 }
 
 // removeBefore leaves out those of the pods to remove that would not come back: the StatefulSet controller of an OrderedReady set makes

@@ -70,23 +70,10 @@ func (o observation) madeSince(base *replicaSet) (names []string) {
 	return names
 }
 
-// revert plans the way back to the template that base has, of the pods that have the size of the Deployment's.
-// The Deployment stays held, and its template is not written.
-func (o observation) revert(base *replicaSet, options rollout.Options) (plan, error) {
-	guard := options.Guard
-	forth, err := o.verdicts(o.look(base, options), base)
-	if err != nil {
-		return plan{}, err
-	}
+// reverting returns the observation whose pods that have the size of the Deployment's template go back: to the template that base has.
+func (o observation) reverting(base *replicaSet) observation {
 	deployment := *o.deployment
 	deployment.template = base.template
-	o.deployment, o.back, o.Admission = &deployment, true, resize.Admission{}
-	options = options.Back()
-	look := o.look(base, options)
-	options.NonMembers = o.nonMembers(look, base)
-	back, err := o.verdicts(look, base)
-	if err != nil {
-		return plan{}, err
-	}
-	return plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Reverting(back, forth), options)}.Revert(guard, o.revision(), "", look.Found()), base: base}, nil
+	o.deployment, o.Admission, o.back = &deployment, resize.Admission{}, true
+	return o
 }
