@@ -9,6 +9,7 @@ import (
 
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,9 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // quantityType is that of a quantity, such as 1Gi.
@@ -117,31 +121,82 @@ func TestEveryQuantity(t *testing.T) {
 	}
 }
 
-func testEveryQuantity(t *testing.T, name string, variables []admissionv1.Variable, edited string) {
-	c := newCompiler(t, name, true)
+// ways are those in which the API server shows objects, and whether they are typed.
+var ways = map[string]bool{"unstructured": false, "typed": true}
+
+// newEvaluator returns what an expression says of the update of a StatefulSet, by the variables of a policy.
+func newEvaluator(t *testing.T, policy string, variables []admissionv1.Variable, text expression) func(t *testing.T, object, old runtime.Object, typed bool) ref.Val {
+	t.Helper()
+	c := newCompiler(t, policy, true)
 	for _, v := range variables {
 		c.variable(t, v.Name, v.Expression)
 	}
-	result := c.CompileCELExpression(expression{edited, celgo.BoolType}, c.options, environment.NewExpressions)
+	result := c.CompileCELExpression(text, c.options, environment.NewExpressions)
 	if result.Error != nil {
 		t.Fatal(result.Error)
 	}
 	evaluator := cel.NewMutatingEvaluator(result)
-	for way, typed := range map[string]bool{"unstructured": false, "typed": true} {
+	return func(t *testing.T, object, old runtime.Object, typed bool) ref.Val {
+		t.Helper()
+		kind, resource := appsv1.SchemeGroupVersion.WithKind("StatefulSet"), appsv1.SchemeGroupVersion.WithResource("statefulsets")
+		attributes := &admission.VersionedAttributes{
+			Attributes:    admission.NewAttributesRecord(object, old, kind, "default", "web", resource, "", admission.Update, nil, false, &user.DefaultInfo{}),
+			VersionedKind: kind, VersionedObject: admission.NewLazyObject(object), VersionedOldObject: admission.NewLazyObject(old),
+		}
+		attributes.VersionedObject.UseSchemalessTypeRef, attributes.VersionedOldObject.UseSchemalessTypeRef = typed, typed //nolint:staticcheck // as the API server does
+		request := cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
+		answer, _, err := evaluator.ForInput(c.CreateContext(context.Background()), attributes, request, cel.OptionalVariableBindings{}, nil, apiservercel.RuntimeCELCostBudget)
+		if err != nil || answer.Error != nil {
+			t.Fatal(err, answer.Error)
+		}
+		return answer.EvalResult
+	}
+}
+
+// TestSizeThatFailed: of a guarded rollout that has failed, an edit that keeps its size is told from one that does not.
+func TestSizeThatFailed(t *testing.T) {
+	objects, err := Objects(Cluster, User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(objects, func(o runtime.Object) bool {
+		p, is := o.(*admissionv1.ValidatingAdmissionPolicy)
+		return is && p.Name == "inplace-rollout-notice-only"
+	})
+	evaluate := newEvaluator(t, "notice-only", objects[at].(*admissionv1.ValidatingAdmissionPolicy).Spec.Variables,
+		expression{`variables.again ? variables.sizes[0].join(", ") : ""`, celgo.StringType})
+	const size = "web requests.cpu=100m requests.memory=64Mi limits.memory=64Mi"
+	for _, tt := range []struct {
+		phase                   rollout.Phase
+		restarted, memory, want string
+	}{
+		{rollout.PhaseStopped, "now", "64Mi", size}, {rollout.PhaseReverting, "now", "64Mi", size}, {rollout.PhaseReverted, "now", "64Mi", size},
+		{rollout.PhaseCanary, "now", "64Mi", ""}, {rollout.PhaseRolling, "now", "64Mi", ""}, {rollout.PhaseStopped, "", "64Mi", ""}, {rollout.PhaseStopped, "now", "1Gi", ""},
+	} {
+		old := &appsv1.StatefulSet{}
+		old.Annotations = map[string]string{api.RolloutAnnotation: (&rollout.Record{Phase: tt.phase}).String()}
+		old.Spec.Template.Annotations = map[string]string{"restartedAt": ""}
+		old.Spec.Template.Spec.Containers = []corev1.Container{{Name: "sidecar"}, {Name: "web", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")},
+			Limits:   corev1.ResourceList{"memory": resource.MustParse("64Mi")},
+		}}}
+		object := old.DeepCopy()
+		object.Spec.Template.Annotations["restartedAt"] = tt.restarted
+		object.Spec.Template.Spec.Containers[1].Resources.Limits["memory"] = resource.MustParse(tt.memory)
+		for way, typed := range ways {
+			if got := evaluate(t, object, old, typed).Value(); got != tt.want {
+				t.Errorf("%+v, %s: the size is %q", tt, way, got)
+			}
+		}
+	}
+}
+
+func testEveryQuantity(t *testing.T, name string, variables []admissionv1.Variable, edited string) {
+	evaluates := newEvaluator(t, name, variables, expression{edited, celgo.BoolType})
+	for way, typed := range ways {
 		evaluate := func(t *testing.T, object, old runtime.Object) bool {
 			t.Helper()
-			kind, resource := appsv1.SchemeGroupVersion.WithKind("StatefulSet"), appsv1.SchemeGroupVersion.WithResource("statefulsets")
-			attributes := &admission.VersionedAttributes{
-				Attributes:    admission.NewAttributesRecord(object, old, kind, "default", "web", resource, "", admission.Update, nil, false, &user.DefaultInfo{}),
-				VersionedKind: kind, VersionedObject: admission.NewLazyObject(object), VersionedOldObject: admission.NewLazyObject(old),
-			}
-			attributes.VersionedObject.UseSchemalessTypeRef, attributes.VersionedOldObject.UseSchemalessTypeRef = typed, typed //nolint:staticcheck // as the API server does
-			request := cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
-			answer, _, err := evaluator.ForInput(c.CreateContext(context.Background()), attributes, request, cel.OptionalVariableBindings{}, nil, apiservercel.RuntimeCELCostBudget)
-			if err != nil || answer.Error != nil {
-				t.Fatal(err, answer.Error)
-			}
-			return bool(answer.EvalResult.(types.Bool))
+			return bool(evaluates(t, object, old, typed).(types.Bool))
 		}
 		t.Run(way, func(t *testing.T) {
 			before, after := &appsv1.StatefulSet{}, &appsv1.StatefulSet{}

@@ -52,17 +52,19 @@ func while(handedOver rollout.Condition) []rollout.Condition {
 // checkTakenBack checks what a policy makes of a condition that stands in the status that a built-in controller writes.
 func checkTakenBack(t *testing.T, p *Policies, kind string, old, written runtime.Object, c rollout.Condition, taken bool) {
 	t.Helper()
-	u, stored := build.Stored(t, written), c.Stored(metav1.Time{})
+	before, u, stored := build.Stored(t, old), build.Stored(t, written), c.Stored(metav1.Time{})
 	condition := map[string]any{"type": api.ConditionComplete, "status": string(stored.Status), "reason": stored.Reason, "message": stored.Message}
 	if err := unstructured.SetNestedSlice(u.Object, []any{condition}, "status", "conditions"); err != nil {
 		t.Fatal(err)
 	}
 	if of := stored.Of.String(); of != "" {
-		if err := unstructured.SetNestedField(u.Object, of, "metadata", "annotations", api.SaidOfAnnotation); err != nil {
-			t.Fatal(err)
+		for _, o := range []*unstructured.Unstructured{before, u} {
+			if err := unstructured.SetNestedField(o.Object, of, "metadata", "annotations", api.SaidOfAnnotation); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	now := stores(t, p, builtIn, kind, encoded(t, old), encoded(t, u))
+	now := stores(t, p, builtIn, kind, encoded(t, before), encoded(t, u))
 	is, _ := conditionsOf(t, now)
 	if is == nil {
 		t.Fatalf("it is %s", now)

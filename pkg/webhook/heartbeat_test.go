@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -125,40 +126,56 @@ func recorded(phase rollout.Phase) string {
 	return fmt.Sprintf("held, %s: %q", api.RolloutAnnotation, &rollout.Record{Phase: phase, Schema: rollout.RecordSchema})
 }
 
-// TestRecord: nobody but the controller writes the record of a guarded rollout, and it goes with the hold.
+// TestRecord: nobody but the controller writes the record of a guarded rollout, also with a status, and it goes with the hold. Until then, or
+// the next edit, nobody but the controller takes away what somebody has asked for.
 func TestRecord(t *testing.T) {
+	const early, late = "2026-11-24T03:00:00Z", "2026-11-24T03:00:01Z"
 	policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: "2026-11-24T03:00:40Z"}})
 	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
-		was := workload(t, kind, "", heldBy(kind)+recorded(rollout.PhaseCanary)[len("held"):], "2026-11-24T03:00:00Z")
-		stored := was.GetAnnotations()[api.RolloutAnnotation]
+		was := workload(t, kind, "", heldBy(kind)+recorded(rollout.PhaseCanary)[len("held"):]+`, inplace-rollout.io/retry: "1", inplace-rollout.io/promote: "2"`, early)
+		stored, hold := was.GetAnnotations()[api.RolloutAnnotation], was.GetAnnotations()[api.HoldAnnotation]
+		forget := func(a map[string]string) {
+			maps.DeleteFunc(a, func(name, _ string) bool { return name != api.HoldAnnotation })
+		}
+		write := func(a map[string]string) { a[api.RolloutAnnotation], a[api.RetryAnnotation], a["a"] = "{}", "3", "c" }
 		for what, tt := range map[string]struct {
-			user, image, want string
-			change            func(map[string]string)
+			user, image, subresource, want string // the hold, the record, and what is asked for
+			change                         func(map[string]string)
 		}{
-			"somebody takes it away":       {"user", "", stored, func(a map[string]string) { delete(a, api.RolloutAnnotation) }},
-			"somebody writes another one":  {"user", "", stored, func(a map[string]string) { a[api.RolloutAnnotation] = "{}" }},
-			"an edit leaves it out":        {"user", ":2", stored, func(a map[string]string) { delete(a, api.RolloutAnnotation) }},
-			"the controller writes it":     {deploy.User, "", "{}", func(a map[string]string) { a[api.RolloutAnnotation] = "{}" }},
-			"the controller lets go":       {deploy.User, "", "", func(a map[string]string) { delete(a, api.HoldAnnotation) }},
-			"somebody brings one unasked":  {"user", "", "", nil},
-			"the controller takes it away": {deploy.User, "", "", func(a map[string]string) { delete(a, api.RolloutAnnotation) }},
+			"somebody takes them away":       {"user", "", "", hold + stored + "12", forget},
+			"somebody writes others":         {"user", "", "", hold + stored + "32", write},
+			"an edit leaves them out":        {"user", ":2", "", hold + stored, forget},
+			"an edit":                        {"user", ":2", "", hold + stored, write},
+			"the controller writes":          {deploy.User, "", "", hold + "{}32", write},
+			"the controller lets go":         {deploy.User, "", "", "12", func(a map[string]string) { delete(a, api.HoldAnnotation) }},
+			"the controller takes them away": {deploy.User, "", "", hold, forget},
+			"somebody lets go":               {"release", "", "", "", forget},
+			"a status without annotations":   {"user", "", "status", hold + stored + "12", func(a map[string]string) { clear(a) }},
+			"a status with others":           {"user", "", "status", hold + stored + "12", write},
+			"a status leaves them out":       {"user", "", "status", hold + stored + "12", forget},
+			"a status leaves out the hold":   {"user", "", "status", hold + stored + "12", func(a map[string]string) { delete(a, api.HoldAnnotation) }},
+			"somebody brings one unasked":    {"user", "", "", "12", nil},
 		} {
-			old := was
-			if tt.change == nil {
-				old = workload(t, kind, "", "", "2026-11-24T03:00:00Z")
+			old, object := was, was.DeepCopy()
+			if tt.image != "" {
+				object = workload(t, kind, tt.image, heldBy(kind), late)
 			}
-			object := workload(t, kind, tt.image, heldBy(kind), "2026-11-24T03:00:01Z")
 			if tt.change == nil {
-				object = workload(t, kind, "", "", "2026-11-24T03:00:01Z")
+				old, object = workload(t, kind, "", "", early), workload(t, kind, "", "", late)
 			}
-			annotations := object.GetAnnotations()
-			annotations[api.RolloutAnnotation] = stored
-			if tt.change != nil {
-				tt.change(annotations)
+			annotations := was.GetAnnotations()
+			if tt.change == nil {
+				delete(annotations, api.HoldAnnotation)
+			} else if tt.change(annotations); len(annotations) == 0 {
+				annotations = nil
 			}
 			object.SetAnnotations(annotations)
-			if got := admit(t, policies, webhook.Write{Old: old, Object: object, User: tt.user}).GetAnnotations()[api.RolloutAnnotation]; got != tt.want {
+			got := admit(t, policies, webhook.Write{Old: old, Object: object, User: tt.user, Subresource: tt.subresource, FieldManager: "inplace-rollout-" + tt.user}).GetAnnotations()
+			if got := got[api.HoldAnnotation] + got[api.RolloutAnnotation] + got[api.RetryAnnotation] + got[api.PromoteAnnotation]; got != tt.want {
 				t.Errorf("%s, %s: %q is stored, want %q", kind, what, got, tt.want)
+			}
+			if got["a"] != annotations["a"] && annotations != nil {
+				t.Errorf("%s, %s: a is %q, want what was written", kind, what, got["a"])
 			}
 		}
 	}
