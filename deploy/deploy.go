@@ -9,6 +9,11 @@ import "embed"
 //go:embed cluster/*.yaml
 var Cluster embed.FS
 
+// Former has the policies of the version before under their old names, which do nothing any more.
+//
+//go:embed former/policies.yaml
+var Former embed.FS
+
 // InitialResources has the policies of deploy/initial-resources, and their bindings.
 //
 //go:embed initial-resources/estimate-pods.yaml initial-resources/validate.yaml

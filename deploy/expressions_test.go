@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"slices"
 	"testing"
 
 	celgo "github.com/google/cel-go/cel"
@@ -21,7 +22,11 @@ func TestExpressions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range append(objects, estimates...) {
+	former, err := Objects(Former, User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range slices.Concat(objects, estimates, former) {
 		switch policy := object.(type) {
 		case *admissionv1.ValidatingAdmissionPolicy:
 			c := newCompiler(t, policy.Name, policy.Spec.ParamKind != nil)

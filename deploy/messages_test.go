@@ -12,8 +12,8 @@ import (
 // The messages of conditions are for people: what a policy or the controller goes by stands elsewhere (rollout.Spoken). So nobody takes them
 // apart, but: in CEL, the number of the condition Observed, and what is put back as it was.
 var readByCEL = []string{
-	`?message.orValue("") == "observed generation " + `, `variables.recorded[0].?message.orValue("")`,
-	`message: variables.holds ? variables.said[0].?message.orValue("") :`,
+	`["message", variables.pending]`, `["message", "Deployment is paused"]`, // written, not read
+	`message: variables.complete[0].?message.orValue("")`, `?message.orValue("") == "observed generation " + `, `variables.recorded[0].?message.orValue("")`,
 }
 
 // In Go, other texts, where Kubernetes has only these or they are our own that are not stored.

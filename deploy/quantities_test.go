@@ -95,7 +95,7 @@ func TestEveryQuantity(t *testing.T) {
 	}
 	found := 0
 	for _, object := range objects {
-		var name, edited string
+		var name string
 		var variables []admissionv1.Variable
 		switch policy := object.(type) {
 		case *admissionv1.MutatingAdmissionPolicy:
@@ -103,21 +103,14 @@ func TestEveryQuantity(t *testing.T) {
 		case *admissionv1.ValidatingAdmissionPolicy:
 			name, variables = policy.Name, policy.Spec.Variables
 		}
-		switch {
-		case !strings.HasSuffix(name, "-statefulsets") && !strings.HasSuffix(name, "-daemonsets") && name != "inplace-rollout-notice-only":
-			continue
-		case strings.Contains(name, "-hold-"), strings.Contains(name, "-guard-"):
-			edited = "variables.edited"
-		case name == "inplace-rollout-notice-only":
-			edited = "variables.edited"
-		default:
+		if !slices.ContainsFunc(variables, func(v admissionv1.Variable) bool { return v.Name == "quantities" }) {
 			continue
 		}
 		found++
-		t.Run(name, func(t *testing.T) { testEveryQuantity(t, name, variables, edited) })
+		t.Run(name, func(t *testing.T) { testEveryQuantity(t, name, variables) })
 	}
-	if found != 5 {
-		t.Errorf("%d policies look at quantities, want 5", found)
+	if found != 3 {
+		t.Errorf("%d policies look at quantities, want 3", found)
 	}
 }
 
@@ -191,8 +184,8 @@ func TestSizeThatFailed(t *testing.T) {
 	}
 }
 
-func testEveryQuantity(t *testing.T, name string, variables []admissionv1.Variable, edited string) {
-	evaluates := newEvaluator(t, name, variables, expression{edited, celgo.BoolType})
+func testEveryQuantity(t *testing.T, name string, variables []admissionv1.Variable) {
+	evaluates := newEvaluator(t, name, variables, expression{"variables.edited", celgo.BoolType})
 	for way, typed := range ways {
 		evaluate := func(t *testing.T, object, old runtime.Object) bool {
 			t.Helper()

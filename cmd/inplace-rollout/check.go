@@ -146,7 +146,7 @@ func (o checkOptions) find(ctx context.Context) []finding {
 	c := &prerequisite.Cluster{Client: o.client, Namespace: o.namespace}
 	report := c.Report(ctx)
 	found := slices.Concat(
-		[]finding{o.apiServer(report.Resize), installed(report), o.held(ctx, c, report), attended(report)},
+		[]finding{o.apiServer(report.Resize), installed(report), o.held(ctx, c, report), attended(report)}, o.former(ctx),
 		o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx),
 	)
 	for i := range found {
@@ -184,6 +184,31 @@ func installed(r prerequisite.Report) finding {
 		return finding{nameOfHold, unknown, "you may not see all of what is installed: " + r.Unseen[0].Error()}
 	}
 	return finding{nameOfHold, passed, "edits are held by " + by}
+}
+
+// former says which policies of the version before can go.
+func (o checkOptions) former(ctx context.Context) []finding {
+	var left []string
+	note := func(resource, name string, former []string) {
+		if slices.Contains(former, name) {
+			left = append(left, resource+"/"+name)
+		}
+	}
+	policies := o.client.AdmissionregistrationV1() // where they are not served, or not for this user's eyes, nothing is known
+	if mutating, err := policies.MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, p := range mutating.Items {
+			note("mutatingadmissionpolicy", p.Name, prerequisite.FormerMutatingPolicies)
+		}
+	}
+	if validating, err := policies.ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, p := range validating.Items {
+			note("validatingadmissionpolicy", p.Name, prerequisite.FormerValidatingPolicies)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return []finding{{nameOfHold, noted, "policies of the version before are left, and others have replaced them: kubectl delete " + strings.Join(left, " ")}}
 }
 
 // held says what dry runs have shown.

@@ -54,6 +54,23 @@ func TestCheckFindings(t *testing.T) {
 	}
 }
 
+// TestCheckFormer: policies of the version before are named, and no others.
+func TestCheckFormer(t *testing.T) {
+	client := fake.NewClientset()
+	o := checkOptions{cluster: &cluster{client: client, namespace: "default"}}
+	for _, name := range []string{prerequisite.HoldPolicy, "inplace-rollout-hold-daemonsets", "inplace-rollout-guard-deployments"} {
+		m, v := &admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}
+		m.Name, v.Name = name, name
+		if err := errors.Join(client.Tracker().Add(m), client.Tracker().Add(v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "kubectl delete mutatingadmissionpolicy/inplace-rollout-hold-daemonsets validatingadmissionpolicy/inplace-rollout-guard-deployments"
+	if found := o.former(t.Context()); len(found) != 1 || found[0].Outcome != noted || !strings.HasSuffix(found[0].Message, want) {
+		t.Errorf("found %v, want %s", found, want)
+	}
+}
+
 // TestCheckStrict: whoever asks for it has an error for what they may not see.
 func TestCheckStrict(t *testing.T) {
 	for strict, want := range map[bool]int{false: 0, true: 1} {

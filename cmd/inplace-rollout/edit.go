@@ -14,6 +14,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
 )
 
@@ -35,11 +36,7 @@ func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured) (ed
 
 // holdPolicies are those of deploy/cluster that hold rollouts.
 var holdPolicies = sync.OnceValues(func() (*webhook.Policies, error) {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, "inplace-rollout-hold-"+k.resource)
-	}
-	return webhook.Load(deploy.Cluster, deploy.User, names...)
+	return webhook.Load(deploy.Cluster, deploy.User, prerequisite.HoldPolicy)
 })
 
 // admitted is a workload as deploy/cluster has it stored when it is edited.

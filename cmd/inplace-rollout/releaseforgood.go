@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,8 +80,8 @@ func (o releaseOptions) stopHolding(ctx context.Context) error {
 		version, resource string
 		names             []string
 	}{
-		{"v1", "validatingadmissionpolicybindings", prerequisite.GuardPolicies}, // first: they refuse what is not held
-		{"v1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies},
+		{"v1", "validatingadmissionpolicybindings", append([]string{prerequisite.GuardPolicy}, prerequisite.FormerValidatingPolicies...)}, // first: they refuse what is not held
+		{"v1", "mutatingadmissionpolicybindings", slices.Concat(prerequisite.MutatingPolicies, prerequisite.FormerMutatingPolicies)},
 		{"v1", "mutatingwebhookconfigurations", []string{prerequisite.WebhookConfiguration}},
 	} {
 		gvr := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: of.version, Resource: of.resource}

@@ -96,7 +96,7 @@ func (Kind) Deadline(d *Deployment) (deadline time.Duration, exceeded bool) {
 
 // NewDeadline is that of controller.Deadlined. The Deployment controller leaves the one word as it is
 // while the Deployment is paused, and would say the other one itself. What the status speaks of, beside it, names the edit, so that
-// deploy/cluster/pending-deployments.yaml can take it back for another one.
+// deploy/cluster/status.yaml can take it back for another one.
 func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
 	c := appsv1.DeploymentCondition{
 		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastUpdateTime: now,

@@ -179,7 +179,7 @@ func (w *world) user(change func(*appsv1.Deployment)) {
 }
 
 // putStatus is UpdateStatus of the Deployment controller, which may change annotations, and the
-// policy of deploy/cluster/pending-deployments.yaml. It fails if d is not the newest version.
+// policy of deploy/cluster/status.yaml. It fails if d is not the newest version.
 func (w *world) putStatus(d *appsv1.Deployment) bool {
 	if d.ResourceVersion != w.d.ResourceVersion {
 		return false

@@ -15,7 +15,7 @@ import (
 
 // TestStrategyOfAHold: a webhook that changes what is in force of a held Deployment's strategy has its write refused.
 func TestStrategyOfAHold(t *testing.T) {
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard-deployments.yaml")
+	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard.yaml")
 	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
 	deployment := func(recreates bool, marked, template string) *appsv1.Deployment {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 2, ResourceVersion: "7", Annotations: map[string]string{api.HoldAnnotation: "false"}}}
@@ -53,7 +53,7 @@ func TestStrategyOfAHold(t *testing.T) {
 
 // TestWebhookKeepsAll: a webhook that is asked last may keep all pods of a held StatefulSet back, if that is recorded as wished.
 func TestWebhookKeepsAll(t *testing.T) {
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard-statefulsets.yaml")
+	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard.yaml")
 	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
 	const all = 2147483647
 	set := func(hold string, partition int32, template string) *appsv1.StatefulSet {

@@ -163,7 +163,7 @@ func TestRestartOnlyDominates(t *testing.T) {
 	})
 }
 
-// TestInForce: deploy/cluster/hold-*.yaml write down what is in force.
+// TestInForce: deploy/cluster/hold.yaml writes down what is in force.
 func TestInForce(t *testing.T) {
 	type says = map[string]string
 	const in = api.InForceAnnotation

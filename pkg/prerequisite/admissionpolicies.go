@@ -27,13 +27,33 @@ const mutating = "MutatingAdmissionPolicy"
 // policies are those of deploy/cluster that this binary was built with.
 var policies = mustRead(deploy.Cluster)
 
-// MutatingPolicies and ValidatingPolicies are the names of the admission policies that are needed. GuardPolicies are those of
-// the latter that refuse a write whose hold somebody has undone.
+// GuardPolicy is the name of the policy that refuses a write whose hold somebody has undone.
+const GuardPolicy = "inplace-rollout-guard"
+
+// MutatingPolicies and ValidatingPolicies are the names of the admission policies that are needed.
 var (
 	MutatingPolicies   = namesOf(mutating)
 	ValidatingPolicies = namesOf("ValidatingAdmissionPolicy")
-	GuardPolicies      = slices.DeleteFunc(slices.Clone(ValidatingPolicies), func(name string) bool { return !strings.HasPrefix(name, "inplace-rollout-guard-") })
 )
+
+// FormerMutatingPolicies and FormerValidatingPolicies are those of the version before, which do nothing any more.
+var (
+	FormerMutatingPolicies   = formerNames[*admissionv1.MutatingAdmissionPolicy]()
+	FormerValidatingPolicies = formerNames[*admissionv1.ValidatingAdmissionPolicy]()
+)
+
+func formerNames[P metav1.Object]() (names []string) {
+	objects, err := deploy.Objects(deploy.Former, deploy.User)
+	if err != nil {
+		panic(err) // a test reads the same file
+	}
+	for _, object := range objects {
+		if p, is := object.(P); is {
+			names = append(names, p.GetName())
+		}
+	}
+	return names
+}
 
 // labelled is what a binding says where only some namespaces have a controller, as
 // deploy/overlays/one-namespace/cluster has it.

@@ -19,15 +19,18 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
+// HoldPolicy is the name of the policy that holds edits.
+const HoldPolicy = "inplace-rollout-hold"
+
 // heldKind is a kind of workloads whose edits are held, and how to ask for one.
 type heldKind struct {
-	name, policy string
+	name string
 	// apply applies a workload in a dry run, and returns what would be stored, and whether it would be held by its spec.
 	apply func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error)
 }
 
 var heldKinds = []heldKind{
-	{"StatefulSet", "inplace-rollout-hold-statefulsets", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
+	{"StatefulSet", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
 		set, err := client.StatefulSets(namespace).Patch(ctx, api.DryRunName, types.ApplyPatchType, workload, o)
 		if err != nil {
 			return nil, false, err
@@ -35,14 +38,14 @@ var heldKinds = []heldKind{
 		rolling := set.Spec.UpdateStrategy.RollingUpdate
 		return set, rolling != nil && rolling.Partition != nil && *rolling.Partition == math.MaxInt32, nil
 	}},
-	{"Deployment", "inplace-rollout-hold-deployments", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
+	{"Deployment", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
 		d, err := client.Deployments(namespace).Patch(ctx, api.DryRunName, types.ApplyPatchType, workload, o)
 		if err != nil {
 			return nil, false, err
 		}
 		return d, d.Spec.Paused, nil
 	}},
-	{"DaemonSet", "inplace-rollout-hold-daemonsets", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
+	{"DaemonSet", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
 		ds, err := client.DaemonSets(namespace).Patch(ctx, api.DryRunName, types.ApplyPatchType, workload, o)
 		if err != nil {
 			return nil, false, err
@@ -199,9 +202,9 @@ func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, acc
 	if err == nil {
 		anyway, err = k.ask(ctx, c.Client.AppsV1(), namespace, always)
 	}
-	policy := mutating + " " + k.policy
+	policy := mutating + " " + HoldPolicy
 	if way == Webhook {
-		policy = fmt.Sprintf("webhook %s.inplace-rollout.io of MutatingWebhookConfiguration %s", k.policy, WebhookConfiguration)
+		policy = fmt.Sprintf("webhook %s.inplace-rollout.io of MutatingWebhookConfiguration %s", HoldPolicy, WebhookConfiguration)
 	}
 	switch {
 	case err != nil:
@@ -242,7 +245,7 @@ func otherVersion(k heldKind, digest string) error {
 		of = "policies without a digest"
 	}
 	return unsure{fmt.Errorf("webhook %s.inplace-rollout.io evaluates %s, and this controller is made for %s. "+
-		"An upgrade may be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", k.policy, of, Digest)}
+		"An upgrade may be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", HoldPolicy, of, Digest)}
 }
 
 // standingStill is an error of Kubernetes, and its cure.

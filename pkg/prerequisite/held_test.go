@@ -120,24 +120,24 @@ func TestHolding(t *testing.T) {
 	}{
 		"they are held": {server: &apiserver{asks: true, there: true}},
 		"the policies are not in force": {server: &apiserver{there: true}, until: time.Minute, broken: map[string]string{
-			"StatefulSet": "does not apply MutatingAdmissionPolicy inplace-rollout-hold-statefulsets, though it is installed",
-			"Deployment":  "does not apply MutatingAdmissionPolicy inplace-rollout-hold-deployments, though it is installed",
+			"StatefulSet": "does not apply MutatingAdmissionPolicy inplace-rollout-hold, though it is installed",
+			"Deployment":  "does not apply MutatingAdmissionPolicy inplace-rollout-hold, though it is installed",
 			"DaemonSet":   stale,
 		}},
 		"the webhook is not asked": {server: &apiserver{there: true}, way: prerequisite.Webhook, broken: map[string]string{
-			"StatefulSet": "does not ask webhook inplace-rollout-hold-statefulsets.inplace-rollout.io of MutatingWebhookConfiguration inplace-rollout, though it is installed",
-			"Deployment":  "A selector may leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold-daemonsets.inplace-rollout.io",
+			"StatefulSet": "does not ask webhook inplace-rollout-hold.inplace-rollout.io of MutatingWebhookConfiguration inplace-rollout, though it is installed",
+			"Deployment":  "A selector may leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold.inplace-rollout.io",
 		}},
 		"somebody undoes one": {server: &apiserver{asks: true, there: true, undone: "Deployment"}, broken: map[string]string{
-			"Deployment": "another policy or a mutating webhook removes the hold that MutatingAdmissionPolicy inplace-rollout-hold-deployments sets",
+			"Deployment": "another policy or a mutating webhook removes the hold that MutatingAdmissionPolicy inplace-rollout-hold sets",
 		}},
 		"somebody refuses one": {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, broken: map[string]string{
 			"DaemonSet": "a dry run of one in namespace inplace-rollout fails: DaemonSet.apps \"inplace-rollout-dry-run\" is forbidden: no images from there",
 		}},
 		"the API server does not trust the webhook": {server: &apiserver{fails: errors.New(`Internal error occurred: failed calling webhook "a": failed to call webhook: ` +
-			`Post "https://b.c.svc:443/mutate/inplace-rollout-hold-statefulsets.inplace-rollout.io/0123abcd?timeout=10s": tls: failed to verify certificate: x509: certificate signed by unknown authority`)}, way: prerequisite.Webhook, broken: map[string]string{
-			"StatefulSet": "does not trust the certificate of webhook inplace-rollout-hold-statefulsets.inplace-rollout.io",
-			"Deployment":  "does not trust the certificate of webhook inplace-rollout-hold-deployments", "DaemonSet": "/mutate/inplace-rollout-hold-statefulsets.inplace-rollout.io/…?timeout=10s",
+			`Post "https://b.c.svc:443/mutate/inplace-rollout-hold.inplace-rollout.io/0123abcd?timeout=10s": tls: failed to verify certificate: x509: certificate signed by unknown authority`)}, way: prerequisite.Webhook, broken: map[string]string{
+			"StatefulSet": "does not trust the certificate of webhook inplace-rollout-hold.inplace-rollout.io",
+			"Deployment":  "does not trust the certificate of webhook inplace-rollout-hold", "DaemonSet": "/mutate/inplace-rollout-hold.inplace-rollout.io/…?timeout=10s",
 		}},
 		"there is no heartbeat": {server: &apiserver{asks: true}, unattended: map[string]string{
 			"StatefulSet": "does not say that a controller is there", "Deployment": "does not say", "DaemonSet": "does not say",
@@ -150,7 +150,7 @@ func TestHolding(t *testing.T) {
 		}},
 		"the webhook is of this version": {server: &apiserver{asks: true, there: true, evaluates: prerequisite.Digest}, way: prerequisite.Webhook},
 		"the webhook is of another version": {server: &apiserver{asks: true, there: true, evaluates: "0123"}, way: prerequisite.Webhook, broken: map[string]string{
-			"StatefulSet": "webhook inplace-rollout-hold-statefulsets.inplace-rollout.io evaluates policies with the digest 0123, and this controller is made for " + prerequisite.Digest,
+			"StatefulSet": "webhook inplace-rollout-hold.inplace-rollout.io evaluates policies with the digest 0123, and this controller is made for " + prerequisite.Digest,
 			"Deployment":  "give the Deployments inplace-rollout and inplace-rollout-webhook the same image", "DaemonSet": "0123",
 		}},
 		"the webhook is of another version, and nobody is there": {server: &apiserver{asks: true, evaluates: "0123"}, way: prerequisite.Webhook, broken: map[string]string{
@@ -238,7 +238,8 @@ func TestGateAsks(t *testing.T) {
 				}
 			}
 		}
-		const unattended, broken = "edits of StatefulSets, Deployments, DaemonSets are not held: ", "edits of StatefulSets are not held: the API server does not apply"
+		const unattended = "edits of StatefulSets, Deployments, DaemonSets are not held: "
+		const broken = unattended + "the API server does not apply"
 		is("at the start", "", unattended, false)
 		if opened != 1 {
 			t.Errorf("opened %d times before a controller is there", opened)

@@ -33,8 +33,8 @@ const install = "install it with `kubectl apply -k deploy/`"
 
 // Some of the policies, in the order in which they are looked at.
 const (
-	hold     = "inplace-rollout-hold-statefulsets"
-	pending  = "inplace-rollout-pending-statefulsets"
+	hold     = "inplace-rollout-hold"
+	pending  = "inplace-rollout-status"
 	validate = "inplace-rollout-validate-annotations"
 )
 
@@ -74,7 +74,7 @@ func knowing(t *testing.T, name string) *fake.Clientset {
 		case *admissionv1.MutatingAdmissionPolicyBinding:
 			ref = b.Spec.ParamRef
 		case *admissionv1.ValidatingAdmissionPolicyBinding:
-			if slices.Contains(prerequisite.GuardPolicies, b.Name) {
+			if b.Name == prerequisite.GuardPolicy {
 				ref = b.Spec.ParamRef
 			}
 		}
@@ -416,7 +416,7 @@ func TestRights(t *testing.T) {
 		t.Errorf("deploy/cluster/cluster-roles.yaml gives\n%v, want\n%v", rights, want)
 	}
 	mutating, validating := prerequisite.MutatingPolicies, prerequisite.ValidatingPolicies
-	if len(mutating) < 4 || len(validating) < 3 || slices.Contains(validating, "inplace-rollout-notice-only") {
+	if len(mutating) != 3 || len(validating) < 3 || slices.Contains(validating, "inplace-rollout-notice-only") {
 		t.Errorf("needed are %v and %v", mutating, validating)
 	}
 }

@@ -77,7 +77,7 @@ func TestWays(t *testing.T) {
 				c.Annotations = map[string]string{"cert-manager.io/inject-ca-from": "platform/inplace-rollout-webhook"}
 				c.Webhooks[0].ClientConfig.CABundle, c.Webhooks[1].ClientConfig.CABundle = nil, nil
 			})), way: prerequisite.Webhook,
-			want: "has no caBundle for " + name + ", inplace-rollout-hold-daemonsets.inplace-rollout.io: cert-manager's cainjector takes it from the Certificate platform/inplace-rollout-webhook, " +
+			want: "has no caBundle for " + name + ", inplace-rollout-hold.inplace-rollout.io: cert-manager's cainjector takes it from the Certificate platform/inplace-rollout-webhook, " +
 				"which the annotation cert-manager.io/inject-ca-from names: check that the Deployment cert-manager-cainjector runs, and that this Certificate is Ready",
 		},
 		"a webhook of another name": {client: hooks(func(h *admissionv1.MutatingWebhook) { h.Name = "a.example.com" }), way: prerequisite.Webhook, want: "lacks the webhook " + name},

@@ -48,16 +48,13 @@ func Webhooks() []admissionv1.MutatingWebhook {
 			hook.Rules = append(hook.Rules, rule.RuleWithOperations)
 		}
 		hook.MatchConditions = append(hook.MatchConditions, spec.MatchConditions...)
-		if !strings.HasPrefix(p.name, "inplace-rollout-hold-") {
+		if p.name != HoldPolicy {
 			all = append(all, hook)
 			continue
 		}
 		through := *hook.DeepCopy()
 		through.Name, through.FailurePolicy = p.name+"-let-go.inplace-rollout.io", new(admissionv1.Ignore)
-		passes := letsGo
-		if p.name == "inplace-rollout-hold-daemonsets" {
-			passes += " || " + comesUp
-		}
+		const passes = letsGo + " || " + comesUp
 		through.MatchConditions = append(through.MatchConditions, admissionv1.MatchCondition{Name: "lets-go", Expression: passes})
 		hook.MatchConditions = append(hook.MatchConditions, admissionv1.MatchCondition{Name: "does-not-let-go", Expression: "!(" + passes + ")"})
 		all = append(all, hook, through)
@@ -68,12 +65,12 @@ func Webhooks() []admissionv1.MutatingWebhook {
 // comesUp is the creation of what a cluster may need before it can run a webhook: kube-proxy, or its network. While one answers, it
 // is held as any other, in case it adopts pods of another template. That keeps no cluster from coming up: the built-in controller makes
 // the pods that a node lacks under OnDelete, too, and from the new template.
-const comesUp = `oldObject == null && request.namespace == "kube-system"`
+const comesUp = `oldObject == null && request.kind.kind == "DaemonSet" && request.namespace == "kube-system"`
 
 // letsGo is a write after which a workload is not held, whatever is in it. It goes through when no webhook answers, too: that
 // is the way out then. The workload may still look as if it were held, which `inplace-rollout release` mends.
-var letsGo = fmt.Sprintf(`oldObject != null && (object.metadata.?labels[?%q].orValue("") != "true" || `+
-	`has(object.metadata.deletionTimestamp) || request.?options.?fieldManager.orValue("") == %q)`, api.EnabledLabel, api.ReleaseManager)
+const letsGo = `oldObject != null && (object.metadata.?labels[?"` + api.EnabledLabel + `"].orValue("") != "true" || ` +
+	`has(object.metadata.deletionTimestamp) || request.?options.?fieldManager.orValue("") == "` + api.ReleaseManager + `")`
 
 // caFrom is the annotation by which cert-manager knows whose CA it is to write into the configuration.
 const caFrom = "cert-manager.io/inject-ca-from"

@@ -159,7 +159,7 @@ func (c Condition) Rejecting(r *Rejected) Condition {
 	return c
 }
 
-// Spoken is what a workload's status speaks of, for the next controller and for the policies of deploy/cluster/pending-*.yaml.
+// Spoken is what a workload's status speaks of, for the next controller and for deploy/cluster/status.yaml.
 // It stands in the annotation inplace-rollout.io/said-of, which is written together with the condition:
 //
 //	Over;revision web-5d4b648cbf;2

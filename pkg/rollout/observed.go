@@ -6,7 +6,7 @@ import (
 )
 
 // Observed is what the condition inplace-rollout.io/Observed says: the generation of a held workload that
-// the built-in controller has observed. The CEL of deploy/cluster/pending-*.yaml writes its message.
+// the built-in controller has observed. The CEL of deploy/cluster/status.yaml writes its message.
 type Observed int64
 
 const observedGeneration = "observed generation "

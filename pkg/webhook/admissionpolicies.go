@@ -240,7 +240,7 @@ func (p *Policies) Evaluate(ctx context.Context, name string, request *admission
 // signed says in the dry runs by which the controller finds out whether edits are held, which policies are evaluated here: whoever
 // else answers may be of another version.
 func signed(policy string, attributes admission.Attributes, after runtime.Object) (runtime.Object, error) {
-	if !attributes.IsDryRun() || attributes.GetName() != api.DryRunName || !strings.HasPrefix(policy, "inplace-rollout-hold-") {
+	if !attributes.IsDryRun() || attributes.GetName() != api.DryRunName || policy != prerequisite.HoldPolicy {
 		return after, nil
 	}
 	if after == nil {

@@ -116,7 +116,7 @@ func TestEvaluate(t *testing.T) {
 		"the controller's own condition": {policy: "pending", user: deploy.User, subresource: "status", old: "updateRevision: web-1", object: "updateRevision: web-2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy := map[string]string{"hold": "inplace-rollout-hold-statefulsets", "pending": "inplace-rollout-pending-statefulsets", "fence": "inplace-rollout-fence-workloads"}[tt.policy]
+			policy := map[string]string{"hold": "inplace-rollout-hold", "pending": "inplace-rollout-status", "fence": "inplace-rollout-fence-workloads"}[tt.policy]
 			request := update(t, tt.subresource, cmp.Or(tt.user, "alice"), strings.Replace(set, tt.old, tt.object, 1))
 			response, err := p.Evaluate(t.Context(), policy, request)
 			if err != nil || !response.Allowed || response.UID != "1" {
@@ -313,15 +313,15 @@ func TestNonsense(t *testing.T) {
 		path, body string
 		want       int
 	}{
-		"a review":           {path: "inplace-rollout-hold-statefulsets", body: review(func(*admissionv1.AdmissionReview) {}), want: http.StatusOK},
+		"a review":           {path: "inplace-rollout-hold", body: review(func(*admissionv1.AdmissionReview) {}), want: http.StatusOK},
 		"no such policy":     {path: "nothing", body: "{}", want: http.StatusForbidden},
-		"no JSON":            {path: "inplace-rollout-hold-statefulsets", body: "x", want: http.StatusBadRequest},
-		"no request":         {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request = nil }), want: http.StatusBadRequest},
-		"an older version":   {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.APIVersion = "admission.k8s.io/v1beta1" }), want: http.StatusBadRequest},
-		"no object":          {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = nil }), want: http.StatusBadRequest},
-		"another kind":       {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Kind.Kind = "Deployment" }), want: http.StatusBadRequest},
-		"far too long":       {path: "inplace-rollout-hold-statefulsets", body: `{"kind":"` + strings.Repeat("x", maxBody), want: http.StatusBadRequest},
-		"not even an object": {path: "inplace-rollout-hold-statefulsets", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = []byte("[1]") }), want: http.StatusBadRequest},
+		"no JSON":            {path: "inplace-rollout-hold", body: "x", want: http.StatusBadRequest},
+		"no request":         {path: "inplace-rollout-hold", body: review(func(r *admissionv1.AdmissionReview) { r.Request = nil }), want: http.StatusBadRequest},
+		"an older version":   {path: "inplace-rollout-hold", body: review(func(r *admissionv1.AdmissionReview) { r.APIVersion = "admission.k8s.io/v1beta1" }), want: http.StatusBadRequest},
+		"no object":          {path: "inplace-rollout-hold", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = nil }), want: http.StatusBadRequest},
+		"another kind":       {path: "inplace-rollout-hold", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Kind.Kind = "Deployment" }), want: http.StatusBadRequest},
+		"far too long":       {path: "inplace-rollout-hold", body: `{"kind":"` + strings.Repeat("x", maxBody), want: http.StatusBadRequest},
+		"not even an object": {path: "inplace-rollout-hold", body: review(func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = []byte("[1]") }), want: http.StatusBadRequest},
 	} {
 		recorder := newRecorder()
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path+tt.path+domain+"/secret", strings.NewReader(tt.body)))
@@ -397,11 +397,11 @@ func TestSigned(t *testing.T) {
 		dryRun, want bool
 		annotations  string
 	}{
-		"the dry run":                 {policy: "inplace-rollout-hold-statefulsets", name: api.DryRunName, dryRun: true, want: true},
-		"also where it says so":       {policy: "inplace-rollout-hold-statefulsets", name: api.DryRunName, dryRun: true, want: true, annotations: "{inplace-rollout.io/evaluated-policies: forged}"},
-		"another dry run":             {policy: "inplace-rollout-hold-statefulsets", name: "web", dryRun: true},
-		"no dry run":                  {policy: "inplace-rollout-hold-statefulsets", name: api.DryRunName},
-		"a policy that does not hold": {policy: "inplace-rollout-pending-statefulsets", name: api.DryRunName, dryRun: true},
+		"the dry run":                 {policy: "inplace-rollout-hold", name: api.DryRunName, dryRun: true, want: true},
+		"also where it says so":       {policy: "inplace-rollout-hold", name: api.DryRunName, dryRun: true, want: true, annotations: "{inplace-rollout.io/evaluated-policies: forged}"},
+		"another dry run":             {policy: "inplace-rollout-hold", name: "web", dryRun: true},
+		"no dry run":                  {policy: "inplace-rollout-hold", name: api.DryRunName},
+		"a policy that does not hold": {policy: "inplace-rollout-status", name: api.DryRunName, dryRun: true},
 	} {
 		t.Run(about, func(t *testing.T) {
 			r := update(t, "", "admin", set)

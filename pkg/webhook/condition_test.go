@@ -136,7 +136,7 @@ func stores(t *testing.T, p *Policies, user, kind, old, written string) []byte {
 	request.OldObject = raw(t, old)
 	resource := strings.ToLower(kind) + "s"
 	request.Kind.Kind, request.Resource.Resource = kind, resource
-	return admitted(t, p, "inplace-rollout-pending-"+resource, request)
+	return admitted(t, p, "inplace-rollout-status", request)
 }
 
 // generations are what a status says of the generation that is observed: in its field, and in the condition.

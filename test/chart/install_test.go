@@ -329,7 +329,7 @@ func (w *world) uninstallFails() {
 		w.t.Error("the uninstallation succeeds without its hook")
 	}
 	what := map[string]string{
-		"policy":  "mutatingadmissionpolicybinding/inplace-rollout-hold-statefulsets",
+		"policy":  "mutatingadmissionpolicybinding/inplace-rollout-hold",
 		"webhook": "mutatingwebhookconfiguration/inplace-rollout",
 	}[w.hold]
 	for _, object := range []string{"deployment/inplace-rollout", what} {

@@ -82,7 +82,7 @@ func bundles(ctx context.Context) ([]where, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(c.Webhooks, func(w registrationv1.MutatingWebhook) bool {
-		return w.Name == "inplace-rollout-hold-statefulsets.inplace-rollout.io"
+		return w.Name == "inplace-rollout-hold.inplace-rollout.io"
 	})
 	if i < 0 {
 		return nil, errors.New("the configuration lacks the webhook")

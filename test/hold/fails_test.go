@@ -129,7 +129,7 @@ func TestNobodyAnswers(t *testing.T) {
 	w.Replica(1).Kill()
 
 	_, err = edit(t, "optedin", 3)
-	if err == nil || !strings.Contains(err.Error(), `failed calling webhook "inplace-rollout-hold-statefulsets.inplace-rollout.io"`) {
+	if err == nil || !strings.Contains(err.Error(), `failed calling webhook "inplace-rollout-hold.inplace-rollout.io"`) {
 		t.Errorf("an edit that nobody can hold was answered so: %v", err)
 	}
 	sets := client.AppsV1().StatefulSets("default")

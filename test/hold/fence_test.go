@@ -24,7 +24,7 @@ func TestFence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry := `{"webhooks":[{"name":"inplace-rollout-hold-statefulsets.inplace-rollout.io",%s}]}`
+	entry := `{"webhooks":[{"name":"inplace-rollout-hold.inplace-rollout.io",%s}]}`
 	for name, tt := range map[string]struct {
 		patch string
 		may   bool
@@ -38,7 +38,7 @@ func TestFence(t *testing.T) {
 		"the failure policy": {patch: fmt.Sprintf(entry, `"failurePolicy":"Ignore"`)},
 		"a selector":         {patch: fmt.Sprintf(entry, `"objectSelector":{"matchLabels":{"inplace-rollout.io/enabled":null}}`)},
 		"conditions":         {patch: fmt.Sprintf(entry, `"matchConditions":null`)},
-		"one entry less":     {patch: `{"webhooks":[{"$patch":"delete","name":"inplace-rollout-hold-statefulsets.inplace-rollout.io"}]}`},
+		"one entry less":     {patch: `{"webhooks":[{"$patch":"delete","name":"inplace-rollout-hold.inplace-rollout.io"}]}`},
 		"one entry more":     {patch: `{"webhooks":[{"name":"a.example.com","clientConfig":{"url":"https://example.com"},"sideEffects":"None","admissionReviewVersions":["v1"]}]}`},
 		"an annotation":      {patch: `{"metadata":{"annotations":{"a":"b"}}}`},
 		"a finalizer":        {patch: `{"metadata":{"finalizers":["example.com/f"]}}`},

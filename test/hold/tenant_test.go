@@ -29,7 +29,7 @@ var secrets = regexp.MustCompile(`rich-bank|treasure`)
 // paths are some that one might try. Those of webhooks are in TestStranger and TestPath of pkg/webhook.
 var paths = []string{
 	"/", "/metrics", "/healthz", "/readyz", "/livez", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/debug/vars",
-	"/configz", "/flagz", "/statusz", "/mutate/", "/mutate/inplace-rollout-hold-statefulsets.inplace-rollout.io/" + strings.Repeat("0", 64), "/../../etc/passwd",
+	"/configz", "/flagz", "/statusz", "/mutate/", "/mutate/inplace-rollout-hold.inplace-rollout.io/" + strings.Repeat("0", 64), "/../../etc/passwd",
 }
 
 // TestTenant: a tenant who may do nothing, and whom no NetworkPolicy keeps from the ports of our pods, learns nothing of the
@@ -171,7 +171,7 @@ var attackers = []struct {
 	}},
 	// A large body, of which little comes at a time.
 	{50, func(ctx context.Context, scheme, address string) {
-		stay(ctx, scheme, address, []byte("POST /mutate/inplace-rollout-hold-statefulsets.inplace-rollout.io HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\n"), 20)
+		stay(ctx, scheme, address, []byte("POST /mutate/inplace-rollout-hold.inplace-rollout.io HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\n"), 20)
 	}},
 	// Answers that nobody reads.
 	{600, func(ctx context.Context, scheme, address string) {

@@ -105,7 +105,7 @@ func TestHeldIsUndone(t *testing.T) {
 		waitNotReady(t, fresh, want)
 		assertEditsHeld(t, fresh, others)
 		fresh.Stop()
-		administer(t, "annotate", "validatingadmissionpolicy", "inplace-rollout-guard-statefulsets", "--overwrite", "example.com/for="+kind)
+		administer(t, "annotate", "validatingadmissionpolicy", "inplace-rollout-guard", "--overwrite", "example.com/for="+kind)
 		waitNotReady(t, process, want)
 		assertEditsHeld(t, process, others)
 		stop()

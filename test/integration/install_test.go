@@ -121,7 +121,7 @@ func TestOneNamespace(t *testing.T) {
 	ofA, ofB := a.launch(t), b.launch(t)
 	eventually(t, "the controller to say what is missing", func() (bool, string) {
 		err := ofA.Ready(t.Context())
-		want := "MutatingAdmissionPolicyBinding inplace-rollout-hold-statefulsets leaves out namespace " + a.namespace + ": label the namespace with inplace-rollout.io/installed=true"
+		want := "MutatingAdmissionPolicyBinding inplace-rollout-hold leaves out namespace " + a.namespace + ": label the namespace with inplace-rollout.io/installed=true"
 		return strings.Contains(said(err), want), said(err)
 	})
 	administer(t, "label", "namespace", a.namespace, b.namespace, api.InstalledLabel+"=true")

@@ -70,7 +70,7 @@ func (s *sandbox[W]) testUndone(t *testing.T, undoesValue string, holds func(W) 
 		err := s.try(t, "set", "resources", s.ref, "--containers=app", fmt.Sprintf("--requests=cpu=%dm", 110+i))
 		got := s.get()
 		switch {
-		case err != nil && strings.Contains(err.Error(), "inplace-rollout-guard-"):
+		case err != nil && strings.Contains(err.Error(), "inplace-rollout-guard"):
 			refused++
 		case err != nil:
 			t.Errorf("edit %d: %v", i, err)

@@ -65,8 +65,8 @@ var mutants = []mutant{
 	{
 		name: "births", safety: "no pod is born with a size that a canary has not proved",
 		without: without{"status.currentRevision follows each edit, and a scaling to zero", []edit{
-			{"deploy/cluster/pending-statefulsets.yaml", `|| variables.unproved`, ``},
-			{"deploy/cluster/pending-statefulsets.yaml", `variables.held && variables.unproved &&`, `false &&`},
+			{"deploy/cluster/status.yaml", `|| variables.unproved`, ``},
+			{"deploy/cluster/status.yaml", `variables.held && variables.unproved &&`, `false &&`},
 		}},
 		scenario: scenario{tests: "TestLostPodsAreMadeFrom", testsOf: "./pkg/webhook"},
 	},
@@ -80,12 +80,8 @@ var mutants = []mutant{
 	{
 		name: "keeps-hold", safety: "a write of others keeps the hold",
 		without: without{"only an edit and opting in hold, and the guard lets that pass", []edit{
-			{"deploy/cluster/hold-statefulsets.yaml", `(variables.held || variables.stirs && !variables.empty)`, `(variables.edited || !variables.enabledBefore)`},
-			{"deploy/cluster/guard-statefulsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
-			{"deploy/cluster/guard-deployments.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
-			{"deploy/cluster/hold-deployments.yaml", `(variables.held || (variables.stirs && !variables.wish && !variables.recreating && !variables.empty))"`, `((variables.edited || !variables.enabledBefore) && !variables.wish)"`},
-			{"deploy/cluster/guard-daemonsets.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
-			{"deploy/cluster/hold-daemonsets.yaml", `(variables.held || variables.stirs && !variables.surging)`, `(variables.edited || !variables.enabledBefore)`},
+			{"deploy/cluster/hold.yaml", `(variables.held || variables.startsRollout`, `((variables.edited || !variables.enabledBefore)`},
+			{"deploy/cluster/guard.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
 		}},
 		scenario: scenario{seed: 1, tests: "TestReapplies"},
 	},
@@ -142,7 +138,7 @@ var mutants = []mutant{
 	{
 		name: "newest-image", safety: "a lost pod is made of the newest template before the edit",
 		without: without{"what it is made of is left to the StatefulSet controller", []edit{
-			{"deploy/cluster/pending-statefulsets.yaml", `(variables.born == "" ? [] : [JSONPatch{op: "add", path: "/status/currentRevision", value: variables.born}]) +`, ``},
+			{"deploy/cluster/status.yaml", `(variables.born == "" ? [] : [JSONPatch{op: "add", path: "/status/currentRevision", value: variables.born}]) +`, ``},
 		}},
 		scenario: scenario{tests: "TestLostPodsAreMadeFrom", testsOf: "./pkg/webhook"},
 	},
@@ -192,7 +188,7 @@ var mutants = []mutant{
 	{
 		name: "surge", safety: "no hold while a rollout with maxSurge is in flight",
 		without: without{"the policy holds all the same", []edit{
-			{"deploy/cluster/hold-daemonsets.yaml", `variables.stirs && !variables.surging)`, `variables.stirs)`},
+			{"deploy/cluster/hold.yaml", `&& !variables.surging &&`, `&&`},
 		}},
 		scenario: scenario{tests: "TestDaemonSetEditDuringASurge"},
 	},
@@ -213,9 +209,7 @@ var mutants = []mutant{
 	{
 		name: "absent", safety: "nothing is held while no controller is there",
 		without: without{"the policies take it that one is always there", []edit{
-			{"deploy/cluster/hold-statefulsets.yaml", `!variables.instructs && !variables.there &&`, `!variables.instructs && false &&`},
-			{"deploy/cluster/hold-deployments.yaml", `!variables.instructs && !variables.there &&`, `!variables.instructs && false &&`},
-			{"deploy/cluster/hold-daemonsets.yaml", `!variables.instructs && !variables.there &&`, `!variables.instructs && false &&`},
+			{"deploy/cluster/hold.yaml", `!variables.instructs && !variables.there &&`, `!variables.instructs && false &&`},
 		}},
 		scenario: scenario{seed: 21, tests: "TestAbsent"},
 	},

@@ -57,7 +57,7 @@ func NewAdmission[W any, P interface {
 	Object
 }](resource string) Admission[W, P] {
 	return Admission[W, P]{last: &before{}, policies: sync.OnceValue(func() *webhook.Policies {
-		return must(webhook.Load(deploy.Cluster, deploy.User, "inplace-rollout-hold-"+resource, "inplace-rollout-pending-"+resource))
+		return must(webhook.Load(deploy.Cluster, deploy.User, "inplace-rollout-hold", "inplace-rollout-status"))
 	})}
 }
 
