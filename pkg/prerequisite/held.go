@@ -193,7 +193,7 @@ func (c *Cluster) Holding(ctx context.Context, way Way) Holding {
 func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, account string) (broken, unattended error) {
 	now, err := k.ask(ctx, c.Client.AppsV1(), namespace, plainly)
 	if err == nil && now.asked && way == Webhook && now.evaluated != Digest {
-		return otherVersion(k, now.evaluated), nil
+		return otherVersion(now.evaluated), nil
 	}
 	if err == nil && now.held {
 		return nil, nil
@@ -239,7 +239,7 @@ func (c *Cluster) unknown(policy, namespace string, err error) error {
 }
 
 // otherVersion is why an old image of the webhook is not to be trusted under a new configuration, nor a new one by an old controller.
-func otherVersion(k heldKind, digest string) error {
+func otherVersion(digest string) error {
 	of := "policies with the digest " + digest
 	if digest == "" {
 		of = "policies without a digest"
