@@ -38,6 +38,8 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster *capacity.
 		return rollout.WorkloadForecast{}, err
 	}
 	o.Facts = o.known()
+	o.Annotations = d.Annotations
+	o.Record, _ = rollout.ReadRecord(d.Annotations) // one that cannot be read keeps everything as it is
 	return o.forecast(ctx, cluster)
 }
 
@@ -125,6 +127,10 @@ func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster
 		return nil, "", err
 	}
 	options := o.options(surge, unavailable)
+	handOver := o.cannotHold()
+	if options.Guard = o.guard(base); handOver == "" && !policy.Held(o.deployment) { // an edit will be held
+		options.Guard = o.Guard(rollout.Edit{Began: o.Now}, o.deployment.Spec.MinReadySeconds)
+	}
 	options.NonMembers = o.nonMembers(o.look(base, options), base)
 	var places []rollout.Place
 	pods := slices.Clone(o.podsOf(base))
@@ -141,7 +147,6 @@ func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster
 	if err != nil {
 		return nil, "", err
 	}
-	handOver := o.cannotHold()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Judge(members, options), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason
