@@ -95,22 +95,7 @@ func (r *recorded) next(now time.Time) string {
 
 // canary says who it is, since when, what it has still to prove, and what comes then.
 func (r *recorded) canary(now time.Time) string {
-	var names []string
-	var since, until time.Time
-	known := true
-	for _, c := range r.Canaries {
-		if r.there[c.UID] == nil {
-			continue
-		}
-		names = append(names, c.Name)
-		if c.Done != nil && (since.IsZero() || c.Done.Time.Before(since)) {
-			since = c.Done.Time
-		}
-		at := r.until(c.UID)
-		if known = known && (c.Proved || !at.IsZero()); !c.Proved && at.After(until) {
-			until = at
-		}
-	}
+	names, since, until := r.canaries()
 	said := "Canary: "
 	switch {
 	case len(names) == 0:
@@ -127,10 +112,33 @@ func (r *recorded) canary(now time.Time) string {
 		return said + ". The others follow when you promote it."
 	}
 	said += ". The others follow when it has been Ready for " + r.duration.String()
-	if left := until.Sub(now); known && left > 0 {
+	if left := until.Sub(now); left > 0 {
 		return said + ", in " + duration.HumanDuration(left) + r.checks() + "."
 	}
 	return said + r.checks() + "."
+}
+
+// canaries returns who is there, since when the first one has the size, and when the last one has been well for long enough; zero if
+// that is not known.
+func (r *recorded) canaries() (names []string, since, until time.Time) {
+	known := true
+	for _, c := range r.Canaries {
+		if r.there[c.UID] == nil {
+			continue
+		}
+		names = append(names, c.Name)
+		if c.Done != nil && (since.IsZero() || c.Done.Time.Before(since)) {
+			since = c.Done.Time
+		}
+		at := r.until(c.UID)
+		if known = known && (c.Proved || !at.IsZero()); !c.Proved && at.After(until) {
+			until = at
+		}
+	}
+	if !known {
+		until = time.Time{}
+	}
+	return names, since, until
 }
 
 // checks says that a pod has to pass some besides.

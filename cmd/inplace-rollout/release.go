@@ -112,15 +112,8 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 			return err
 		}
 	}
-	for _, h := range all {
-		if _, err := fmt.Fprintln(out, h.outlook); err != nil {
-			return err
-		}
-	}
-	if o.forGood {
-		if _, err := fmt.Fprintf(out, "From now on no edit is held in %s.\n", o.where()); err != nil {
-			return err
-		}
+	if err := o.announce(out, all); err != nil {
+		return err
 	}
 	if o.dryRun {
 		_, err := fmt.Fprintln(out, "Nothing was released: this was a dry run.")
@@ -138,6 +131,20 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 		return o.runForGood(ctx, out)
 	}
 	return letGo(out, all)
+}
+
+// announce says what is about to happen.
+func (o releaseOptions) announce(out io.Writer, all []hold) error {
+	for _, h := range all {
+		if _, err := fmt.Fprintln(out, h.outlook); err != nil {
+			return err
+		}
+	}
+	if !o.forGood {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "From now on no edit is held in %s.\n", o.where())
+	return err
 }
 
 // stays returns why some of them cannot be let go.
@@ -289,7 +296,7 @@ func (o releaseOptions) unprovedSize(ctx context.Context, u *unstructured.Unstru
 	size := &unprovedSize{what: "the size that has failed"}
 	switch {
 	case err != nil:
-		return &unprovedSize{what: "a size that may have failed", why: err.Error()}, nil
+		return &unprovedSize{what: "a size that may have failed", why: err.Error()}, nil //nolint:nilerr // the workload stays held, and that says why
 	case record == nil:
 		return nil, nil
 	case record.Stopped():
