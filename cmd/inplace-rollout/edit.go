@@ -55,18 +55,24 @@ func admitted(ctx context.Context, live, after *unstructured.Unstructured) (*uns
 // settings are those that come into force with the edit: what action and policy say
 // applies from the next edit of the template, or from the opt-in.
 func (e edit) settings() (policy.Settings, error) {
-	before, err := templateOf(e.live)
+	edits, err := e.edits()
 	if err != nil {
 		return policy.Settings{}, err
 	}
-	after, err := templateOf(e.after)
-	if err != nil {
-		return policy.Settings{}, err
-	}
-	if before.Same(after) && policy.Enabled(e.live) {
+	if !edits && policy.Enabled(e.live) {
 		return policy.InForce(e.live.GetAnnotations())
 	}
 	return policy.Read(e.after.GetAnnotations())
+}
+
+// edits reports whether the template changes.
+func (e edit) edits() (bool, error) {
+	before, err := templateOf(e.live)
+	if err != nil {
+		return false, err
+	}
+	after, err := templateOf(e.after)
+	return err == nil && !before.Same(after), err
 }
 
 func templateOf(u *unstructured.Unstructured) (*hash.Template, error) {

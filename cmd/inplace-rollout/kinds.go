@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +31,9 @@ type kind struct {
 	// released is the spec with which a held workload is let go, as its user wants it; empty if
 	// no field of the spec holds it.
 	released func(u *unstructured.Unstructured) map[string]any
+	// former returns the template that the pods of a workload go back to where the edit that it is held at has failed; nil if none
+	// is known.
+	former func(ctx context.Context, c *cluster, u *unstructured.Unstructured, record *rollout.Record) (*hash.Template, error)
 	// forecast returns what a rollout does to the pods of a workload, which is as the edit leaves it.
 	forecast func(ctx context.Context, question question) (rollout.WorkloadForecast, error)
 }
@@ -54,6 +58,7 @@ var (
 			}
 			return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": int64(policy.WishedPartition(u, partitionOf(u)))}}}
 		},
+		former: formerRevision,
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			set, template, err := decoded[appsv1.StatefulSet](q.after)
 			if err != nil {
@@ -70,6 +75,9 @@ var (
 		released: func(u *unstructured.Unstructured) map[string]any {
 			return map[string]any{"paused": policy.WishedPaused(u, false)}
 		},
+		former: func(ctx context.Context, c *cluster, u *unstructured.Unstructured, _ *rollout.Record) (*hash.Template, error) {
+			return deployment.Former(ctx, c.objects, u)
+		},
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			return deployment.Forecast(ctx, q.objects, q.world, q.after, q.settings, q.defaults)
 		},
@@ -83,6 +91,7 @@ var (
 			wish := policy.WishedStrategy(u, appsv1.DaemonSetUpdateStrategyType(strategyOf(u)))
 			return map[string]any{"updateStrategy": map[string]any{"type": string(wish)}}
 		},
+		former: formerRevision,
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			set, template, err := decoded[appsv1.DaemonSet](q.after)
 			if err != nil {
@@ -120,6 +129,23 @@ func (k *kind) gvr() schema.GroupVersionResource {
 func (k *kind) names() []string {
 	singular := k.resource[:len(k.resource)-1]
 	return []string{k.short, singular, k.resource, singular + ".apps", k.resource + ".apps"}
+}
+
+// formerRevision reads the template of the revision from before, which the record names as the label of pods does: of a StatefulSet by
+// its name, of a DaemonSet by its hash.
+func formerRevision(ctx context.Context, c *cluster, u *unstructured.Unstructured, record *rollout.Record) (*hash.Template, error) {
+	stored, err := c.client.AppsV1().ControllerRevisions(u.GetNamespace()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing ControllerRevisions: %w", err)
+	}
+	for i := range stored.Items {
+		r := &stored.Items[i]
+		named := r.Name == record.From || r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == record.From
+		if named && metav1.IsControlledBy(r, u) {
+			return hash.OfRevision(r)
+		}
+	}
+	return nil, nil
 }
 
 // decoded returns a workload as its Go type, and its template.

@@ -42,11 +42,11 @@ Without them, the held rollout is shown. Nothing is written.
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
-delete this one), Infeasible (it stays as it is), KeptBack (by the partition, or the
-pause), New (there is no pod in its place, or it is about to go), ScaledIn (it goes,
-because there will be fewer pods) or Unchanged. A kubelet may still refuse a resize for
-other reasons. ROOM shows how much of the node is requested now. Of more than 20 pods,
-those with the same fate share a row; -o wide shows each.
+delete this one), Infeasible (it stays as it is), KeptBack (by the partition, the pause,
+or because the rollout was stopped), New (there is no pod in its place, or it is about to
+go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet may
+still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
+Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
 The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
 restart as things stand: now, at its deadline, or when you delete it.
@@ -191,7 +191,17 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if err != nil {
 		return planReport{}, explain(err)
 	}
-	return newPlanReport(ctx, e.after, settings, forecast, world)
+	edits, err := e.edits()
+	if err != nil || edits {
+		return newPlanReport(ctx, e.after, settings, forecast, world)
+	}
+	under := recordedOf(e.live, settings.Guard, forecast.Pods)
+	if under != nil && under.Stopped() {
+		forecast.Stop()
+	}
+	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
+	r.recorded = under
+	return r, err
 }
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that

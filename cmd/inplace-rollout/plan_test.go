@@ -56,6 +56,9 @@ func TestPlan(t *testing.T) {
 	annotated := func(name, value string) func(*unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{name: value}) }
 	}
+	guardedRestart := func(u *unstructured.Unstructured) {
+		u.SetAnnotations(map[string]string{api.ResizePolicyAnnotation: "cpu=RestartOnly", api.CanaryAnnotation: "1"})
+	}
 	image := func(u *unstructured.Unstructured) {
 		containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
 		containers[0].(map[string]any)["image"] = "app:2"
@@ -171,6 +174,9 @@ func TestPlan(t *testing.T) {
 		"deployment":                {stage: deploymentOf(2), kind: "Deployment"},
 		"deployment-paused":         {stage: deploymentOf(2), kind: "Deployment", spec: "paused: true"},
 		"deployment-handed-over":    {code: 3, stage: deploymentOf(2), kind: "Deployment", edit: annotated(api.ResizeActionAnnotation, "Restart")},
+		// One pod is the canary, and the others wait; with maxSurge the DaemonSet controller waits for nobody.
+		"deployment-guarded":      {code: 3, stage: deploymentOf(3), kind: "Deployment", edit: guardedRestart},
+		"daemonset-surge-guarded": {code: 3, stage: daemonSetOf(3), kind: "DaemonSet", spec: "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}", edit: guardedRestart},
 		"deployment-two-replicasets": {code: 3, kind: "Deployment", stage: func(t *testing.T) *stage {
 			s := newDeploymentStage(t, 2)
 			s.replicaSet(t, "web-old", "0", "requests: {cpu: 50m}", 1)
@@ -209,18 +215,15 @@ func TestPlanFormats(t *testing.T) {
 	}
 }
 
-// What is to come of a hold is what the edit that began it would do now.
+// What is to come of a hold is what the edit that began it would do now; where it was stopped, that is nothing.
 func TestPlanOfTheHold(t *testing.T) {
-	o := planOptions{cluster: heldStage(t).cluster(t), resizePolicy: "LiveResizeable"}
-	live, err := o.get(t.Context(), manifest(t, "StatefulSet", "", ""))
-	if err != nil {
-		t.Fatal(err)
+	for name, stage := range map[string]begin{"hold": heldStage, "stopped": stoppedStage} {
+		var out bytes.Buffer
+		if err := printPlans(&out, "", []planReport{planOf(t, stage(t))}); err != nil {
+			t.Fatal(err)
+		}
+		golden.Assert(t, "plan-"+name+".txt", out.Bytes())
 	}
-	var out bytes.Buffer
-	if err := o.runEdits(t.Context(), &out, []edit{{live, live}}); err != nil {
-		t.Fatal(err)
-	}
-	golden.Assert(t, "plan-hold.txt", out.Bytes())
 }
 
 // Whoever may not see the nodes, or not all pods, is told the rest.

@@ -1,40 +1,95 @@
 package main
 
 import (
+	"maps"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // TestPlanGuard: plan says how a rollout will be guarded, in words and as data.
 func TestPlanGuard(t *testing.T) {
+	const stops = "After a failure no other pod follows."
 	for _, tt := range []struct {
 		annotations map[string]string
-		pods        int
+		pods, large int // of those the second ones are of a class of their own
+		comes       rollout.Forecast
 		want        string
 	}{
-		{map[string]string{api.CanaryAnnotation: "10%"}, 15, "Guarded: 2 pods first, the others when they have been Ready for 1m30s. After a failure no other pod follows."},
-		{map[string]string{api.CanaryAnnotation: "5", api.CanaryDurationAnnotation: "manual", api.OnFailureAnnotation: "Revert"}, 3,
+		{map[string]string{api.CanaryAnnotation: "10%"}, 15, 0, rollout.Live, "Guarded: 2 pods first, the others when they have been Ready for 1m30s. " + stops},
+		{map[string]string{api.CanaryAnnotation: "10%"}, 20, 2, rollout.Live, "Guarded: 3 pods first, the others when they have been Ready for 1m30s. " + stops},
+		{map[string]string{api.CanaryAnnotation: "5", api.CanaryDurationAnnotation: "manual", api.OnFailureAnnotation: "Revert"}, 3, 0, rollout.ContainerRestart,
 			"Guarded: 3 pods first, the others when the rollout is promoted. After a failure no other pod follows, and those with the new size go back."},
-		{map[string]string{api.CanaryAnnotation: "1"}, 3, "Guarded: 1 pod first, the others when it has been Ready for 1m30s. After a failure no other pod follows."},
-		{map[string]string{api.ChecksAnnotation: "a, b"}, 3, "After a failure no other pod follows; checks: a, b."},
-		{map[string]string{api.CanaryAnnotation: "1"}, 0, ""},
-		{nil, 3, ""},
+		{map[string]string{api.CanaryAnnotation: "1"}, 3, 0, rollout.PodRestart, "Guarded: 1 pod first, the others when it has been Ready for 1m30s. " + stops},
+		{map[string]string{api.ChecksAnnotation: "a, b"}, 3, 0, rollout.Deferred, "After a failure no other pod follows; checks: a, b."},
+		{map[string]string{api.CanaryAnnotation: "1"}, 3, 0, rollout.AfterDelete, ""},
+		{nil, 3, 0, rollout.Live, ""},
 	} {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minReadySeconds": int64(90)}}}
+		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		settings, err := policy.Read(tt.annotations)
 		if err != nil {
 			t.Fatal(err)
 		}
+		f := rollout.WorkloadForecast{Pods: make([]rollout.PodForecast, tt.pods)}
+		for i := range f.Pods {
+			if f.Pods[i].Forecast = tt.comes; i < tt.large {
+				f.Pods[i].Member.Class = "large"
+			}
+		}
 		said := ""
-		if g := guardOf(u, settings.Guard, tt.pods); g != nil {
+		if g := guardOf(u, settings.Guard, f); g != nil {
 			said = g.String()
 		}
 		if said != tt.want {
 			t.Errorf("%v: %q, want %q", tt.annotations, said, tt.want)
+		}
+	}
+}
+
+// TestNext: people are told what comes next in a guarded rollout.
+func TestNext(t *testing.T) {
+	s := canaryStage(t)
+	for _, tt := range []struct {
+		change      func(*rollout.Record)
+		annotations map[string]string
+		want        string
+	}{
+		{nil, nil, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s, in 9m."},
+		{nil, map[string]string{api.ChecksAnnotation: "a, b"}, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s, in 9m, and has passed a, b."},
+		{nil, map[string]string{api.CanaryDurationAnnotation: "manual"}, "Canary: web-2, resized 60s ago. The others follow when you promote it."},
+		{func(r *rollout.Record) { r.Promoted = true }, nil, "Canary: web-2, resized 60s ago. It was promoted: the others follow."},
+		{func(r *rollout.Record) { r.Canaries[0].Ready++ }, nil, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s."},
+		{func(r *rollout.Record) { r.Canaries[0].Done, r.Canaries[0].Well = nil, nil }, nil, "Canary: web-2, asked. The others follow when it has been Ready for 10m0s."},
+		{func(r *rollout.Record) { r.Canaries = nil }, nil, "Canary: no pod has been asked yet."},
+		{func(r *rollout.Record) { r.Phase = rollout.PhaseRolling }, nil, "Complete when each pod has been Ready at its new size for 10m0s."},
+		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverting }, nil, "The pods go back to their size from before."},
+		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverted }, nil, "The pods keep their size from before until you edit, undo or retry."},
+	} {
+		u := s.live(t)
+		record, err := rollout.ReadRecord(u.GetAnnotations())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.change != nil {
+			tt.change(record)
+		}
+		annotations := u.GetAnnotations()
+		maps.Copy(annotations, tt.annotations)
+		annotations[api.RolloutAnnotation] = record.String()
+		settings, err := policy.Read(annotations)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.SetAnnotations(annotations)
+		pod := rollout.PodForecast{Member: rollout.Member{Place: rollout.Place{Pod: s.pods[2]}}, Observed: resize.Actuated}
+		if got := recordedOf(u, settings.Guard, []rollout.PodForecast{pod}).next(now); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
 }

@@ -48,6 +48,7 @@ type planReport struct {
 	Summary     planSummary `json:"summary"`
 
 	restarts bool
+	recorded *recorded // of the rollout that is under way; nil if there is none
 }
 
 // knownFault of kubelets, which the resizes of these pods may meet.
@@ -82,12 +83,16 @@ type planGuard struct {
 	Checks    []string `json:"checks,omitempty"`
 }
 
-// guardOf returns how the rollout of so many pods is guarded; nil if it is not.
-func guardOf(after *unstructured.Unstructured, g *policy.Guard, pods int) *planGuard {
-	if g == nil || pods == 0 {
+// guardOf returns how a rollout is guarded; nil if it is not.
+func guardOf(after *unstructured.Unstructured, g *policy.Guard, forecast rollout.WorkloadForecast) *planGuard {
+	if g == nil || !policy.Enabled(after) || forecast.HandOver != "" {
 		return nil
 	}
-	planned := &planGuard{Canaries: min(g.Canaries(pods), pods), OnFailure: policy.OnFailureHold, Checks: g.Checks}
+	canaries, pods := forecast.Guarded(*g)
+	if pods == 0 {
+		return nil
+	}
+	planned := &planGuard{Canaries: canaries, OnFailure: policy.OnFailureHold, Checks: g.Checks}
 	if g.Revert {
 		planned.OnFailure = policy.OnFailureRevert
 	}
@@ -181,9 +186,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 	if len(resized) > 0 {
 		r.MinReadySeconds, _, _ = unstructured.NestedInt64(after.Object, "spec", "minReadySeconds")
 	}
-	if r.OptedIn && r.HandOver == "" {
-		r.Guard = guardOf(after, settings.Guard, len(r.Pods)-r.Summary.KeptBack-r.Summary.ScaledIn)
-	}
+	r.Guard = guardOf(after, settings.Guard, forecast)
 	for _, f := range rollout.Faults(resized) {
 		r.KnownFaults = append(r.KnownFaults, knownFault{f.Issue, f.Says, f.Pods, f.String()})
 	}
@@ -286,8 +289,8 @@ func (r planReport) notes(out io.Writer) error {
 			return err
 		}
 	}
-	if r.Guard != nil {
-		if _, err := fmt.Fprintln(out, r.Guard); err != nil {
+	if guarded := r.guarded(); guarded != "" {
+		if _, err := fmt.Fprintln(out, guarded); err != nil {
 			return err
 		}
 	}
@@ -301,6 +304,19 @@ func (r planReport) notes(out io.Writer) error {
 	}
 	_, err := fmt.Fprintf(out, "It is unknown whether nodes have room: %s.\n", r.RoomUnknown)
 	return err
+}
+
+// guarded says how the rollout is guarded or, where it is under way, what has come of that; empty if it is not.
+func (r planReport) guarded() string {
+	switch {
+	case r.recorded != nil && r.recorded.Stopped():
+		return fmt.Sprintf("Stopped: %s. %s", r.recorded.Failed, r.recorded.next(time.Now()))
+	case r.recorded != nil:
+		return r.recorded.next(time.Now())
+	case r.Guard != nil:
+		return r.Guard.String()
+	}
+	return ""
 }
 
 // String is the summary in one line, as in `5 live, 1 restart, 0 infeasible`.

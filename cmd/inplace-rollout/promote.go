@@ -90,3 +90,8 @@ func canaryOf(u *unstructured.Unstructured) (*rollout.Record, error) {
 		return r, nil
 	}
 }
+
+// promoted reports whether somebody has promoted a canary, seen by a controller or not.
+func promoted(u *unstructured.Unstructured, r *rollout.Record) bool {
+	return r.Promoted || u.GetAnnotations()[api.PromoteAnnotation] == r.Promotion()
+}

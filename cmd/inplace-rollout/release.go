@@ -11,17 +11,21 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json" // numbers without a fraction are int64
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -31,6 +35,7 @@ type releaseOptions struct {
 	all           bool
 	allNamespaces bool
 	forGood       bool
+	stopped       bool
 	yes           bool
 	dryRun        bool
 }
@@ -49,6 +54,10 @@ room first: a new pod without room stays Pending. Under OnDelete it deletes none
 operator may delete pods of its StatefulSet. Detached pods of a Deployment go back to
 their ReplicaSet. The command first shows what will happen, and asks. The workload stays
 opted in: its next edit is held again.
+
+A size that has failed, or that a canary has not proved yet, is not given to more pods: the
+workload goes back to its template from before, unless --stopped is given. Pods that have
+it already keep it until you delete them, or a controller takes it back.
 
 With --for-good, edits are not held again, even if the controller runs. The command first
 removes what holds edits: the bindings of the admission policies that hold and guard
@@ -85,6 +94,7 @@ ends when nothing has been held for some seconds. Then you can uninstall the res
 	f.BoolVar(&o.all, "all", false, "all held rollouts in the namespace")
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "with --all: in all namespaces")
 	f.BoolVar(&o.forGood, "for-good", false, "with --all: hold no edits any more, before an uninstallation")
+	f.BoolVar(&o.stopped, "stopped", false, "replace pods also for a size that has failed, or that a canary has not proved yet")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would happen")
 	o.flags.AddFlags(cmd.PersistentFlags())
@@ -102,18 +112,14 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 			return err
 		}
 	}
-	for _, h := range all {
-		if _, err := fmt.Fprintln(out, h.outlook); err != nil {
-			return err
-		}
-	}
-	if o.forGood {
-		if _, err := fmt.Fprintf(out, "From now on no edit is held in %s.\n", o.where()); err != nil {
-			return err
-		}
+	if err := o.announce(out, all); err != nil {
+		return err
 	}
 	if o.dryRun {
 		_, err := fmt.Fprintln(out, "Nothing was released: this was a dry run.")
+		return errors.Join(stays(all), err)
+	}
+	if err := stays(all); o.forGood && err != nil { // nobody would go on with it
 		return err
 	}
 	if !o.yes {
@@ -127,11 +133,36 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 	return letGo(out, all)
 }
 
+// announce says what is about to happen.
+func (o releaseOptions) announce(out io.Writer, all []hold) error {
+	for _, h := range all {
+		if _, err := fmt.Fprintln(out, h.outlook); err != nil {
+			return err
+		}
+	}
+	if !o.forGood {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "From now on no edit is held in %s.\n", o.where())
+	return err
+}
+
+// stays returns why some of them cannot be let go.
+func stays(all []hold) error {
+	var failed []error
+	for _, h := range all {
+		failed = append(failed, h.stays)
+	}
+	return errors.Join(failed...)
+}
+
 // letGo lets go of all of them, and goes on where one fails.
 func letGo(out io.Writer, all []hold) error {
 	var failed []error
 	for _, h := range all {
-		if err := h.letGo(); err != nil {
+		if h.stays != nil {
+			failed = append(failed, h.stays)
+		} else if err := h.letGo(); err != nil {
 			failed = append(failed, err)
 		} else if _, err := fmt.Fprintln(out, h.done); err != nil {
 			return err
@@ -146,6 +177,7 @@ type hold struct {
 	outlook string // what the built-in controller does then
 	letGo   func() error
 	done    string // printed afterwards
+	stays   error  // why it is not let go
 }
 
 // holds returns those of the workloads, and of the pods that wait for others in their place.
@@ -162,19 +194,19 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 	world := capacity.New(o.client, capacity.Pods, time.Now())
 	var all []hold
 	for _, u := range found {
-		outlook, err := o.outlook(ctx, world, u)
+		h, err := o.hold(ctx, world, u)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, hold{outlook, func() error { return o.release(ctx, u) }, nameOf(u) + " released"})
+		all = append(all, h)
 	}
 	for _, pod := range detached {
 		all = append(all, hold{
-			fmt.Sprintf("pod/%s (namespace %s): goes back to its ReplicaSet, which will delete one pod", pod.Name, pod.Namespace),
-			func() error {
+			outlook: fmt.Sprintf("pod/%s (namespace %s): goes back to its ReplicaSet, which will delete one pod", pod.Name, pod.Namespace),
+			letGo: func() error {
 				return deployment.Reattach(ctx, o.client, o.objects, pod.Namespace, []*corev1.Pod{pod})
 			},
-			"pod/" + pod.Name + " given back",
+			done: "pod/" + pod.Name + " given back",
 		})
 	}
 	return all, nil
@@ -212,8 +244,93 @@ func (o releaseOptions) detached(ctx context.Context, found []*unstructured.Unst
 	return detached, nil
 }
 
-// outlook is what the built-in controller will do.
-func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured) (string, error) {
+// hold returns that of a workload. One whose size has failed, or is not proved, goes back to its template from before.
+func (o releaseOptions) hold(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured) (hold, error) {
+	name := fmt.Sprintf("%s (namespace %s): ", nameOf(u), u.GetNamespace())
+	size, err := o.unprovedSize(ctx, u)
+	if err != nil {
+		return hold{}, explain(err)
+	}
+	h := hold{done: nameOf(u) + " released"}
+	after, back := u, size != nil && !o.stopped
+	switch {
+	case back && size.former == nil:
+		h.outlook = name + "stays held, because " + size.why + ", and its template from before is not known"
+		h.stays = fmt.Errorf("%s is not released: %s, and its template from before is not known\nEdit it, or use --stopped", nameOf(u), size.why)
+		return h, nil
+	case back:
+		if after, err = withTemplate(u, size.former); err != nil {
+			return hold{}, err
+		}
+		name += fmt.Sprintf("goes back to its template from before, because %s. Then ", size.why)
+		h.done += ", with its template from before"
+	}
+	what, err := o.outlook(ctx, world, after, size, back)
+	if err != nil {
+		return hold{}, err
+	}
+	h.outlook = name + what
+	h.letGo = func() error { return o.release(ctx, u, after) }
+	return h, nil
+}
+
+// unprovedSize is one that is not to spread to more pods by itself.
+type unprovedSize struct {
+	what, why string
+	former    *hash.Template // from before it; nil if that is not known
+}
+
+// unproved returns the record of a guarded rollout that was stopped, or whose canary nobody has promoted; nil if there is none. No
+// controller is expected to prove the size. It fails if the record cannot be read.
+func unproved(u *unstructured.Unstructured) (*rollout.Record, error) {
+	r, err := rollout.ReadRecord(u.GetAnnotations())
+	if r.Stopped() || r != nil && r.Phase == rollout.PhaseCanary && !promoted(u, r) {
+		return r, err
+	}
+	return nil, err
+}
+
+// unprovedSize returns that of a workload; nil if there is none.
+func (o releaseOptions) unprovedSize(ctx context.Context, u *unstructured.Unstructured) (*unprovedSize, error) {
+	record, err := unproved(u)
+	size := &unprovedSize{what: "the size that has failed"}
+	switch {
+	case err != nil:
+		return &unprovedSize{what: "a size that may have failed", why: err.Error()}, nil //nolint:nilerr // the workload stays held, and that says why
+	case record == nil:
+		return nil, nil
+	case record.Stopped():
+		size.why = record.Failed
+	default:
+		size.what, size.why = "a size that its canary has not proved", "its canary has not proved the size"
+	}
+	if size.former, err = kindOf(u).former(ctx, o.cluster, u, record); err != nil || size.former == nil {
+		return size, err
+	}
+	newest, err := templateOf(u)
+	if err != nil {
+		return nil, err
+	}
+	size.why += " (" + resize.Describe(resize.Between(size.former.PodTemplateSpec, newest.PodTemplateSpec)) + ")"
+	return size, nil
+}
+
+// withTemplate returns the workload with another template.
+func withTemplate(u *unstructured.Unstructured, template *hash.Template) (*unstructured.Unstructured, error) {
+	var fields map[string]any
+	if err := utiljson.Unmarshal(template.Raw, &fields); err != nil {
+		return nil, fmt.Errorf("decoding a template of %s: %w", nameOf(u), err)
+	}
+	delete(fields, "$patch") // a ControllerRevision is a patch
+	after := u.DeepCopy()
+	if err := unstructured.SetNestedMap(after.Object, fields, "spec", "template"); err != nil {
+		return nil, fmt.Errorf("going back with %s: %w", nameOf(u), err)
+	}
+	return after, nil
+}
+
+// outlook is what the built-in controller will do, where the size may be unproved, and the workload goes back from it or not.
+func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured, size *unprovedSize, back bool) (string, error) {
 	forecast, err := o.forecast(ctx, world, u, policy.Settings{}, policy.Standard)
 	if err != nil {
 		return "", explain(err)
@@ -222,16 +339,25 @@ func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u 
 	switch {
 	case len(other) > 0 && kindOf(u) == statefulSets && strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
 		what = fmt.Sprintf("deletes no pod, but an operator may: %s differ from the template: %s", plural.Of(len(other), "pod"), list(other, many))
+	case len(other) > 0 && back:
+		what += ", but some pods keep the new size until you delete them: " + list(other, many)
 	case len(other) > 0:
 		what += ", but some pods differ from the template: " + list(other, many)
 	}
 	if n := len(forecast.Stale); n > 0 {
-		what = fmt.Sprintf("will replace %s not of the newest revision: %s", plural.Of(n, "pod"), list(forecast.Stale, many)) + withoutRoom(u)
+		which, room, why := "not of the newest revision", withoutRoom(u), ""
+		switch {
+		case back:
+			which, room = "with their size from before", ""
+		case size != nil:
+			which, why = "with "+size.what, "; "+size.why
+		}
+		what = fmt.Sprintf("will replace %s %s: %s", plural.Of(n, "pod"), which, list(forecast.Stale, many)) + room + why
 	}
 	if policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
 	}
-	return fmt.Sprintf("%s (namespace %s): the %s controller %s", nameOf(u), u.GetNamespace(), u.GetKind(), what), nil
+	return fmt.Sprintf("the %s controller %s", u.GetKind(), what), nil
 }
 
 // withoutRoom says what becomes of pods that our controller has kept, because there is no room for new ones: the built-in
@@ -276,10 +402,18 @@ func ask(in io.Reader, out io.Writer) (bool, error) {
 	return answer == "y" || answer == "yes", nil
 }
 
-// release lets go of a workload, as long as nobody edits it: what was announced is for
-// this generation of it. Its status may change meanwhile.
-func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructured) error {
-	err := o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) error { return o.askPolicy(ctx, u) })
+// release lets go of a workload, as after has its template, as long as nobody edits it: what was announced is for
+// this generation of it. Its status may change meanwhile, but no pod of it may fail unseen.
+func (o releaseOptions) release(ctx context.Context, u, after *unstructured.Unstructured) error {
+	back, err := between(u, after)
+	if err == nil {
+		err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) error {
+			if record, err := unproved(u); (record != nil || err != nil) && back == nil && !o.stopped {
+				return errors.New("its guarded rollout has been stopped meanwhile")
+			}
+			return o.askPolicy(ctx, u, back)
+		})
+	}
 	if apierrors.IsForbidden(err) {
 		err = fmt.Errorf("%w\nYou need patch for %s", err, everyResource)
 	}
@@ -289,15 +423,43 @@ func (o releaseOptions) release(ctx context.Context, u *unstructured.Unstructure
 	return nil
 }
 
-// askPolicy asks the admission policy to let go, by a write that changes nothing: what it
+// between returns what changes the template of a workload; nil if it is the same.
+func between(u, after *unstructured.Unstructured) (map[string]any, error) {
+	if u == after {
+		return nil, nil
+	}
+	var texts [2][]byte
+	for i, of := range []*unstructured.Unstructured{u, after} {
+		template, err := templateOf(of)
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = template.Raw
+	}
+	patch, err := jsonpatch.CreateMergePatch(texts[0], texts[1])
+	if err != nil {
+		return nil, fmt.Errorf("comparing the templates of %s: %w", nameOf(u), err)
+	}
+	var fields map[string]any
+	if err := utiljson.Unmarshal(patch, &fields); err != nil {
+		return nil, fmt.Errorf("decoding a patch: %w", err)
+	}
+	return fields, nil
+}
+
+// askPolicy asks the admission policy to let go, by a write that changes nothing but the template, if that goes back: what it
 // writes belongs to nobody, so that the user's server-side apply never conflicts with
 // it. Where the policy is gone, the fields are written here.
-func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured) error {
+func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured, back map[string]any) error {
 	which := map[string]any{"uid": u.GetUID()}
-	if !o.forGood { // then it is let go whoever edits it meanwhile
+	if _, guarded := u.GetAnnotations()[api.RolloutAnnotation]; guarded || !o.forGood { // else it is let go whoever edits it meanwhile
 		which["resourceVersion"] = u.GetResourceVersion()
 	}
-	after, err := o.patch(ctx, u, map[string]any{"metadata": which}, api.ReleaseManager)
+	fields := map[string]any{"metadata": which}
+	if back != nil {
+		fields["spec"] = map[string]any{"template": back}
+	}
+	after, err := o.patch(ctx, u, fields, api.ReleaseManager)
 	if err != nil || !policy.Held(after) {
 		return err
 	}

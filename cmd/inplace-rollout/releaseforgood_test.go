@@ -43,6 +43,9 @@ func TestReleaseForGood(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := heldStage(t)
+				if name == "guards" { // what has failed goes no further
+					s = stoppedStage(t)
+				}
 				o, objects := releaseForGood(t, s, true)
 				group := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: resource.version, Resource: resource.resource}
 				for _, name := range resource.names {
@@ -79,6 +82,9 @@ func TestReleaseForGood(t *testing.T) {
 				if err != nil || policy.Held(after) || edits > 0 {
 					t.Errorf("held %t after all but %d edits: %v", policy.Held(after), edits, err)
 				}
+				if back := requestOf(after) != requestOf(s.live(t)); back != (name == "guards") {
+					t.Errorf("it goes back: %t", back)
+				}
 				if took := time.Since(begun); took < quiet || took > insistence {
 					t.Errorf("it ended after %s", took)
 				}
@@ -111,21 +117,31 @@ func TestReleaseForGoodFails(t *testing.T) {
 		verb, resource string
 		err            error
 		insists        bool
+		stage          begin // heldStage, if nil
 	}{
-		"the guards stay":     {verb: "delete", resource: "validatingadmissionpolicybindings", err: errors.New("the API server is tired")},
-		"the bindings stay":   {verb: "delete", resource: "mutatingadmissionpolicybindings", err: errors.New("the API server is tired")},
-		"a hold stays":        {verb: "patch", resource: "statefulsets", err: errors.New("the API server is tired"), insists: true},
-		"nobody may let go":   {verb: "patch", resource: "statefulsets", err: apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets"}, "web", nil)},
-		"the webhook remains": {verb: "delete", resource: "mutatingwebhookconfigurations", err: errors.New("the API server is tired")},
+		"its template from before is lost": {verb: "delete", resource: "*", stage: changed(stoppedStage, func(s *stage) { s.others = s.others[1:] })},
+		"the guards stay":                  {verb: "delete", resource: "validatingadmissionpolicybindings", err: errors.New("the API server is tired")},
+		"the bindings stay":                {verb: "delete", resource: "mutatingadmissionpolicybindings", err: errors.New("the API server is tired")},
+		"a hold stays":                     {verb: "patch", resource: "statefulsets", err: errors.New("the API server is tired"), insists: true},
+		"nobody may let go":                {verb: "patch", resource: "statefulsets", err: apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets"}, "web", nil)},
+		"the webhook remains":              {verb: "delete", resource: "mutatingwebhookconfigurations", err: errors.New("the API server is tired")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := heldStage(t)
+				if tt.stage == nil {
+					tt.stage = heldStage
+				}
+				s := tt.stage(t)
 				o, objects := releaseForGood(t, s, true)
-				objects.PrependReactor(tt.verb, tt.resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
+				objects.PrependReactor(tt.verb, tt.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+					if tt.err == nil {
+						t.Error("what holds is taken away")
+					}
+					return true, nil, tt.err
+				})
 				begun := time.Now()
 				err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil)
-				if !errors.Is(err, tt.err) {
+				if err == nil || tt.err != nil && !errors.Is(err, tt.err) {
 					t.Errorf("error %v", err)
 				}
 				if insisted := time.Since(begun) >= insistence; insisted != tt.insists {

@@ -95,6 +95,11 @@ func (r statusReport) table(out io.Writer, wide bool, now time.Time) error {
 	if err := page.Text(r.details()); err != nil {
 		return err
 	}
+	if r.recorded != nil && !r.Complete {
+		if err := page.Text(r.recorded.next(now)); err != nil {
+			return err
+		}
+	}
 	header := []string{"STATE", "SINCE", "WHY"}
 	if wide {
 		header = []string{"STATE", "SINCE", "NODE", "WANTED", "APPLIED", "CONDITION", "WHY"}

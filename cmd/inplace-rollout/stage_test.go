@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
@@ -109,6 +111,15 @@ func (s *stage) updated(pods ...int) {
 		build.Resized(&s.set.Spec.Template)(s.pods[i])
 		s.pods[i].Labels["controller-revision-hash"] = "web-b"
 	}
+}
+
+// recorded has the workload be in a guarded rollout, with this canary.
+func (s *stage) recorded(r rollout.Record, pod *corev1.Pod) {
+	at := metav1.NewTime(now.Add(-time.Minute))
+	r.Schema, r.Canaries = rollout.RecordSchema, []rollout.Canary{
+		{UID: pod.UID, Name: pod.Name, Done: &at, Well: &at, Ready: rollout.ConditionReady(pod).LastTransitionTime.Unix()},
+	}
+	s.meta().Annotations[api.RolloutAnnotation] = r.String()
 }
 
 // newDaemonSetStage has a DaemonSet at rest, on as many nodes.

@@ -213,6 +213,8 @@ type statusReport struct {
 
 	// Rollout is the record of a guarded rollout; nil if none is under way or stopped.
 	Rollout *rollout.Record `json:"rollout,omitempty"`
+
+	recorded *recorded // the same, with what it rests on
 }
 
 // statusKind is the kind of the report as a document.
@@ -294,13 +296,14 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	if err != nil {
 		return r, explain(err)
 	}
+	r.recorded = recordedOf(u, settings.Guard, forecast.Pods)
 	for _, f := range forecast.Pods {
 		if f.Forecast != rollout.ScaledIn {
 			if r.Complete { // so that has been proved, whatever the clock here says
 				f.ProvedAt = time.Time{}
 			}
 			p := statusOf(f)
-			if at := canaryUntil(f, settings.Guard, u); r.Held && r.Reason == rollout.ReasonProgressing && at.After(time.Now()) {
+			if at := r.recorded.wellUntil(f, settings.Guard, u); r.Held && r.Reason == rollout.ReasonProgressing && at.After(time.Now()) {
 				p.State, p.Why, p.Proved = stateAccepted, "", ptr.To(metav1.NewTime(at))
 			}
 			r.Pods = append(r.Pods, p)
@@ -374,24 +377,6 @@ func completeOf(u *unstructured.Unstructured) map[string]any {
 		}
 	}
 	return nil
-}
-
-// canaryUntil returns when the pod has been well for as long as a canary has to, as far as the pod tells; zero if that is not known, or
-// nobody waits for it.
-func canaryUntil(f rollout.PodForecast, guard *policy.Guard, u *unstructured.Unstructured) time.Time {
-	m := f.Member
-	if guard == nil || guard.Canary == nil || guard.Manual || m.Pod == nil || f.Observed != resize.Actuated || m.Target.Resized.IsZero() {
-		return time.Time{}
-	}
-	ready := rollout.ConditionReady(m.Pod)
-	if ready == nil || ready.Status != corev1.ConditionTrue {
-		return time.Time{}
-	}
-	since := m.Target.Resized
-	if ready.LastTransitionTime.After(since) {
-		since = ready.LastTransitionTime.Time
-	}
-	return since.Add(canaryDuration(u, guard))
 }
 
 func statusOf(f rollout.PodForecast) podStatus {

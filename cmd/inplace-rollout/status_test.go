@@ -43,7 +43,7 @@ func (s *stage) asked(i int, change ...func(*corev1.Pod)) {
 }
 
 // now is so that no deadline is over.
-var now = time.Now()
+var now = time.Now().Truncate(time.Second)
 
 func condition(kind corev1.PodConditionType, reason, message string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
@@ -80,6 +80,7 @@ func guardedStage(t *testing.T, said rollout.Condition) *stage {
 	build.Resized(&s.set.Spec.Template)(s.pods[2])
 	build.ResizedAt(now.Add(-time.Minute))(s.pods[2])
 	said.Total, said.Version = 3, rollout.RevisionNamed("web-b")
+	s.recorded(rollout.Record{Phase: said.Phase, Of: said.Version, From: "web-a", Failed: said.Why}, s.pods[2])
 	s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = said.Reason, said.Message()
 	return s
 }
@@ -377,6 +378,9 @@ func TestStatusFormats(t *testing.T) {
 			} else if at != nil {
 				at.Time = build.Start
 			}
+			for _, c := range reports[0].Rollout.Canaries {
+				c.Done.Time, c.Well.Time = build.Start, build.Start
+			}
 			if err := (statusView{format: format}).print(&out, reports, now); err != nil {
 				t.Fatal(err)
 			}
@@ -492,13 +496,6 @@ func TestManyPods(t *testing.T) {
 		if got := strings.Count(log.String(), "\n"); got != want {
 			t.Errorf("--watch -o %q wrote %d lines, want %d:\n%s", format, got, want, log.String())
 		}
-	}
-	var each bytes.Buffer
-	if err := (statusView{format: cli.Wide}).print(&each, reports, now); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Count(each.String(), "\n"); got != 27 {
-		t.Errorf("-o wide wrote %d lines, want 27:\n%s", got, each.String())
 	}
 }
 

@@ -1,6 +1,7 @@
 package daemonset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -79,5 +80,23 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 			f.Pods[i].Forecast, f.Pods[i].Reason = m.BuiltIn(options.Strategy, f.HandOver)
 		}
 	}
+	if surge, _ := bounds(o.set); f.HandOver == "" && surge > 0 {
+		f.HandOver = surges(f.Pods)
+	}
 	return f, nil
+}
+
+// surges returns why the DaemonSet controller makes a rollout with maxSurge: all that is to be done is to restart pods. It is empty
+// where some are to be resized, or kept.
+func surges(pods []rollout.PodForecast) (why string) {
+	for _, f := range pods {
+		switch f.Forecast {
+		case rollout.Unchanged, rollout.New:
+		case rollout.PodRestart:
+			why = cmp.Or(why, f.Reason)
+		default:
+			return ""
+		}
+	}
+	return why
 }

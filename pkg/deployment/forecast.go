@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -38,7 +39,44 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster *capacity.
 		return rollout.WorkloadForecast{}, err
 	}
 	o.Facts = o.known()
+	o.Annotations = d.Annotations
+	o.Record, _ = rollout.ReadRecord(d.Annotations) // one that cannot be read keeps everything as it is
 	return o.forecast(ctx, cluster)
+}
+
+// Former returns the template that a held Deployment had before its edit, as its ReplicaSets tell; nil if none does. It only reads.
+func Former(ctx context.Context, objects dynamic.Interface, held *unstructured.Unstructured) (*hash.Template, error) {
+	d, err := decodeDeployment(held)
+	if err != nil {
+		return nil, err
+	}
+	sets, err := Kind{objects: objects}.listSets(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return newObservation(d, sets, nil).formerTemplate(), nil
+}
+
+// formerTemplate returns that of the ReplicaSet whose pods are resized; where it has the Deployment's already, the one that it had,
+// or else the newest one of the history that has the size of before.
+func (o observation) formerTemplate() *hash.Template {
+	base := o.base()
+	switch newest := o.deployment.template; {
+	case base != nil && !base.template.Same(newest):
+		return base.template
+	case base != nil && base.previous != nil && !base.previous.template.Same(newest):
+		return base.previous.template
+	}
+	var former *replicaSet
+	for _, rs := range o.sets {
+		if rs.template.Hash == o.deployment.template.Hash && !rs.template.Same(o.deployment.template) && (former == nil || rs.revision > former.revision) {
+			former = rs
+		}
+	}
+	if former == nil {
+		return nil
+	}
+	return former.template
 }
 
 func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
@@ -125,6 +163,10 @@ func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster
 		return nil, "", err
 	}
 	options := o.options(surge, unavailable)
+	handOver := o.cannotHold()
+	if options.Guard = o.guard(base); handOver == "" && !policy.Held(o.deployment) { // an edit will be held
+		options.Guard = o.Guard(rollout.Edit{Began: o.Now}, o.deployment.Spec.MinReadySeconds)
+	}
 	options.NonMembers = o.nonMembers(o.look(base, options), base)
 	var places []rollout.Place
 	pods := slices.Clone(o.podsOf(base))
@@ -141,7 +183,6 @@ func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster
 	if err != nil {
 		return nil, "", err
 	}
-	handOver := o.cannotHold()
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Judge(members, options), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason

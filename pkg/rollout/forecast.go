@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,7 @@ const (
 	AfterDelete Forecast = "AfterDelete"
 	// Infeasible: neither is possible, or allowed. The pod stays as it is.
 	Infeasible Forecast = "Infeasible"
-	// KeptBack: the user's partition keeps the pod back.
+	// KeptBack: the user's partition keeps the pod back, or the rollout was stopped.
 	KeptBack Forecast = "KeptBack"
 	// New: the place is empty, or about to be, whatever the rollout does; a new pod comes.
 	New Forecast = "New"
@@ -124,6 +125,35 @@ type WorkloadForecast struct {
 	HandOver string
 	// Stale names the pods that the built-in controller would restart if it were let go now.
 	Stale []string
+}
+
+// Guarded returns how many of the pods get their size first in a rollout that is guarded so, and how many such pods there are: of each
+// class by itself. There are none where nothing is to be resized, or restarted for its size.
+func (f WorkloadForecast) Guarded(g policy.Guard) (canaries, pods int) {
+	of, moves := map[string]int{}, map[string]bool{}
+	for _, p := range f.Pods {
+		m := p.Member
+		if m.Differs != "" || p.Forecast == KeptBack || p.Forecast == ScaledIn {
+			continue
+		}
+		of[m.Class]++
+		moves[m.Class] = moves[m.Class] || !m.InPlaceOnly && slices.Contains([]Forecast{Live, Deferred, ContainerRestart, PodRestart}, p.Forecast)
+	}
+	for class, n := range of {
+		if moves[class] {
+			canaries, pods = canaries+min(g.Canaries(n), n), pods+n
+		}
+	}
+	return canaries, pods
+}
+
+// Stop keeps back what is still to come of a guarded rollout that was stopped.
+func (f WorkloadForecast) Stop() {
+	for i, p := range f.Pods {
+		if !slices.Contains([]Forecast{Unchanged, New, ScaledIn, KeptBack}, p.Forecast) {
+			f.Pods[i].Forecast, f.Pods[i].Reason = KeptBack, "the rollout was stopped"
+		}
+	}
 }
 
 // BuiltIn returns what the built-in controller by itself does to a pod, for this reason, with the

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -110,5 +111,20 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	if got := len(only(s.writes(), "patch pods/resize")); got != n || n != 2 {
 		t.Errorf("%d resizes, %d before the undo, want 2 of both", got, n)
 	}
+
+	// Released in the midst of a canary: no other pod gets its size, and it loses it.
+	s.markAudit()
+	s.setResources("cpu=190m", "")
+	s.waitCanaries(1)
+	if ran := s.run("status", s.ref); !strings.Contains(ran.stdout, "Canary: ") {
+		t.Errorf("%+v", ran)
+	}
+	if ran := s.run("release", s.ref, "--yes"); ran.code != 0 || !strings.Contains(ran.stdout, "goes back to its template from before, because its canary has not proved the size") {
+		t.Fatalf("%+v", ran)
+	}
+	s.waitFor("all pods to have the size from before", func(o W) bool {
+		pods := slices.Collect(maps.Values(s.pods()))
+		return !held(o) && !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) != "150m" })
+	})
 	s.assertReplaced(before)
 }

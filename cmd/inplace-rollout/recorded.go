@@ -1,0 +1,150 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// recorded is the record of a guarded rollout with what people want to know besides.
+type recorded struct {
+	*rollout.Record
+	guard    policy.Guard
+	duration time.Duration // for how long a canary has to be well
+	promoted bool
+	there    map[types.UID]*rollout.PodForecast
+}
+
+// recordedOf returns that of a workload with these pods; nil if it has none that can be read.
+func recordedOf(u *unstructured.Unstructured, g *policy.Guard, pods []rollout.PodForecast) *recorded {
+	r, err := rollout.ReadRecord(u.GetAnnotations())
+	if err != nil || r == nil || g == nil || !policy.Enabled(u) {
+		return nil
+	}
+	of := &recorded{r, *g, canaryDuration(u, g), promoted(u, r), map[types.UID]*rollout.PodForecast{}}
+	for i := range pods {
+		if pod := pods[i].Member.Pod; !rollout.Gone(pod) {
+			of.there[pod.UID] = &pods[i]
+		}
+	}
+	return of
+}
+
+// until returns when a canary has been well for long enough; zero if the pod is none, or that is not known.
+func (r *recorded) until(pod types.UID) time.Time {
+	if r == nil {
+		return time.Time{}
+	}
+	i := slices.IndexFunc(r.Canaries, func(c rollout.Canary) bool { return c.UID == pod })
+	f := r.there[pod]
+	if i < 0 || f == nil || r.guard.Manual || f.Observed != resize.Actuated || r.Canaries[i].Well == nil {
+		return time.Time{}
+	}
+	c := r.Canaries[i]
+	if ready := rollout.ConditionReady(f.Member.Pod); ready == nil || ready.Status != corev1.ConditionTrue || ready.LastTransitionTime.Unix() != c.Ready {
+		return time.Time{}
+	}
+	return c.Well.Add(r.duration)
+}
+
+// wellUntil returns when the pod has been well for as long as a canary has to, by the record, or as far as the pod tells; zero if
+// that is not known, or nobody waits for it.
+func (r *recorded) wellUntil(f rollout.PodForecast, guard *policy.Guard, u *unstructured.Unstructured) time.Time {
+	m := f.Member
+	if guard == nil || guard.Canary == nil || guard.Manual || m.Pod == nil || f.Observed != resize.Actuated || m.Target.Resized.IsZero() {
+		return time.Time{}
+	}
+	ready := rollout.ConditionReady(m.Pod)
+	if ready == nil || ready.Status != corev1.ConditionTrue {
+		return time.Time{}
+	}
+	if at := r.until(m.Pod.UID); !at.IsZero() {
+		return at
+	}
+	since := m.Target.Resized
+	if ready.LastTransitionTime.After(since) {
+		since = ready.LastTransitionTime.Time
+	}
+	return since.Add(canaryDuration(u, guard))
+}
+
+// next says what comes next.
+func (r *recorded) next(now time.Time) string {
+	switch r.Phase {
+	case rollout.PhaseCanary:
+		return r.canary(now)
+	case rollout.PhaseStopped:
+		return "No other pod gets this size until you edit, undo or retry."
+	case rollout.PhaseReverting:
+		return "The pods go back to their size from before."
+	case rollout.PhaseReverted:
+		return "The pods keep their size from before until you edit, undo or retry."
+	default:
+		return "Complete when each pod has been Ready at its new size for " + r.duration.String() + r.checks() + "."
+	}
+}
+
+// canary says who it is, since when, what it has still to prove, and what comes then.
+func (r *recorded) canary(now time.Time) string {
+	names, since, until := r.canaries()
+	said := "Canary: "
+	switch {
+	case len(names) == 0:
+		return said + "no pod has been asked yet."
+	case since.IsZero():
+		said += few(names) + ", asked"
+	default:
+		said += few(names) + ", resized " + duration.HumanDuration(now.Sub(since)) + " ago"
+	}
+	switch {
+	case r.promoted:
+		return said + ". It was promoted: the others follow."
+	case r.guard.Manual:
+		return said + ". The others follow when you promote it."
+	}
+	said += ". The others follow when it has been Ready for " + r.duration.String()
+	if left := until.Sub(now); left > 0 {
+		return said + ", in " + duration.HumanDuration(left) + r.checks() + "."
+	}
+	return said + r.checks() + "."
+}
+
+// canaries returns who is there, since when the first one has the size, and when the last one has been well for long enough; zero if
+// that is not known.
+func (r *recorded) canaries() (names []string, since, until time.Time) {
+	known := true
+	for _, c := range r.Canaries {
+		if r.there[c.UID] == nil {
+			continue
+		}
+		names = append(names, c.Name)
+		if c.Done != nil && (since.IsZero() || c.Done.Time.Before(since)) {
+			since = c.Done.Time
+		}
+		at := r.until(c.UID)
+		if known = known && (c.Proved || !at.IsZero()); !c.Proved && at.After(until) {
+			until = at
+		}
+	}
+	if !known {
+		until = time.Time{}
+	}
+	return names, since, until
+}
+
+// checks says that a pod has to pass some besides.
+func (r *recorded) checks() string {
+	if len(r.guard.Checks) == 0 {
+		return ""
+	}
+	return ", and has passed " + strings.Join(r.guard.Checks, ", ")
+}
