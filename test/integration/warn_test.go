@@ -60,7 +60,7 @@ func TestWarn(t *testing.T) {
 		{"a StatefulSet's resources", w.warnings("set", "resources", w.ref, "--requests=cpu=150m"), set},
 		{"what the controller says of it", w.warnings(append([]string{"annotate", w.ref, api.RolloutAnnotation + `={"phase":"Reverted"}`}, as...)...), ""},
 		{"a restart then", w.warnings("rollout", "restart", w.ref), "the rollout of the size app requests.cpu=150m limits.cpu=200m requests.memory=100Mi limits.memory=200Mi has failed, and this edit keeps that size, with which it may restart pods. " +
-			"To go back first: `kubectl rollout undo statefulset/web -n " + w.namespace + "`"},
+			"To go back first, `kubectl rollout undo statefulset/web -n " + w.namespace + "`"},
 		{"letting go", release(w, w.ref), ""},
 		{"switching to OnDelete", w.warnings("patch", w.ref, "--patch", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), ""},
 		{"OnDelete", w.warnings("set", "resources", w.ref, "--requests=cpu=160m"),
