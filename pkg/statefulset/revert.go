@@ -39,10 +39,9 @@ func (o observation) revert(options rollout.Options, from int, former string) (r
 		return rollout.Plan{}, err
 	}
 	p := rollout.Plan{Step: rollout.Next(rollout.Reverting(back, forth), options)}.Revert(guard, o.revision(), former, look.Found())
-	if (len(p.MarkUpdated) > 0 || o.Rejections.First() != nil) && rolling(o.set) && partition(o.set) < math.MaxInt32 {
-		// It was lowered for restarts: of a pod there that is marked as one of the former revision, the StatefulSet controller would make
-		// another one, with the size that has failed, as it does of one that its kubelet rejects. It has seen the partition when the set
-		// is looked at next.
+	if rolling(o.set) && partition(o.set) < math.MaxInt32 {
+		// It was lowered for restarts: of a pod there that is of the former revision, or is marked as one, the StatefulSet controller would
+		// make another one, with the size that has failed. It has seen the partition when the set is looked at next.
 		p.Writes = []rollout.Write{lowerPartition{to: math.MaxInt32}}
 	}
 	o.show(&p)
