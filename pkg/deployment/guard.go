@@ -39,13 +39,13 @@ func editedAt(d *Deployment) (last time.Time) {
 // deserted returns the step of a guarded rollout whose Deployment was scaled to zero in the midst of it: it stays as it is, and so
 // its pods come back as they were before. Where they would come back as something else, it is let go: without pods of any
 // ReplicaSet, a Deployment that is paused scales the newest one, unless there is one of its template (FindActiveOrLatest in
-// pkg/controller/deployment/util of Kubernetes).
+// pkg/controller/deployment/util of Kubernetes). Where none is left, because of the revisionHistoryLimit, only a stop stays.
 func (o observation) deserted() rollout.Step {
 	options := rollout.Options{Now: o.Now, Guard: o.guard(nil)}
 	next := func(rs *replicaSet) bool {
 		return !slices.ContainsFunc(o.sets, func(other *replicaSet) bool { return byAge(rs, other) < 0 })
 	}
-	if options.Guard == nil || ptr.Deref(o.deployment.Spec.Replicas, 1) > 0 ||
+	if options.Guard == nil || o.deployment.replicas() > 0 && len(o.sets) == 0 && !options.Guard.Stopped() ||
 		slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
 			return rs.template.Same(o.deployment.template) || next(rs) && rs.template.Hash != o.deployment.template.Hash
 		}) {

@@ -3,7 +3,9 @@ package deployment
 import (
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -36,6 +38,23 @@ func TestHostileInfeasible(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where no ReplicaSet has the size from before any more, no pod comes before a person acts.
+func TestHostileScaledToZeroWithoutHistory(t *testing.T) {
+	c, g := hostile(t, nil)
+	c.change(func(d *appsv1.Deployment) { d.Spec.RevisionHistoryLimit = ptr.To[int32](0) })
+	g.Edit(newer)
+	c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
+	for _, n := range []int32{0, 4} {
+		g.Scale(n)
+		c.Rounds(20)
+	}
+	if len(c.Pods) > 0 || !simulated.Stopped(g.Condition()) || !g.Held() {
+		t.Errorf("%v have the size that has failed, held: %t: %+v", g.Sized(newer), g.Held(), g.Condition())
+	}
+	g.Edit(simulated.Next)
+	g.Completes(t)
 }
 
 // Every pod that gets the size is drained: one other follows the canary, and no third one.

@@ -210,7 +210,9 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 func (o observation) withoutBase() plan {
 	p := plan{}
 	if p.Step = o.deserted(); p.Canary || p.Guarding {
-		p.Condition = p.Step.Condition()
+		if p.Condition = p.Step.Condition(); len(o.sets) == 0 && o.deployment.replicas() > 0 {
+			p.Condition.Details = "no ReplicaSet has the size from before: no pod comes before an edit, or a retry"
+		}
 		return p
 	}
 	p.letGo(o, o.differs(), rollout.CauseTemplate)

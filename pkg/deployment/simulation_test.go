@@ -146,9 +146,6 @@ func (s *simulation) Sync() (time.Duration, error) {
 	return s.controller.Sync(s.t.Context(), simulated.Web)
 }
 
-// killing is the cpu with which a guarded simulation has containers killed.
-const killing = 3
-
 // trace logs each change of an object; rapid shows it when a check fails.
 func (s *simulation) trace(object runtime.Object, gone bool) {
 	at := s.Clock.Now().Format(time.TimeOnly)
@@ -484,29 +481,29 @@ func TestSimulationOfRoom(t *testing.T) {
 	})
 }
 
-// TestSimulationOfCanaries: one size kills every pod. Whatever happens, one pod has it at most.
+// TestSimulationOfCanaries: one size kills pods. Whatever happens, others do not get it.
 func TestSimulationOfCanaries(t *testing.T) {
 	load(t)
 	simulated.Pin(t, 1, 150)
-	often := maps.Clone(happenings)
-	maps.Copy(often, map[string]int{"edit cpu": 6, "restart": 3, "edit image": 0, "action": 0, "policy": 0, "opt": 0, "release": 0})
+	often := simulated.OfCanaries(happenings, map[string]int{"scale": 3, "release": 0})
 	rapid.Check(t, func(r *rapid.T) {
 		d := webDeployment(version{Image: 1, CPU: 1}, rapid.IntRange(2, 5).Draw(r, "replicas"))
 		surge := rapid.IntRange(0, 2).Draw(r, "maxSurge")
 		d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.FromInt(surge))
 		d.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(asInt(surge == 0), 2).Draw(r, "maxUnavailable")))
+		d.Spec.RevisionHistoryLimit = ptr.To(rapid.SampledFrom([]int32{10, 0}).Draw(r, "history"))
 		d.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(r, "minReadySeconds"))
 		onFailure := rapid.SampledFrom([]string{"", policy.OnFailureRevert}).Draw(r, "onFailure")
-		lags := rapid.IntRange(0, 7).Draw(r, "lags")
+		lags, spares := rapid.IntRange(0, 7).Draw(r, "lags"), rapid.Bool().Draw(r, "spares")
 		outcomes, happens := simulated.Outcomes(r), simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, d, outcomes)
 		defer s.Stop()
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
-		s.Kills = func(_ *corev1.Pod, size version) bool { return size.CPU == killing }
+		dooms := s.Dooms(spares)
 		guards := map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "45s", api.OnFailureAnnotation: onFailure} // long enough for a kubelet that seldom looks
 		s.user(func(d *appsv1.Deployment) { maps.Copy(d.Annotations, guards) })
-		s.All(slices.Concat(happens...))
+		s.All(slices.Concat(append([][]step{dooms}, happens...)...))
 		s.user(func(d *appsv1.Deployment) { // it stays in force until the next edit
 			maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return guards[key] != "" || key == api.OnFailureAnnotation })
 		})

@@ -124,7 +124,7 @@ func (g *Guard) Former() string {
 }
 
 // Reverts reports whether the pods that have the size are to go back.
-func (g *Guard) Reverts() bool { return g.Stopped() && g.Revert }
+func (g *Guard) Reverts() bool { return g.Stopped() && g.Revert && !g.Back }
 
 // Failure is a pod that has failed since its resize, and what was seen.
 type Failure struct {
@@ -261,7 +261,7 @@ func (g *guarded) count(t *trial, v *Verdict, o Options) {
 			c.Proved = true
 		}
 	}
-	if !g.Stopped() && g.again == nil && (!m.Target.Resized.IsZero() || g.born(m)) {
+	if !g.Stopped() && !g.Back && g.again == nil && (!m.Target.Resized.IsZero() || g.born(m)) {
 		g.judge(v, o)
 	}
 }

@@ -1,23 +1,17 @@
 package statefulset
 
 import (
-	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -93,54 +87,6 @@ func TestHostileInfeasibleCanary(t *testing.T) {
 	}
 }
 
-// A pod that was cured by one size is as much of a canary of the next one as any other, also where the request has no answer.
-func TestHostileCuredAndUnanswered(t *testing.T) {
-	for offset := range 6 {
-		for _, carriedOut := range []bool{true, false} {
-			c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: "5s"})
-			c.change(func(set *appsv1.StatefulSet) {
-				set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))
-				set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-			})
-			c.Kills = nil
-			c.Broken[c.Pods["web-2"].UID] = simulated.AppliedSize(c.Pods["web-2"])
-			c.Rounds(3)
-			g.Edit(simulated.Next)
-			c.Until(200, func() bool {
-				return simulated.AppliedSize(c.Pods["web-2"]).CPU == simulated.Next.CPU && podutils.IsPodReady(c.Pods["web-2"])
-			})
-			c.Rounds(2)
-			if !policy.Held(c.Set) || condition(c.Set).Complete() {
-				t.Fatalf("the setup: %+v", condition(c.Set))
-			}
-			c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
-				return simulated.Outcome{Unready: v.CPU == newer.CPU}
-			}
-			g.FailsNext(1+offset, carriedOut)
-			g.Edit(newer)
-			for range 100 {
-				g.Try()
-				had()
-			}
-			if len(had()) > 1 {
-				t.Errorf("write %d, carried out %t: %v have got it: %+v", offset, carriedOut, had(), condition(c.Set))
-			}
-		}
-	}
-}
-
-// Each write fails once, carried out or not, and another controller takes over after it, or not: also where pods go together.
-func TestHostileEachWriteFails(t *testing.T) {
-	simulated.EachGuardedWriteFails(t, func() simulated.Guarded {
-		c := newCluster(t, 3, controller.Options{})
-		c.change(func(set *appsv1.StatefulSet) {
-			set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(3))
-			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-		})
-		return c.guarded(t)
-	})
-}
-
 // Under OnDelete the hold goes in bounded time while a canary waits to be promoted, and nothing more is tried then.
 func TestHostileHoldOfManual(t *testing.T) {
 	c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})
@@ -195,88 +141,10 @@ func TestHostileEvicted(t *testing.T) {
 	}
 }
 
-// Annotations that cannot be read for a while do not have a stopped rollout go on.
-func TestHostileInvalidForAWhile(t *testing.T) {
-	c, g, had := hostile(t, map[string]string{api.OnFailureAnnotation: policy.OnFailureRevert})
-	g.Edit(newer)
-	c.Until(200, func() bool { return condition(c.Set).Reason == rollout.ReasonReverted })
-	resizes := simulated.Count(c.Writes, "patch pods/resize")
-	g.Annotate(map[string]string{api.DeferredTimeoutAnnotation: "none"})
-	c.Rounds(5)
-	g.Annotate(map[string]string{api.DeferredTimeoutAnnotation: ""})
-	c.Rounds(60)
-	if n := simulated.Count(c.Writes, "patch pods/resize"); n != resizes {
-		t.Errorf("%d more resizes of %v; the condition says %+v", n-resizes, had(), condition(c.Set))
-	}
-}
-
-// An undo brings a failed canary back, also where the other pods were replaced meanwhile.
-func TestHostileUndoAfterReplacements(t *testing.T) {
-	for _, duration := range []string{"10m", policy.Manual} {
-		t.Run(duration, func(t *testing.T) {
-			c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: duration})
-			g.Edit(newer)
-			c.Until(100, func() bool { return simulated.Stopped(condition(c.Set)) })
-			for _, name := range []string{"web-0", "web-1"} {
-				c.DeletePod(name)
-				c.Rounds(8)
-			}
-			g.Edit(older)
-			c.Rounds(120)
-			if size := simulated.SizeOf(c.Pods["web-2"]); size.CPU != older.CPU || !condition(c.Set).Complete() {
-				t.Errorf("two minutes after the undo, web-2 has %v, which kills it, and the condition says %+v", size, condition(c.Set))
-			}
-		})
-	}
-}
-
 func (c *cluster) completes(t *testing.T, what string) {
 	t.Helper()
 	if c.Until(300, func() bool { return condition(c.Set).Complete() }); !condition(c.Set).Complete() {
 		t.Fatalf("the setup, %s: %+v", what, condition(c.Set))
-	}
-}
-
-// Before Kubernetes 1.37 the current revision of a set under OnDelete is for ever the one that it was made with.
-func TestHostileOnDeleteProvesNothing(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{})
-	c.before137 = true
-	g := c.guarded(t)
-	underOnDelete(c)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "5s"})
-	for _, v := range []version{newer, simulated.Next} {
-		g.Edit(v)
-		c.completes(t, "an edit")
-	}
-	c.Kills = func(_ *corev1.Pod, v version) bool { return v.CPU == older.CPU }
-	seen := map[string]bool{}
-	g.Edit(older)
-	for range 60 {
-		c.Rounds(1)
-		for _, name := range c.Sized(older) {
-			seen[name] = true
-		}
-	}
-	if len(seen) > 1 {
-		t.Errorf("%v have got the size of two edits ago, want a canary: %+v", slices.Sorted(maps.Keys(seen)), condition(c.Set))
-	}
-}
-
-// With a revisionHistoryLimit of 0 nobody keeps the revision that has failed.
-func TestHostileUndoWithoutHistory(t *testing.T) {
-	for _, duration := range []string{"10m", policy.Manual} {
-		t.Run(duration, func(t *testing.T) {
-			c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: duration})
-			g.Edit(newer)
-			c.Until(200, func() bool { had(); return simulated.Stopped(condition(c.Set)) })
-			g.Edit(older)
-			delete(c.history, revisionOf(newer)) // no pod has its label
-			g.Restart()
-			c.Rounds(60)
-			if failed := c.Sized(newer); len(failed) > 0 || !condition(c.Set).Complete() {
-				t.Errorf("a minute after the undo, %v have what kills them: %+v", failed, condition(c.Set))
-			}
-		})
 	}
 }
 
@@ -293,28 +161,6 @@ func TestHostileEvictedAlone(t *testing.T) {
 	}
 }
 
-// Canaries that were lost in a rollout that another edit has ended do not count in the next one.
-func TestHostileLostLongAgo(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{})
-	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
-	lose := func() {
-		c.Until(50, func() bool { return len(c.Sized(newer)) > 0 })
-		g.Drain()
-	}
-	g.Edit(newer)
-	lose()
-	c.Until(50, func() bool { return len(c.Sized(newer)) == 0 && len(c.Pods) == 4 })
-	g.Edit(older)
-	c.Rounds(2)
-	g.Edit(newer)
-	lose()
-	c.Rounds(200)
-	if have := condition(c.Set); simulated.Stopped(have) {
-		t.Errorf("one canary was lost in this rollout: %+v", have)
-	}
-}
-
 // An autoscaler takes away the canary after it has passed, and others come and go: a healthy rollout.
 func TestHostileScaledInAfterPassing(t *testing.T) {
 	c := newCluster(t, 6, controller.Options{})
@@ -325,39 +171,6 @@ func TestHostileScaledInAfterPassing(t *testing.T) {
 		c.Rounds(12)
 	}
 	g.Completes(t)
-}
-
-// A pod that is lost after two edits before our controller has looked at the first one, or where an annotation could not be read
-// meanwhile, is made as before all of them: what the condition says of the other cases is tried in pkg/webhook.
-func TestHostileBornUnsaid(t *testing.T) {
-	for name, first := range map[string]func(*cluster, simulated.Guarded){
-		"two edits": func(c *cluster, _ simulated.Guarded) {
-			c.change(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
-			c.Lives()
-			c.Lives()
-		},
-		"an invalid annotation": func(c *cluster, g simulated.Guarded) {
-			g.Annotate(map[string]string{api.CanaryDurationAnnotation: policy.Manual})
-			g.Edit(newer)
-			c.Until(200, func() bool { return g.Phase() == rollout.PhaseCanary })
-			g.Annotate(map[string]string{api.DeferredTimeoutAnnotation: "none"})
-			c.Rounds(5)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, _, _ := hostile(t, nil)
-			first(c, c.guarded(t))
-			if c.Set.Status.UpdateRevision != revisionOf(newer) || !policy.Held(c.Set) {
-				t.Fatalf("the setup: %+v", c.Set.Status)
-			}
-			c.change(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[simulated.Next] })
-			c.Lives()
-			c.Lives()
-			if is := c.Set.Status; is.CurrentRevision != revisionOf(older) || is.UpdateRevision != revisionOf(simulated.Next) {
-				t.Errorf("lost pods are made of %s, want %s, with which all began", is.CurrentRevision, revisionOf(older))
-			}
-		})
-	}
 }
 
 // In the middle of a rollout that nothing guards, a lost pod is made as the newest template before the edit says, guarded or not.
@@ -380,32 +193,4 @@ func TestHostileBornDuringImage(t *testing.T) {
 // TestRevertToTheSecond: a pod goes back to what it had.
 func TestRevertToTheSecond(t *testing.T) {
 	newCluster(t, 3, controller.Options{}).guarded(t).RevertsToTheSecond(t)
-}
-
-// A pod that was not Ready when it was resized stops nothing. A controller that takes over reads that in the record.
-func TestHostileTakeOverOfACure(t *testing.T) {
-	for _, tt := range []struct {
-		rounds           int
-		takesOver, stops bool
-	}{{0, false, false}, {0, true, false}, {15, false, false}, {15, true, false}} {
-		t.Run(fmt.Sprintf("down for %d s, takes over %t", tt.rounds, tt.takesOver), func(t *testing.T) {
-			c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: "5s"})
-			c.Kills = nil
-			c.Judge = func(pod *corev1.Pod, _ version) simulated.Outcome {
-				return simulated.Outcome{Unready: pod.Name == "web-2"}
-			}
-			g.Crash(c.Pods["web-2"], true)
-			c.Rounds(tt.rounds)
-			g.Edit(newer)
-			c.Until(50, func() bool { return len(c.Sized(newer)) > 0 })
-			c.Rounds(3)
-			if tt.takesOver {
-				g.Restart()
-			}
-			c.Rounds(150)
-			if have := condition(c.Set); simulated.Stopped(have) != tt.stops {
-				t.Errorf("stopped: %t, want %t: %+v", !tt.stops, tt.stops, have)
-			}
-		})
-	}
 }

@@ -43,7 +43,7 @@ func (*simulation) Down(set *appsv1.StatefulSet) int { return maxUnavailable(set
 var happenings = simulated.Often("kcm", map[string]int{"scale": 1, "partition": 1})
 
 // Pod is that of a place.
-func (s *simulation) Pod(n int) *corev1.Pod { return s.Pods[s.world.name(n%replicas(s.Set))] }
+func (s *simulation) Pod(n int) *corev1.Pod { return s.Pods[s.world.name(n%max(replicas(s.Set), 1))] }
 
 // Happens: an operator may act. All else that is different is up to users.
 func (s *simulation) Happens(happens simulated.Step) func() {
@@ -59,6 +59,8 @@ func (s *simulation) Uses(set *appsv1.StatefulSet, happens simulated.Step, v ver
 	switch happens.Do {
 	case "scale":
 		set.Spec.Replicas = ptr.To(int32(1 + happens.Arg%6))
+	case "scale to zero":
+		set.Spec.Replicas = ptr.To[int32](0)
 	case "partition":
 		if rolling(set) {
 			strategy.RollingUpdate.Partition = ptr.To(int32(happens.Arg % 6))
@@ -156,12 +158,11 @@ func TestSimulationOfRoom(t *testing.T) {
 	})
 }
 
-// TestSimulationOfCanaries: one size kills every pod. Whatever happens, one pod has it at most.
+// TestSimulationOfCanaries: one size kills pods. Whatever happens, others do not get it.
 func TestSimulationOfCanaries(t *testing.T) {
 	load(t)
 	simulated.Pin(t, 1, 150)
-	often := maps.Clone(happenings)
-	maps.Copy(often, map[string]int{"edit cpu": 6, "restart": 3, "edit image": 0, "action": 0, "policy": 0})
+	often := simulated.OfCanaries(happenings, map[string]int{"opt": 1, "scale": 3, "scale to zero": 2})
 	rapid.Check(t, func(t *rapid.T) {
 		set := webSet(version{Image: 1, CPU: 1}, rapid.IntRange(2, 5).Draw(t, "replicas"))
 		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "partition")))
@@ -171,13 +172,13 @@ func TestSimulationOfCanaries(t *testing.T) {
 		}
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "minReadySeconds"))
 		onFailure := rapid.SampledFrom([]string{"", policy.OnFailureRevert}).Draw(t, "onFailure")
-		lags := rapid.IntRange(0, 3).Draw(t, "lags")
+		lags, spares := rapid.IntRange(0, 3).Draw(t, "lags"), rapid.Bool().Draw(t, "spares")
 		outcomes, happens := simulated.Outcomes(t), simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
 		defer s.Stop()
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
-		s.GuardedEnds(onFailure, happens)
+		s.GuardedEnds(onFailure, spares, happens)
 	})
 }
 

@@ -77,8 +77,6 @@ type world struct {
 	refuses func(*corev1.Pod) bool // admission lets no such pod in
 	history map[string]metav1.Time // when it has made the revisions of these names
 	renewed map[string]metav1.Time // when the set has come back to them last
-	// before137: of a set under OnDelete the current revision stays for ever (completeRollingUpdate until Kubernetes 1.36).
-	before137 bool
 }
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
@@ -172,7 +170,7 @@ func (w *world) Reconcile() {
 			status.UpdatedReplicas++
 		}
 	}
-	if int(status.UpdatedReplicas) == n && int(status.ReadyReplicas) == n && int(status.Replicas) == n && (rolling(set) || !w.before137) {
+	if int(status.UpdatedReplicas) == n && int(status.ReadyReplicas) == n && int(status.Replicas) == n {
 		status.CurrentRevision = status.UpdateRevision
 	}
 	if equality.Semantic.DeepEqual(set.Status, status) {

@@ -17,20 +17,22 @@ import (
 )
 
 // TestGuardedRollouts: a size with which a container is OOMKilled stops at the first pod, in every kind. The pod goes
-// back if that is asked for, and the others are never touched.
+// back if that is asked for, and the others are never touched. New workloads have proved nothing, and are Complete all the same.
+// Nobody who is scaled to zero and back gets the size, with a history or without.
 func TestGuardedRollouts(t *testing.T) {
 	parallel(t)
+	o := options{Meta: "annotations: {inplace-rollout.io/canary: '1', inplace-rollout.io/canary-duration: 1h}"}
 	t.Run("StatefulSet", func(t *testing.T) {
 		parallel(t)
-		testGuarded(t, newWorkload(t, options{}).sandbox)
+		testGuarded(t, newWorkload(t, o).sandbox)
 	})
 	t.Run("Deployment", func(t *testing.T) {
 		parallel(t)
-		testGuarded(t, newDeployment(t, options{}).sandbox)
+		testGuarded(t, newDeployment(t, o).sandbox)
 	})
 	t.Run("DaemonSet", func(t *testing.T) {
 		parallel(t)
-		testGuarded(t, newDaemonSet(t, options{}).sandbox)
+		testGuarded(t, newDaemonSet(t, o).sandbox)
 	})
 }
 
@@ -48,6 +50,27 @@ func (s *sandbox[W]) oomKill(name string, ran time.Duration) {
 	controlplane.OOMKill(&pod.Status.ContainerStatuses[0], pod.UID, ran)
 	if _, err := client.CoreV1().Pods(s.namespace).UpdateStatus(s.t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
 		s.t.Fatal(err)
+	}
+}
+
+// comesBack scales the workload to zero and back: its pods are of that size. Where there is no history, a Deployment has none.
+func (s *sandbox[W]) comesBack(cpu string, history bool) {
+	s.t.Helper()
+	if s.kind == "DaemonSet" {
+		return
+	}
+	s.kubectl("scale", s.ref, "--replicas=0")
+	s.waitFor("no pods", func(W) bool { return len(s.pods()) == 0 })
+	s.kubectl("scale", s.ref, "--replicas=3")
+	if s.kind == "Deployment" && !history {
+		s.waitCondition("ResizeFailed", "no ReplicaSet has the size from before")
+		return
+	}
+	s.waitFor("all pods", func(W) bool { return len(s.pods()) == 3 })
+	for name, pod := range s.pods() {
+		if is := cpuOf(pod.Spec.Containers[0].Resources); is != cpu {
+			s.t.Errorf("%s has come back with %s, want %s: %s", name, is, cpu, describe(s.get()))
+		}
 	}
 }
 
@@ -74,6 +97,9 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	if ran := s.run("promote", s.ref); ran.code == 0 || !strings.Contains(ran.stderr, "a pod has failed") {
 		t.Errorf("promoting what was stopped: %+v", ran)
 	}
+
+	s.comesBack("100m", true)
+	before = s.uids()
 
 	// Tried again, and promoted.
 	if ran := s.run("retry", s.ref); ran.code != 0 {
@@ -105,6 +131,9 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	if got := s.askedPods(); !slices.Equal(got, []string{canary}) || !held(s.get()) {
 		t.Errorf("asked %v, held %t, want %s alone, and the hold", got, held(s.get()), canary)
 	}
+	s.assertReplaced(before)
+	s.patch(`{"spec": {"revisionHistoryLimit": 0}}`)
+	s.comesBack("150m", false)
 	n := len(only(s.writes(), "patch pods/resize"))
 	s.setResources("cpu=150m", "")
 	s.waitComplete()

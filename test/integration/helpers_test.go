@@ -24,6 +24,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/faults"
 )
 
 // Annotations of pods that the simulated kubelet knows, as kubectl annotate takes them or as metadata: see test/controlplane.
@@ -229,4 +230,19 @@ func waitAllComplete(t *testing.T, namespace string, kinds map[string]string) {
 	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// newProxy is one without faults.
+func newProxy(t *testing.T) *faults.Proxy {
+	t.Helper()
+	certificate, err := cp.Certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := faults.New(faults.Options{Target: cp.RESTConfig(), Certificate: certificate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	return proxy
 }

@@ -152,15 +152,7 @@ type lateWrite struct {
 // hold starts a controller, and holds the first of its writes with that path and text.
 func hold[W metav1.Object](t *testing.T, s *sandbox[W], path, text string) *lateWrite {
 	t.Helper()
-	certificate, err := cp.Certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, err := faults.New(faults.Options{Target: cp.RESTConfig(), Certificate: certificate})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Close)
+	proxy := newProxy(t)
 	return &lateWrite{t: t, proxy: proxy,
 		held: proxy.Hold(func(r *http.Request, body []byte) bool {
 			return strings.HasSuffix(r.URL.Path, path) && bytes.Contains(body, []byte(text))

@@ -83,7 +83,11 @@ func testUpgrade(t *testing.T, from, to installable) {
 	}
 	from.install(t)
 	old := []*controller.Process{elected(from), elected(from)}
-	w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
+	w, d, ds, guarded := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{}), newWorkload(t, options{})
+	guarded.waitComplete()
+	guardedBefore := guarded.uids()
+	guarded.guard("canary", "1", "canary-duration", "manual")
+	guarded.setResources("cpu=150m", "")
 	w.waitComplete()
 	d.waitComplete()
 	ds.waitComplete()
@@ -98,6 +102,8 @@ func testUpgrade(t *testing.T, from, to installable) {
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
 	ds.setResources("cpu=150m", "")
+	guarded.waitSize("web-2", "150m")
+	guarded.waitCondition("Progressing", "canary of ")
 	w.waitCondition("Deferred", "web-1")
 	d.waitCondition("Deferred", slow)
 	ds.waitCondition("Deferred", daemon)
@@ -128,4 +134,14 @@ func testUpgrade(t *testing.T, from, to installable) {
 			t.Errorf("resized %v, want each of three pods once", got)
 		}
 	}
+	// A guarded rollout goes no further by that. The version before does not know the record, and goes by what else there is.
+	if asked := guarded.askedPods(); len(asked) != 1 || !held(guarded.get()) {
+		t.Errorf("%v have got a size that is not promoted, held: %t", asked, held(guarded.get()))
+	}
+	if to == (installable{}) {
+		guarded.run("promote", guarded.ref)
+		guarded.waitComplete()
+		guarded.assertMoved(0)
+	}
+	guarded.assertReplaced(guardedBefore)
 }

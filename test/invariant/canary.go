@@ -59,7 +59,7 @@ func (h *history) checkCanary(w Write) {
 	})
 }
 
-// checkRevert checks a resize that takes the workload's size from a pod, or gives it to one from which it was taken. That the
+// checkRevert checks a resize that takes the workload's size from a pod. That the
 // controller knows the template shows in that it has asked the pod for its size, or the pod was made of it, and it has looked since.
 func (h *history) checkRevert(w Write) {
 	p, after := h.named(w.ObjectRef.Name), w.pod()
@@ -93,10 +93,6 @@ func (h *history) checkRevert(w Write) {
 		if work.kind != "DaemonSet" && !slices.ContainsFunc(work.versions, func(v version) bool { return made(p.last(), after, v.template) }) {
 			h.violate(w, Revert, p.ref(), "it got a size that its workload never had")
 		}
-		return
-	}
-	if !had && has && p.reverted != nil && !work.changedSince(p.reverted.Since) {
-		h.violate(w, Revert, p.ref(), "it got the size again that was taken from it at %s", p.reverted.at.Format(time.TimeOnly))
 	}
 }
 
@@ -124,20 +120,6 @@ func taken(before, after, said corev1.ResourceList) bool {
 		}
 	}
 	return true
-}
-
-// changedSince reports whether somebody has changed the template, or has the rollout tried again, or has let go.
-func (w *workload) changedSince(t time.Time) bool {
-	versions := w.since(t)
-	first := versions[0]
-	return slices.ContainsFunc(versions, func(v version) bool {
-		for _, name := range []string{"promote", "retry", "node-resources"} {
-			if v.annotation(name) != first.annotation(name) {
-				return true
-			}
-		}
-		return !v.enabled() || v.held != first.held || v.edit != first.edit
-	})
 }
 
 // canaries returns how many pods come first, and whether any do.

@@ -144,6 +144,7 @@ type workload struct {
 	versions   []version
 	revisions  map[string]corev1.PodTemplateSpec // of all kinds but Deployments, by the label that pods have
 	editions   []edition
+	failed     []failure
 	deleted    time.Time
 }
 
@@ -619,6 +620,7 @@ func (h *history) storeWorkload(w Write) {
 		_, left := v.meta.Annotations["inplace-rollout.io/not-held"]
 		v.released = v.released || left && !v.live() || !same && !v.held && before.empty || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
 		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
+		known.fail(v, w, within(h.options.Gaps, v.at))
 	}
 	if v.updated != "" {
 		known.revisions[v.updated] = v.template

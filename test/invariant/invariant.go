@@ -51,8 +51,10 @@ const (
 	// Canary: no more Ready pods are asked than the canary is, until so many have been Ready at their size for its time.
 	Canary = "canary"
 	// Revert: a pod that has its workload's size loses it only for one that the workload had before, if the user wants that after a
-	// failure, and does not get it again before somebody has changed something.
+	// failure.
 	Revert = "revert"
+	// Failed: a size with which a guarded rollout was stopped reaches no pod, by a resize or by birth, before a person asks for it again.
+	Failed = "failed"
 	// Held: what somebody else writes is held if a controller is there, and only then, or if the action in
 	// force is LiveResize; and what is not held the controller does not roll out, too.
 	Held = "held"

@@ -270,21 +270,37 @@ func TestCanary(t *testing.T) {
 	})
 }
 
-// TestRevert: a size is taken back only where its user wants that, for one that was there before, and once.
+// TestRevert: a size is taken back only where its user wants that, for one that was there before.
 func TestRevert(t *testing.T) {
-	onFailure := func(action string) func(*appsv1.StatefulSet) {
-		return annotated("inplace-rollout.io/on-failure", action)
+	taken := func(action, back string) history {
+		return history{edited(annotated("inplace-rollout.io/on-failure", action)), asked(webPod("web-1", "2")), asked(webPod("web-1", back))}
 	}
-	taken := func(action, back string, then ...step) history {
-		return append(history{edited(onFailure(action)), asked(webPod("web-1", "2")), asked(webPod("web-1", back))}, then...)
-	}
-	again := together(after(12*time.Second), asked(webPod("web-1", "2")))
-	retry := wrote(user, set("2", annotated(hold, "0"), onFailure("Revert"), annotated("inplace-rollout.io/retry", "now")))
 	checkAll(t, []promised{
 		{"its user wants it", taken("Revert", "1"), ""},
 		{"its user does not", taken("Hold", "1"), "revert pods/web-1"},
 		{"for less than before", taken("Revert", "500m"), "revert pods/web-1"},
-		{"it comes again", taken("Revert", "1", again), "revert pods/web-1"},
-		{"it comes again by a retry", taken("Revert", "1", retry, again), ""},
+	})
+}
+
+// TestFailed: nobody gets a size that has failed before a person asks for it.
+func TestFailed(t *testing.T) {
+	stopped, retry := annotated("inplace-rollout.io/rollout", `{"phase":"Stopped"}`), annotated("inplace-rollout.io/retry", "now")
+	edit := func(cpu string, change ...func(*appsv1.StatefulSet)) step {
+		return wrote(user, set(cpu, append(change, annotated(hold, "0"))...))
+	}
+	failed := func(then ...step) history { return append(history{edited(), edit("2", stopped)}, then...) }
+	gets, born := asked(webPod("web-0", "2")), birth("web-0", "2", "web-2")
+	checkAll(t, []promised{
+		{"it is asked", failed(gets), "failed pods/web-0"},
+		{"it is asked a moment later", failed(gets, after(time.Second)), ""},
+		{"somebody resizes it", failed(resized(user, webPod("web-0", "2"))), ""},
+		{"it is born so", failed(born), "failed pods/web-0"},
+		{"it is born as before", failed(birth("web-0", "1", "web-1")), ""},
+		{"the record is lost", failed(edit("2"), gets), "failed pods/web-0"},
+		{"it is tried again", failed(edit("2", stopped, retry), gets), ""},
+		{"it is opted out", failed(edit("2", optedOut), born), ""},
+		{"it is deleted under OnDelete", failed(edit("2", stopped, onDelete), born), ""},
+		{"after another edit", failed(edit("3", stopped), born), "failed pods/web-0"},
+		{"after an edit there and back", failed(edit("3", stopped), edit("2"), born), ""},
 	})
 }

@@ -51,6 +51,7 @@ func (h *history) check(w Write) {
 	}
 	h.checkHeld(w)
 	h.checkRoom(w)
+	h.checkFailed(w)
 	if w.ObjectRef.Resource == "pods" && w.Verb == "create" && w.ObjectRef.Subresource == "" {
 		switch w.User.Username {
 		case daemonSets:

@@ -108,7 +108,7 @@ func (h *history) checkReturn(w Write) {
 		return
 	}
 	of, known := h.template(before.last())
-	if known && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(of)) && !work.any(before.since, func(v version) bool { return v.keepsBack(came) || v.released || !v.enabled() }) {
+	if known && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(of)) && !work.any(before.since, func(v version) bool { return v.keepsBack(came) || v.released || v.stopped() || !v.enabled() }) {
 		h.violate(w, Once, "pods/"+came.Name, "it was restarted for its size, and comes of the older one again")
 	}
 }

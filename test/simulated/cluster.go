@@ -309,6 +309,19 @@ func (c *Cluster) harmed(pod *corev1.Pod) bool {
 	return !c.Mended && pod.Generation > 1 && c.Outcome(pod, AppliedSize(pod)).Unready
 }
 
+// Dooms has each container be killed that has one cpu, or, if it spares one, all but that of the first pod. It returns how users come
+// to a rollout that is stopped, in its canary or later.
+func (c *Cluster) Dooms(spares bool) []Step {
+	first := types.UID("")
+	c.Kills = func(pod *corev1.Pod, size Version) bool {
+		if size.CPU == Next.CPU && first == "" {
+			first = pod.UID
+		}
+		return size.CPU == Next.CPU && !(spares && pod.UID == first)
+	}
+	return append([]Step{{Do: "edit cpu", Arg: Next.CPU - 1}}, slices.Repeat([]Step{{Do: "rounds"}}, 1+5*asInt(spares))...)
+}
+
 // kill has the container of the pod be killed in every fourth look, if its size is too small, and reports whether it was.
 func (c *Cluster) kill(pod *corev1.Pod) bool {
 	if c.Kills == nil || c.Mended || len(pod.Status.ContainerStatuses) == 0 || !c.Kills(pod, AppliedSize(pod)) {

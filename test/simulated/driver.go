@@ -141,7 +141,7 @@ func (d *Driver) All(list []Step) {
 
 func (d *Driver) meanwhile(list []Step) {
 	for _, one := range list {
-		if !strings.HasPrefix(one.Do, "sync") && !slices.Contains([]string{"round", "restart"}, one.Do) {
+		if !strings.HasPrefix(one.Do, "sync") && !slices.Contains([]string{"round", "rounds", "restart"}, one.Do) {
 			d.One(one)
 		}
 	}
@@ -153,6 +153,10 @@ func (d *Driver) One(one Step) {
 	switch one.Do {
 	case "round":
 		d.actors.Round()
+	case "rounds":
+		for range 12 {
+			d.actors.Round()
+		}
 	case "kubelets":
 		d.cluster.Kubelets()
 	case "delete":

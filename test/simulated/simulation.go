@@ -189,6 +189,15 @@ func OfRoom(often map[string]int) map[string]int {
 	return often
 }
 
+// OfCanaries has users edit sizes, of which one kills, and lose pods and get them back. Rounds pass by the dozen, so that a canary
+// comes to its end.
+func OfCanaries(often, more map[string]int) map[string]int {
+	often = maps.Clone(often)
+	maps.Copy(often, map[string]int{"edit cpu": 2, "restart": 3, "edit image": 0, "action": 0, "policy": 0, "rounds": 6, "delete": 3})
+	maps.Copy(often, more)
+	return often
+}
+
 // OfStrategy adds what has the built-in controller restart what it likes.
 func OfStrategy(often map[string]int) map[string]int {
 	often = maps.Clone(often)
@@ -334,15 +343,16 @@ func (s *Simulation[S, K]) Ends(steps [][]Step) {
 	s.Verdict(s.setup.Defaults)
 }
 
-// GuardedEnds is like Ends, with a canary of one pod, and a size that kills every pod. At most one pod has it at a time.
-func (s *Simulation[S, K]) GuardedEnds(onFailure string, steps [][]Step) {
-	s.Kills = func(_ *corev1.Pod, size Version) bool { return size.CPU == killing }
+// GuardedEnds is like Ends, with a canary of one pod, and a size that kills every pod, or all but the first one that has it.
+func (s *Simulation[S, K]) GuardedEnds(onFailure string, spares bool, steps [][]Step) {
+	dooms := s.Dooms(spares)
 	s.User(func(set S) {
 		set.GetAnnotations()[api.CanaryAnnotation], set.GetAnnotations()[api.CanaryDurationAnnotation] = "1", "45s" // long enough for a kubelet that seldom looks
 		set.GetAnnotations()[api.OnFailureAnnotation] = onFailure
 	})
-	s.All(slices.Concat(steps...))
+	s.All(slices.Concat(append([][]Step{dooms}, steps...)...))
 	s.User(func(set S) { // it stays in force until the next edit
+		set.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		delete(set.GetAnnotations(), api.CanaryAnnotation)
 		delete(set.GetAnnotations(), api.OnFailureAnnotation)
 	})
@@ -396,9 +406,6 @@ func (s *Simulation[S, K]) Converges(steps [][]Step) {
 	})
 	s.Verdict(s.setup.Defaults)
 }
-
-// killing is the cpu with which a guarded simulation has containers killed.
-const killing = 3
 
 // Completes has users do whatever they like to the strategy, the hold and the label. Complete is never said
 // while a pod that may move is of another revision or size, and comes to be said.
