@@ -289,18 +289,18 @@ func TestFailed(t *testing.T) {
 		return wrote(user, set(cpu, append(change, annotated(hold, "0"))...))
 	}
 	failed := func(then ...step) history { return append(history{edited(), edit("2", stopped)}, then...) }
-	gets, born := asked(webPod("web-0", "2")), birth("web-0", "2", "web-2")
+	gets, born := asked(webPod("web-1", "2")), birth("web-1", "2", "web-2")
 	checkAll(t, []promised{
-		{"it is asked", failed(gets), "failed pods/web-0"},
+		{"it is asked", failed(gets), "failed pods/web-1"},
 		{"it is asked a moment later", failed(gets, after(time.Second)), ""},
-		{"somebody resizes it", failed(resized(user, webPod("web-0", "2"))), ""},
-		{"it is born so", failed(born), "failed pods/web-0"},
-		{"it is born as before", failed(birth("web-0", "1", "web-1")), ""},
-		{"the record is lost", failed(edit("2"), gets), "failed pods/web-0"},
+		{"somebody resizes it", failed(resized(user, webPod("web-1", "2"))), ""},
+		{"it is born so", failed(born), "failed pods/web-1"},
+		{"it is born as before", failed(birth("web-1", "1", "web-1")), ""},
+		{"the record is lost", failed(edit("2"), gets), "failed pods/web-1"},
 		{"it is tried again", failed(edit("2", stopped, retry), gets), ""},
 		{"it is opted out", failed(edit("2", optedOut), born), ""},
 		{"it is deleted under OnDelete", failed(edit("2", stopped, onDelete), born), ""},
-		{"after another edit", failed(edit("3", stopped), born), "failed pods/web-0"},
+		{"after another edit", failed(edit("3", stopped), born), "failed pods/web-1"},
 		{"after an edit there and back", failed(edit("3", stopped), edit("2"), born), ""},
 	})
 }
