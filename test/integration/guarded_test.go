@@ -98,6 +98,7 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 		t.Errorf("promoting what was stopped: %+v", ran)
 	}
 
+	s.assertReplaced(before)
 	s.comesBack("100m", true)
 	before = s.uids()
 

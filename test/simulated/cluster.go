@@ -317,7 +317,7 @@ func (c *Cluster) Dooms(spares bool) []Step {
 		if size.CPU == Next.CPU && first == "" {
 			first = pod.UID
 		}
-		return size.CPU == Next.CPU && !(spares && pod.UID == first)
+		return size.CPU == Next.CPU && (!spares || pod.UID != first)
 	}
 	return append([]Step{{Do: "edit cpu", Arg: Next.CPU - 1}}, slices.Repeat([]Step{{Do: "rounds"}}, 1+5*asInt(spares))...)
 }
