@@ -2,10 +2,12 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -13,6 +15,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -117,10 +120,22 @@ func TestEveryQuantity(t *testing.T) {
 // ways are those in which the API server shows objects, and whether they are typed.
 var ways = map[string]bool{"unstructured": false, "typed": true}
 
-// newEvaluator returns what an expression says of the update of a StatefulSet, by the variables of a policy.
+// newEvaluator returns what an expression says of the update of a workload, by the variables of a policy.
 func newEvaluator(t *testing.T, policy string, variables []admissionv1.Variable, text expression) func(t *testing.T, object, old runtime.Object, typed bool) ref.Val {
 	t.Helper()
+	evaluate := newMeter(t, policy, variables, text)
+	return func(t *testing.T, object, old runtime.Object, typed bool) ref.Val {
+		t.Helper()
+		value, _ := evaluate(t, "StatefulSet", object, old, typed)
+		return value
+	}
+}
+
+// newMeter is newEvaluator for any kind, which says what the evaluation costs, too.
+func newMeter(t *testing.T, policy string, variables []admissionv1.Variable, text expression) func(t *testing.T, kind string, object, old runtime.Object, typed bool) (ref.Val, int64) {
+	t.Helper()
 	c := newCompiler(t, policy, true)
+	c.options.HasPatchTypes = true
 	for _, v := range variables {
 		c.variable(t, v.Name, v.Expression)
 	}
@@ -129,20 +144,85 @@ func newEvaluator(t *testing.T, policy string, variables []admissionv1.Variable,
 		t.Fatal(result.Error)
 	}
 	evaluator := cel.NewMutatingEvaluator(result)
-	return func(t *testing.T, object, old runtime.Object, typed bool) ref.Val {
+	return func(t *testing.T, of string, object, old runtime.Object, typed bool) (ref.Val, int64) {
 		t.Helper()
-		kind, resource := appsv1.SchemeGroupVersion.WithKind("StatefulSet"), appsv1.SchemeGroupVersion.WithResource("statefulsets")
+		kind, resource := appsv1.SchemeGroupVersion.WithKind(of), appsv1.SchemeGroupVersion.WithResource(strings.ToLower(of)+"s")
 		attributes := &admission.VersionedAttributes{
-			Attributes:    admission.NewAttributesRecord(object, old, kind, "default", "web", resource, "", admission.Update, nil, false, &user.DefaultInfo{}),
+			Attributes:    admission.NewAttributesRecord(object, old, kind, "default", "web", resource, "", admission.Update, nil, false, &user.DefaultInfo{Name: "somebody"}),
 			VersionedKind: kind, VersionedObject: admission.NewLazyObject(object), VersionedOldObject: admission.NewLazyObject(old),
 		}
 		attributes.VersionedObject.UseSchemalessTypeRef, attributes.VersionedOldObject.UseSchemalessTypeRef = typed, typed //nolint:staticcheck // as the API server does
 		request := cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
-		answer, _, err := evaluator.ForInput(c.CreateContext(context.Background()), attributes, request, cel.OptionalVariableBindings{}, nil, apiservercel.RuntimeCELCostBudget)
+		answer, left, err := evaluator.ForInput(c.CreateContext(context.Background()), attributes, request, cel.OptionalVariableBindings{VersionedParams: &corev1.ServiceAccount{}}, nil, apiservercel.RuntimeCELCostBudget)
 		if err != nil || answer.Error != nil {
 			t.Fatal(err, answer.Error)
 		}
-		return answer.EvalResult
+		return answer.EvalResult, apiservercel.RuntimeCELCostBudget - left
+	}
+}
+
+// TestCost: an evaluation about workloads of a quarter of what etcd takes costs less than a quarter of half of what the API server allows.
+func TestCost(t *testing.T) {
+	objects, err := Objects(Cluster, User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotations, template := map[string]string{api.HoldAnnotation: "0", api.WishAnnotation: "7"}, corev1.PodTemplateSpec{}
+	for i := range 3000 {
+		annotations[fmt.Sprintf("example.com/%d", i)] = "x"
+	}
+	for i := range 1000 {
+		c := corev1.Container{Name: fmt.Sprint("c", i), Env: []corev1.EnvVar{{Name: "A"}}}
+		c.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
+		template.Spec.Containers = append(template.Spec.Containers, c)
+	}
+	meta := metav1.ObjectMeta{Name: "web", Namespace: "default", ResourceVersion: "7", Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: annotations}
+	meta.ManagedFields = slices.Repeat([]metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &metav1.Time{Time: time.Unix(1, 0)}}}, 250)
+	workloads := map[string]func() runtime.Object{
+		"StatefulSet": func() runtime.Object {
+			return &appsv1.StatefulSet{ObjectMeta: *meta.DeepCopy(), Spec: appsv1.StatefulSetSpec{Template: *template.DeepCopy(), UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: "RollingUpdate"}}}
+		},
+		"Deployment": func() runtime.Object {
+			return &appsv1.Deployment{ObjectMeta: *meta.DeepCopy(), Spec: appsv1.DeploymentSpec{Template: *template.DeepCopy()}}
+		},
+		"DaemonSet": func() runtime.Object {
+			return &appsv1.DaemonSet{ObjectMeta: *meta.DeepCopy(), Spec: appsv1.DaemonSetSpec{Template: *template.DeepCopy(), UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: "RollingUpdate"}}}
+		},
+	}
+	most := int64(0)
+	for _, object := range objects {
+		name, variables, text := "", []admissionv1.Variable(nil), expression{"true", celgo.BoolType}
+		switch policy := object.(type) {
+		case *admissionv1.MutatingAdmissionPolicy:
+			name, variables, text = policy.Name, policy.Spec.Variables, expression{policy.Spec.Mutations[0].JSONPatch.Expression, celgo.ListType(celgo.ObjectType("JSONPatch"))}
+		case *admissionv1.ValidatingAdmissionPolicy:
+			name, variables = policy.Name, policy.Spec.Variables
+			for _, v := range policy.Spec.Validations {
+				text.text = "(" + v.Expression + ") && " + text.text
+			}
+		}
+		if !slices.Contains([]string{"hold", "status", "guard", "notice-only", "validate-annotations", "validate-opt-in", "fence-workloads"}, strings.TrimPrefix(name, "inplace-rollout-")) {
+			continue
+		}
+		meter := newMeter(t, name, variables, text)
+		for kind, make := range workloads {
+			for way, typed := range ways {
+				object, old := make(), make()
+				if a, err := apimeta.Accessor(old); err != nil {
+					t.Fatal(err)
+				} else {
+					a.SetGeneration(1)
+				}
+				_, cost := meter(t, kind, object, old, typed)
+				if 4*2*cost > apiservercel.RuntimeCELCostBudget {
+					t.Errorf("%s of a %s, %s, costs %d of %d", name, kind, way, cost, apiservercel.RuntimeCELCostBudget)
+				}
+				most = max(most, cost)
+			}
+		}
+	}
+	if most < 50000 {
+		t.Errorf("the costliest evaluation costs %d: was it about all of the workload?", most)
 	}
 }
 
