@@ -225,6 +225,7 @@ func TestAbsent(t *testing.T) {
 		"a canary is written":                             {account: map[string]string{}, time: early, had: recorded(rollout.PhaseCanary), same: true, held: true},
 		"what was stopped is written":                     {account: map[string]string{}, time: early, had: recorded(rollout.PhaseStopped), same: true, held: true},
 		"what was reverted is written":                    {account: map[string]string{}, time: early, had: recorded(rollout.PhaseReverted), same: true, held: true},
+		"what a later version knows of is written":        {account: map[string]string{}, time: early, had: recorded("Tomorrow"), same: true, held: true},
 		"what is past its canary is written":              {account: map[string]string{}, time: early, had: recorded(rollout.PhaseRolling), same: true, mark: true},
 		"what was stopped is edited":                      {account: map[string]string{}, time: early, had: recorded(rollout.PhaseStopped), mark: true},
 		"a held one is edited":                            {account: map[string]string{}, time: early, had: "held", mark: true},

@@ -35,6 +35,7 @@ var parts = slices.Concat(
 	},
 	around("benchmark", "controlplane", "prometheus", "initialresources/admission", "initialresources/estimator", "hold", "gates", "chart", "docs", "worlds", "matrix", "integration"),
 	[]part{
+		{name: "former", make: []string{"former"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
 		{name: "simulations", make: []string{"simulations"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
 		{name: "soak", make: []string{"soak"}, packages: []string{"./test/worlds"}},
 		{name: "mutants", make: []string{"mutants"}, packages: []string{"./test/mutants", "./test/worlds", "./test/integration", "./test/simulated"}, tags: "integration"},

@@ -3,6 +3,7 @@ package simulated
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -39,8 +40,8 @@ type Admission[W any, P interface {
 	*W
 	Object
 }] struct {
-	policies func() *webhook.Policies
-	last     *before
+	policies, former func() *webhook.Policies // former are those of the version before; nil where nobody compares
+	last             *before
 }
 
 // before is the object that was there before the last write.
@@ -58,6 +59,12 @@ func NewAdmission[W any, P interface {
 }](resource string) Admission[W, P] {
 	return Admission[W, P]{last: &before{}, policies: sync.OnceValue(func() *webhook.Policies {
 		return must(webhook.Load(deploy.Cluster, deploy.User, "inplace-rollout-hold", "inplace-rollout-status"))
+	}), former: sync.OnceValue(func() *webhook.Policies {
+		folder := os.Getenv("FORMER_POLICIES") // see `make former`
+		if folder == "" {
+			return nil
+		}
+		return must(webhook.Load(os.DirFS(folder), deploy.User, "inplace-rollout-hold-"+resource, "inplace-rollout-pending-"+resource))
 	})}
 }
 
@@ -106,7 +113,26 @@ func (a Admission[W, P]) write(old, written P, by Writer, subresource string) we
 }
 
 func (a Admission[W, P]) ask(w webhook.Write) *unstructured.Unstructured {
-	return must(a.policies().Admit(context.Background(), w))
+	after := must(a.policies().Admit(context.Background(), w))
+	if former := a.former(); former != nil {
+		if is, was := answered(after), answered(must(former.Admit(context.Background(), w))); !equality.Semantic.DeepEqual(is, was) {
+			panic(fmt.Sprintf("the policies make of %+v\n%+v, and those of the version before\n%+v", w, is, was))
+		}
+	}
+	return after
+}
+
+// answered is an answer without what is meant to be another one than in the version before: what pods of a StatefulSet are born with
+// while there is a record, and that an annotation of ours without a value is taken away.
+func answered(answer *unstructured.Unstructured) *unstructured.Unstructured {
+	answer = answer.DeepCopy()
+	unstructured.RemoveNestedField(answer.Object, "status", "currentRevision")
+	annotations := answer.GetAnnotations()
+	if annotations[api.PromoteAnnotation] == "" {
+		delete(annotations, api.PromoteAnnotation)
+	}
+	answer.SetAnnotations(annotations)
+	return answer
 }
 
 func decode[W any](from *unstructured.Unstructured, to *W) {
