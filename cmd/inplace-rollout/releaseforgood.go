@@ -78,18 +78,20 @@ func (o releaseOptions) stopHolding(ctx context.Context) error {
 	var failed []error
 	for _, of := range []struct {
 		version, resource string
-		names             []string
+		names, former     []string
 	}{
-		{"v1", "validatingadmissionpolicybindings", append([]string{prerequisite.GuardPolicy}, prerequisite.FormerValidatingPolicies...)}, // first: they refuse what is not held
-		{"v1", "mutatingadmissionpolicybindings", slices.Concat(prerequisite.MutatingPolicies, prerequisite.FormerMutatingPolicies)},
-		{"v1", "mutatingwebhookconfigurations", []string{prerequisite.WebhookConfiguration}},
+		{"v1", "validatingadmissionpolicybindings", []string{prerequisite.GuardPolicy}, prerequisite.FormerValidatingPolicies}, // first: they refuse what is not held
+		{"v1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies, prerequisite.FormerMutatingPolicies},
+		{"v1", "mutatingwebhookconfigurations", []string{prerequisite.WebhookConfiguration}, nil},
 	} {
 		gvr := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: of.version, Resource: of.resource}
-		for _, name := range of.names {
-			// What is not there, or not served, does not hold.
-			if err := o.objects.Resource(gvr).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-				failed = append(failed, fmt.Errorf("deleting %s %s: %w", of.resource, name, err))
+		for _, name := range slices.Concat(of.names, of.former) {
+			err := o.objects.Resource(gvr).Delete(ctx, name, metav1.DeleteOptions{})
+			// What is not there, or not served, does not hold. The hook of the chart may not delete what is not the chart's.
+			if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && slices.Contains(of.former, name) {
+				continue
 			}
+			failed = append(failed, fmt.Errorf("deleting %s %s: %w", of.resource, name, err))
 		}
 	}
 	return errors.Join(failed...)

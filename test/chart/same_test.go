@@ -3,6 +3,7 @@
 package chart
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/diff"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -143,7 +145,9 @@ var namespaced = []any{"ServiceAccount", "Role", "RoleBinding", "NetworkPolicy",
 func comparable(objects []object) map[string]object {
 	all := map[string]object{}
 	for _, o := range objects {
-		if o["kind"] == "Namespace" || o.annotation("helm.sh/hook") != nil {
+		name := fmt.Sprint(o.metadata()["name"])
+		if o["kind"] == "Namespace" || o.annotation("helm.sh/hook") != nil ||
+			slices.Contains(prerequisite.FormerMutatingPolicies, name) || slices.Contains(prerequisite.FormerValidatingPolicies, name) { // Helm deletes these
 			continue
 		}
 		if !slices.Contains(namespaced, o["kind"]) {
