@@ -247,7 +247,7 @@ func (g *guarded) count(t *trial, v *Verdict, o Options) {
 	}
 	if c == nil && g.again != nil { // what has happened so far counts for nothing, but for how it was before
 		c = g.record.ask(m, o.Now)
-		c.loopsAs(g.again.canary(m.Pod.UID))
+		c.asBefore(g.again.canary(m.Pod.UID))
 	}
 	if c != nil {
 		c.see(v, o.Now)
