@@ -561,6 +561,7 @@ func (s *Step) prove(g *guarded, v *Verdict, o Options) {
 		return
 	}
 	s.Guarding, s.Hold, s.proving = true, true, true
+	s.Trying = s.Trying || v.settled() && !g.open(v)
 	if at := g.provedAt(v); !at.IsZero() {
 		s.RequeueWithin(at.Sub(o.Now))
 	}

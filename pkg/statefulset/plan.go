@@ -221,9 +221,10 @@ func (p *plan) letGoOnDelete(o observation, options rollout.Options) {
 }
 
 // giveUp has the hold of a set under OnDelete go when no pod has got its size for too long, but not as long as a person has to act:
-// whoever deletes pods would give them a size that has failed, or that nobody has promoted.
+// whoever deletes pods would give them a size that has failed, or that nobody has promoted. Nor as long as a canary runs with it, which
+// proves it or fails, but where a check has no result.
 func (p *plan) giveUp(o observation, options rollout.Options) {
-	if options.Guard.Keeps() {
+	if options.Guard.Keeps() || p.Trying {
 		return
 	}
 	patience := o.patience(options)
