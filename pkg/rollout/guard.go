@@ -247,7 +247,7 @@ func (g *guarded) count(t *trial, v *Verdict, o Options) {
 	}
 	if c == nil && g.again != nil { // what has happened so far counts for nothing, but for how it was before
 		c = g.record.ask(m, o.Now)
-		c.loopsAs(g.again.canary(m.Pod.UID))
+		c.asBefore(g.again.canary(m.Pod.UID))
 	}
 	if c != nil {
 		c.see(v, o.Now)
@@ -561,6 +561,7 @@ func (s *Step) prove(g *guarded, v *Verdict, o Options) {
 		return
 	}
 	s.Guarding, s.Hold, s.proving = true, true, true
+	s.Trying = s.Trying || v.settled() && !g.open(v)
 	if at := g.provedAt(v); !at.IsZero() {
 		s.RequeueWithin(at.Sub(o.Now))
 	}

@@ -120,8 +120,10 @@ func (g *Guard) canary(pod types.UID) *Canary {
 	return g.Record.canary(pod)
 }
 
-// loopsAs takes over from what an earlier record has of the canary, which may be nil, how it was before.
-func (c *Canary) loopsAs(before *Canary) {
+// asBefore takes over from what an earlier record has of the canary, which may be nil, how it was before. That it is not Ready now
+// may be what the size has done: it has to be Ready with it all the same.
+func (c *Canary) asBefore(before *Canary) {
+	c.Unready = before != nil && before.Unready
 	for name, is := range c.Containers {
 		if is.Loops, is.After = "", 0; before != nil {
 			is.Loops, is.After = before.Containers[name].Loops, before.Containers[name].After

@@ -101,6 +101,8 @@ type Step struct {
 	Canary bool
 	// Guarding: a guarded rollout has been stopped, or pods have yet to prove their size to it. It is not let go.
 	Guarding bool
+	// Trying: a canary runs with the size, others wait for it, and it has yet to prove it.
+	Trying bool
 	// Failures are the pods that have failed since their resize, in a guarded rollout that goes on until this step.
 	Failures []Failure
 	// Subjects are the pods that are to pass the Checks.

@@ -95,6 +95,23 @@ func TestGuardedRestarts(t *testing.T) {
 	}
 }
 
+// TestGuardedRestartsScaledOut: a canary that was restarted is well, and others that come meanwhile are no canaries.
+func TestGuardedRestartsScaledOut(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	g.Annotate(map[string]string{
+		api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "1m", api.ResizeActionAnnotation: string(policy.Restart),
+	})
+	g.Edit(newer)
+	g.Until(t, "restarted", func() bool { return len(g.Sized(newer)) == 1 })
+	c.Rounds(5)
+	g.Scale(6)
+	if c.Rounds(20); len(c.Pods) != 6 || len(g.Sized(newer)) != 1 {
+		t.Errorf("scaled out in the canary, %v of %d pods have the size: %+v", g.Sized(newer), len(c.Pods), condition(c.Set))
+	}
+	g.Completes(t)
+}
+
 // TestGuardedRestartAndResize: a pod that is restarted for its size is a canary, too, as long as it is not there again.
 func TestGuardedRestartAndResize(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})

@@ -11,7 +11,9 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -101,6 +103,25 @@ func TestHostileHoldOfManual(t *testing.T) {
 	if c.Until(1000, func() bool { return condition(c.Set).Complete() }); policy.Held(c.Set) {
 		t.Errorf("once it is promoted: %+v", condition(c.Set))
 	}
+}
+
+// Under OnDelete the hold does not go while nothing is known of a check: its operator would give all pods a size that nobody has proved.
+func TestHostileHoldOfUnknownCheck(t *testing.T) {
+	asks := simulated.NewAsks()
+	asks.Overdue()
+	c := newCluster(t, 3, controller.Options{Checks: asks})
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.ChecksAnnotation: "cpu-throttling"})
+	underOnDelete(c)
+	g.Edit(newer)
+	c.Rounds(800)
+	if !policy.Held(c.Set) || condition(c.Set).Reason != rollout.ReasonCheckUnknown {
+		t.Errorf("held: %t: %+v", policy.Held(c.Set), condition(c.Set))
+	}
+	asks.Answer = func(podchecks.Subject) podchecks.Outcome {
+		return podchecks.Outcome{State: podchecks.Passed, Effect: podchecks.GoOn}
+	}
+	g.Completes(t)
 }
 
 // The kubelet says in one status that the resize is done and that the container was OOMKilled for it: that is a failure.

@@ -221,9 +221,10 @@ func (p *plan) letGoOnDelete(o observation, options rollout.Options) {
 }
 
 // giveUp has the hold of a set under OnDelete go when no pod has got its size for too long, but not as long as a person has to act:
-// whoever deletes pods would give them a size that has failed, or that nobody has promoted.
+// whoever deletes pods would give them a size that has failed, or that nobody has promoted. Nor as long as a canary runs with it, which
+// proves it or fails, but where a check has no result.
 func (p *plan) giveUp(o observation, options rollout.Options) {
-	if options.Guard.Keeps() {
+	if options.Guard.Keeps() || p.Trying {
 		return
 	}
 	patience := o.patience(options)
@@ -267,9 +268,24 @@ func (p *plan) letGo(o observation) {
 		}
 		return
 	}
-	if index := p.exposed(o); index >= 0 && p.partition == nil {
+	switch index := p.exposed(o); {
+	case p.partition != nil:
+	case index >= 0:
 		p.partition = ptr.To(index + 1)
+	case p.Canary && len(p.Restart) == 0 && partition(o.set) < math.MaxInt32 && o.allMadeAbove(): // others that come are no canaries
+		p.partition = ptr.To(math.MaxInt32)
 	}
+}
+
+// allMadeAbove reports whether every place that the partition does not keep back has its pod of the newest revision. It is not needed
+// where it is for them.
+func (o observation) allMadeAbove() bool {
+	for i, pod := range o.podsByOrdinal() {
+		if i >= partition(o.set) && (rollout.Gone(pod) || !o.labelled(pod)) {
+			return false
+		}
+	}
+	return true
 }
 
 // madeNewest reports whether a missing pod is made of the newest revision wherever the partition is.

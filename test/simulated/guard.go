@@ -179,6 +179,7 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 		{"a size that fails every pod stops at the first, whenever it comes back", (*guardedly).stops},
 		{"also where the pod never is Ready again", (*guardedly).stopsUnready},
 		{"a retry goes on, and stops again", (*guardedly).retries},
+		{"also where the pod never is Ready again, and no other is asked", (*guardedly).retriesUnready},
 		{"an undo is complete at once", (*guardedly).isUndone},
 		{"a new edit is tried anew", (*guardedly).isEdited},
 		{"an edit there and back is tried anew", (*guardedly).isEditedThereAndBack},
@@ -819,6 +820,15 @@ func (g *guardedly) retries() {
 	g.Mended = true
 	g.Annotate(map[string]string{api.RetryAnnotation: "again"})
 	g.until(rollout.ReasonComplete, 3)
+}
+
+func (g *guardedly) retriesUnready() {
+	g.stopsUnready()
+	for _, value := range []string{"now", "again"} {
+		g.Annotate(map[string]string{api.RetryAnnotation: value})
+		g.rounds(10, 1)
+		g.stopped("not Ready since its resize, for more than 1m0s", 1)
+	}
 }
 
 func (g *guardedly) isUndone() {
