@@ -583,6 +583,13 @@ func (s Step) Proving() bool {
 	return (s.Canary || s.Guarding) && !s.record.Stopped()
 }
 
+// Canarying reports whether the canary of a guarded rollout is not over, be there pods that wait for it or not: those that are made
+// now are to have the size from before.
+func (s Step) Canarying() bool {
+	g := s.guard
+	return g != nil && g.Canary != nil && !g.Back && s.record.Phase == PhaseCanary && !s.record.Promoted
+}
+
 // stop has no more pods touched.
 func (s *Step) stop() {
 	s.Resize, s.MarkUpdated, s.Restart = nil, nil, nil
