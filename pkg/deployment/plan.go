@@ -197,6 +197,8 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	case p.Unready: // it may be the size
 	case len(p.Restart) > 0 && o.deployment.recreates():
 		p.recreate(o)
+	case p.Canarying() && p.Total < int(base.replicas()): // what is missing would come with a size that is not proved
+		p.awaits()
 	case base.lags():
 		p.wait("waiting for the ReplicaSet controller to observe the template of ReplicaSet %s", base.Name)
 	case historyDue:
