@@ -95,10 +95,11 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	case stored == nil:
 	case stored.Of != e.Version:
 		g.Record.From = stored.From
-	case retry != "" && stored.Retry != retry:
+	case retry != "" && stored.Retry != retry && stored.Stopped():
 		g.again, g.Record.Began, g.Record.From, g.Record.Most = stored, stored.Began, stored.From, stored.Most
-	default:
+	default: // of what goes on, nobody forgets who is the canary, or that it is over
 		g.Record = *stored
+		g.Record.Retry = cmp.Or(retry, stored.Retry)
 	}
 	g.Record.Promoted = g.Record.Promoted || g.Promoted != "" && g.Promoted == g.Record.Promotion()
 	if g.Back = e.Back || e.Newest != "" && g.Record.From == e.Newest; g.Back && stored == nil { // there is no former size
