@@ -14,7 +14,8 @@ import (
 
 // leaveOut leaves a workload in whose namespace edits are not held to the built-in controller, as one that is not opted in, and
 // says so in its condition. A hold that is still there from before is let go: nobody would go on with it. Under the action
-// LiveResize that would restart pods, for which only the user can ask; it stays.
+// LiveResize that would restart pods, for which only the user can ask; it stays. So it does where a guarded rollout has yet to prove
+// the size, or has failed with it: all pods would get it.
 func (c *Controller[W, K]) leaveOut(ctx context.Context, w W) error {
 	name, because := cache.MetaObjectToName(w), ""
 	if policy.Held(w) {
@@ -23,6 +24,8 @@ func (c *Controller[W, K]) leaveOut(ctx context.Context, w W) error {
 			because = err.Error()
 		case settings.Action == policy.LiveResize:
 			because = "its action is LiveResize"
+		case rollout.Tries(w.GetAnnotations()):
+			because = "the size has failed, or its canary has not proved it"
 		default:
 			return c.letGoLeftOut(ctx, w)
 		}

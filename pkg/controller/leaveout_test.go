@@ -41,6 +41,14 @@ func TestLeftOut(t *testing.T) {
 			annotations: map[string]string{api.HoldAnnotation: "", api.InForceAnnotation: "LiveResize;"}, patches: []string{condition},
 			says: "this rollout stays held, because its action is LiveResize. `kubectl inplace-rollout release` leaves it to the Plain controller",
 		},
+		"it is held, and its size has failed": {
+			annotations: map[string]string{api.HoldAnnotation: "", api.RolloutAnnotation: `{"phase":"Stopped","version":1}`}, patches: []string{condition},
+			says: "this rollout stays held, because the size has failed, or its canary has not proved it. `kubectl inplace-rollout release` leaves it",
+		},
+		"it is held, and its canary is over": {
+			annotations: map[string]string{api.HoldAnnotation: "", api.RolloutAnnotation: `{"phase":"Rolling","version":1}`}, patches: []string{release, release},
+			event: "Warning HandedOver",
+		},
 		"it is held, and what it may is not known": {
 			annotations: map[string]string{api.HoldAnnotation: "", api.InForceAnnotation: "Nonsense;", api.ResizeActionAnnotation: "Nonsense"}, patches: []string{condition},
 			says: "stays held, because annotation inplace-rollout.io/resource-resize-action",

@@ -66,3 +66,38 @@ func TestHostileEvicted(t *testing.T) {
 		t.Errorf("%v have got the size, one after the other, and were lost with it: %+v", lost, g.Condition())
 	}
 }
+
+// A kubelet that rejects a pod of the size from before has no other pod come with a size that its canary has yet to prove.
+func TestHostileRejected(t *testing.T) {
+	c, g := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+	c.Kills = nil
+	g.Edit(newer)
+	c.Until(200, func() bool { return len(g.Sized(newer)) == 1 })
+	rejected := c.Pods[g.Sized(older)[0]].DeepCopy()
+	rejected.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}
+	c.WritePod(rejected)
+	c.Rounds(20)
+	g.Scale(6)
+	c.Rounds(20)
+	if sized := g.Sized(newer); len(sized) != 1 || len(c.Pods) < 6 {
+		t.Errorf("%v of %d pods have the size: %+v", sized, len(c.Pods), g.Condition())
+	}
+}
+
+// Pods that cannot come for a while do not come with a size that its canary has yet to prove: nobody is there who waits for it.
+func TestHostileNoPods(t *testing.T) {
+	c, g := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+	c.Kills = nil
+	g.Edit(newer)
+	c.Until(200, func() bool { return len(g.Sized(newer)) == 1 })
+	g.Scale(0)
+	c.Rounds(20)
+	c.noPods = true
+	g.Scale(4)
+	c.Rounds(20)
+	c.noPods = false
+	c.Rounds(20)
+	if sized := g.Sized(newer); len(sized) > 1 || len(c.Pods) != 4 || !g.Held() {
+		t.Errorf("%v of %d pods have the size, held: %t: %+v", sized, len(c.Pods), g.Held(), g.Condition())
+	}
+}

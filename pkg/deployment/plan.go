@@ -186,7 +186,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 // held plans for a Deployment that is held, once it is known what its pods need.
 func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	switch base := p.base; {
-	case !historyDue && o.rejects(base):
+	case !historyDue && !p.Canarying() && o.rejects(base):
 		// It goes on making pods that no kubelet lets in, which are missing for everything else.
 		p.write = adopt{set: base, template: o.deployment.template, restarts: p.outdated(), forgets: o.forgets(base), rejects: true}
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
@@ -197,6 +197,8 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	case p.Unready: // it may be the size
 	case len(p.Restart) > 0 && o.deployment.recreates():
 		p.recreate(o)
+	case p.Canarying() && p.Total < int(base.replicas()): // what is missing would come with a size that is not proved
+		p.awaits()
 	case base.lags():
 		p.wait("waiting for the ReplicaSet controller to observe the template of ReplicaSet %s", base.Name)
 	case historyDue:

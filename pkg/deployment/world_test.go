@@ -67,6 +67,7 @@ type world struct {
 	unguarded bool // the admission policies are gone
 	unknown   bool // they take the controller for a user
 	releasing bool // the next write is the one of inplace-rollout release
+	noPods    bool // a quota has no room for another pod
 
 	encoded map[types.UID]*unstructured.Unstructured
 
@@ -691,8 +692,8 @@ func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 		}
 	}
 	missing := int(*rs.Spec.Replicas) - len(running)
-	if w.rsc.podsRV < w.rsc.wrote[rs.UID] {
-		missing = 0 // it waits to see what it did
+	if w.rsc.podsRV < w.rsc.wrote[rs.UID] || w.noPods && missing > 0 {
+		missing = 0 // it waits to see what it did, or is refused them
 	}
 	for range missing {
 		w.WritePod(w.newPod(rs))

@@ -95,10 +95,11 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	case stored == nil:
 	case stored.Of != e.Version:
 		g.Record.From = stored.From
-	case retry != "" && stored.Retry != retry:
+	case retry != "" && stored.Retry != retry && stored.Stopped():
 		g.again, g.Record.Began, g.Record.From, g.Record.Most = stored, stored.Began, stored.From, stored.Most
-	default:
+	default: // of what goes on, nobody forgets who is the canary, or that it is over
 		g.Record = *stored
+		g.Record.Retry = cmp.Or(retry, stored.Retry)
 	}
 	g.Record.Promoted = g.Record.Promoted || g.Promoted != "" && g.Promoted == g.Record.Promotion()
 	if g.Back = e.Back || e.Newest != "" && g.Record.From == e.Newest; g.Back && stored == nil { // there is no former size
@@ -582,6 +583,13 @@ func (s *Step) prove(g *guarded, v *Verdict, o Options) {
 // Proving reports whether a guarded rollout waits for pods to prove their size, or to be promoted: it moves, though no pod does.
 func (s Step) Proving() bool {
 	return (s.Canary || s.Guarding) && !s.record.Stopped()
+}
+
+// Canarying reports whether the canary of a guarded rollout is not over, be there pods that wait for it or not: those that are made
+// now are to have the size from before.
+func (s Step) Canarying() bool {
+	g := s.guard
+	return g != nil && g.Canary != nil && !g.Back && s.record.Phase == PhaseCanary && !s.record.Promoted
 }
 
 // stop has no more pods touched.

@@ -104,6 +104,12 @@ func Stopped(annotations map[string]string) bool {
 	return err != nil || r.Stopped()
 }
 
+// Tries reports whether the record of a workload says that its size has failed, or is tried on a few pods. One that cannot be read does.
+func Tries(annotations map[string]string) bool {
+	r, err := ReadRecord(annotations)
+	return err != nil || r.Stopped() || r != nil && r.Phase == PhaseCanary
+}
+
 // canary returns what is recorded of a pod; nil if it is no canary.
 func (r *Record) canary(pod types.UID) *Canary {
 	if i := slices.IndexFunc(r.Canaries, func(c Canary) bool { return c.UID == pod }); i >= 0 {

@@ -68,3 +68,17 @@ func TestNoRoomForTheRecord(t *testing.T) {
 		}
 	}
 }
+
+// TestRetriedRecord: who is the canary, and that it is over, is forgotten by a retry only where a pod has failed.
+func TestRetriedRecord(t *testing.T) {
+	for stored, want := range map[Phase]Phase{PhaseCanary: PhaseCanary, PhaseRolling: PhaseRolling, PhaseStopped: PhaseCanary, PhaseReverted: PhaseCanary} {
+		f := Facts{
+			Settings: policy.Settings{Guard: &policy.Guard{Manual: true}}, Annotations: map[string]string{api.RetryAnnotation: "now"},
+			Record: &Record{Of: "edit 1", Phase: stored, Promoted: true, Canaries: []Canary{{UID: "a"}}},
+		}
+		got := f.Guard(Edit{Version: "edit 1"}, 0).Record
+		if goesOn := !f.Record.Stopped(); got.Phase != want || got.Retry != "now" || got.Promoted != goesOn || len(got.Canaries) != asInt(goesOn) {
+			t.Errorf("%s: %+v", stored, got)
+		}
+	}
+}
