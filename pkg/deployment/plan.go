@@ -186,7 +186,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 // held plans for a Deployment that is held, once it is known what its pods need.
 func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	switch base := p.base; {
-	case !historyDue && !p.Canarying() && o.rejects(base):
+	case !historyDue && p.rejects(o):
 		// It goes on making pods that no kubelet lets in, which are missing for everything else.
 		p.write = adopt{set: base, template: o.deployment.template, restarts: p.outdated(), forgets: o.forgets(base), rejects: true}
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
@@ -206,6 +206,10 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 		p.write = adopt{set: base, template: o.deployment.template, restarts: p.outdated(), forgets: o.forgets(base)}
 	}
 }
+
+// rejects reports whether kubelets reject what the base makes, and it may take over the new template for that: the canary of a
+// guarded rollout has proved it.
+func (p *plan) rejects(o observation) bool { return !p.Canarying() && o.rejects(p.base) }
 
 // withoutBase returns the plan where no pod can be resized: there is none, or all differ in
 // more than their size.
