@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/dynamic"
@@ -218,7 +220,8 @@ func exitCode(err error) int {
 // unlessEdited writes a workload, again on a conflict: its status may have changed
 // meanwhile, but the edit that was meant must be the same.
 func (c *cluster) unlessEdited(ctx context.Context, u *unstructured.Unstructured, write func(*unstructured.Unstructured) error) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	// A controller that has just seen a write makes some of its own.
+	return retry.RetryOnConflict(wait.Backoff{Steps: 8, Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.1}, func() error {
 		err := write(u)
 		if !apierrors.IsConflict(err) {
 			return err

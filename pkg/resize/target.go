@@ -42,6 +42,8 @@ type Target struct {
 	Displaced []Change
 	// Overrules: a change takes back what one of the others has set.
 	Overrules bool
+	// Conceded: what others have set again and again stays, though the wanted size is another one.
+	Conceded bool
 
 	pod     *corev1.Pod // as observed
 	kubelet Kubelet     // that looks after it

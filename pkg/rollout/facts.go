@@ -207,10 +207,13 @@ func (f Facts) ReadyTimeout(options Options) time.Duration {
 // Target returns the size that a pod, made from the older template, must have to be one of the
 // newer. What somebody else sets again and again stays as it is.
 func (f Facts) Target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (resize.Target, error) {
-	if f.Notes.Of(pod.UID).ContestLost() {
-		return f.By(resize.ForBut(pod, older, newer))
+	wanted, err := resize.For(pod, older, newer)
+	if err != nil || !f.Notes.Of(pod.UID).ContestLost() {
+		return f.By(wanted, err)
 	}
-	return f.By(resize.For(pod, older, newer))
+	left, err := resize.ForBut(pod, older, newer)
+	left.Conceded = len(left.Changes) < len(wanted.Changes)
+	return f.By(left, err)
 }
 
 // Whole is Target for a pod of which it is not known what it was made from.

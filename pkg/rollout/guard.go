@@ -262,7 +262,11 @@ func (g *guarded) count(t *trial, v *Verdict, o Options) {
 			c.Proved = true
 		}
 	}
-	if !g.Stopped() && !g.Back && g.again == nil && (!m.Target.Resized.IsZero() || g.born(m)) {
+	if contested := m.Target.Conceded && !g.opened(t); g.Stopped() || g.Back || g.again != nil {
+		return
+	} else if contested { // it would prove another size; nothing may be left to show that it was asked
+		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it again and again"})
+	} else if !m.Target.Resized.IsZero() || g.born(m) {
 		g.judge(v, o)
 	}
 }

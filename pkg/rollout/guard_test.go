@@ -4,8 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // A canary proves its size for as long as is said or, where nothing is, as a new pod has to be Ready, and a minute at least.
@@ -23,6 +28,24 @@ func TestCanaryDuration(t *testing.T) {
 	} {
 		if got := rollout.CanaryDuration(policy.Guard{Duration: tt.said}, tt.minReadySeconds); got != tt.want {
 			t.Errorf("%s is said, and minReadySeconds is %d: %s, want %s", tt.said, tt.minReadySeconds, got, tt.want)
+		}
+	}
+}
+
+// A canary that others resize again and again proves another size: it has failed. Once its size is proved, such a pod is let be.
+func TestContestedCanary(t *testing.T) {
+	template := build.Size(t, `requests: {cpu: 100m}`)
+	for phase, want := range map[rollout.Phase]int{rollout.PhaseCanary: 1, rollout.PhaseRolling: 0} {
+		target, err := resize.For(build.Pod("web-2", template, build.Resized(template)), template, template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.Conceded = true
+		guard := &rollout.Guard{Guard: policy.Guard{Canary: ptr.To(intstr.FromInt32(1)), Duration: time.Hour}, Record: rollout.Record{Phase: phase}}
+		o := rollout.Options{Limit: 1, Guard: guard, Action: policy.LiveResizePreferred, Strategy: policy.RollingUpdate, Now: build.Start.Add(time.Minute)}
+		m := rollout.Member{Place: rollout.Place{Name: "web-2", Pod: target.Pod(), Available: true, Target: target}, Policy: policy.LiveResizeable}
+		if step := rollout.Next(rollout.Judge([]rollout.Member{m}, o), o); len(step.Failures) != want {
+			t.Errorf("in the phase %s: %d failures, want %d: %v", phase, len(step.Failures), want, step.Failures)
 		}
 	}
 }

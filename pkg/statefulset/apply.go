@@ -20,8 +20,8 @@ func (k Kind) Apply(ctx context.Context, s *session, set *appsv1.StatefulSet, wr
 	switch w := write.(type) {
 	case lowerPartition:
 		return k.lowerPartition(ctx, s, set, w)
-	case makeOfNewest:
-		return k.makeOfNewest(ctx, s, set, w)
+	case makeOf:
+		return k.makeOf(ctx, s, set, w)
 	default:
 		return fmt.Errorf("applying a %T, which is no write of a StatefulSet", write)
 	}
@@ -46,11 +46,11 @@ func (k Kind) lowerPartition(ctx context.Context, s *session, set *appsv1.Statef
 	return nil
 }
 
-func (k Kind) makeOfNewest(ctx context.Context, s *session, set *appsv1.StatefulSet, w makeOfNewest) error {
+func (k Kind) makeOf(ctx context.Context, s *session, set *appsv1.StatefulSet, w makeOf) error {
 	if err := s.MergeStatus(ctx, set, map[string]any{"currentRevision": w.revision}); err != nil {
 		return fmt.Errorf("having missing pods created from revision %s: %w", w.revision, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Missing pods will be created from the newest revision", "revision", w.revision, "reason", w.why)
+	klog.FromContext(ctx).V(2).Info("Missing pods will be created from another revision", "revision", w.revision, "reason", w.why)
 	return nil
 }
 

@@ -29,7 +29,7 @@ type plan struct {
 	// did not before.
 	byPartition []rollout.Restart
 	// renew has missing pods made of the newest revision, though they are below the partition.
-	renew *makeOfNewest
+	renew *makeOf
 	// release lets go of the hold: the user's partition comes back. Under OnDelete that is
 	// but an annotation.
 	release bool
@@ -130,7 +130,7 @@ func (o observation) goBack(options rollout.Options, former string) (rollout.Pla
 	if err != nil {
 		return rollout.Plan{}, err
 	}
-	p = o.keepBack(options.Guard, p)
+	p = forth.keepBack(options.Guard, p)
 	o.show(&p)
 	p.RequeueWithin(patience.RequeueAfter)
 	if patience.release {
@@ -139,12 +139,18 @@ func (o observation) goBack(options rollout.Options, former string) (rollout.Pla
 	return p, nil
 }
 
-// keepBack has the partition above all pods of a set whose rollout was stopped, before anything else is done. It was lowered for
-// restarts: pods there that come anew would be of the size that has failed, and so would be those that go back, which the StatefulSet
-// controller would replace.
+// keepBack sees to it, before anything else is done, that no pod that comes anew has a size that has failed, or that a canary has yet to
+// prove. The partition of a rollout that was stopped goes above all pods: it was lowered for restarts, and of those that go back the
+// StatefulSet controller would make others. And the current revision, which the pods below it are made of, is the one from before: it
+// is not where the set was made anew around its pods, or where a pod of it could not be created before.
 func (o observation) keepBack(guard *rollout.Guard, p rollout.Plan) rollout.Plan {
-	if guard.Stopped() && policy.Held(o.set) && rolling(o.set) && partition(o.set) < math.MaxInt32 {
+	former := guard.Former()
+	switch stopped := guard.Stopped(); {
+	case !policy.Held(o.set) || !rolling(o.set):
+	case stopped && partition(o.set) < math.MaxInt32:
 		p.Writes = []rollout.Write{lowerPartition{to: math.MaxInt32}}
+	case (stopped || p.Canarying()) && o.madeOfUpdate() && o.revisions[former] != nil && former != o.set.Status.UpdateRevision:
+		p.Writes = []rollout.Write{makeOf{former, "the size of the newest revision is not proved"}}
 	}
 	return p
 }
@@ -289,24 +295,27 @@ func (o observation) allMadeAbove() bool {
 }
 
 // madeNewest reports whether a missing pod is made of the newest revision wherever the partition is.
-func (o observation) madeNewest() bool {
-	return o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && wishedPartition(o.set) == 0
+func (o observation) madeNewest() bool { return o.madeOfUpdate() && wishedPartition(o.set) == 0 }
+
+// madeOfUpdate reports whether the current revision is the newest one.
+func (o observation) madeOfUpdate() bool {
+	return o.set.Status.CurrentRevision == o.set.Status.UpdateRevision
 }
 
 // renew returns the write that has missing pods made of the newest revision; nil if they are, or are to
 // be made of the current one. If that differs in more than the size, nothing is to be had in place: it
 // is what the user has left. Nor is it if no pod of it can be made. Where the user keeps pods back,
 // they come back as they were, and the partition is lowered to the others.
-func (o observation) renew() *makeOfNewest {
+func (o observation) renew() *makeOf {
 	if o.set.Status.CurrentRevision == o.set.Status.UpdateRevision || wishedPartition(o.set) > 0 {
 		return nil
 	}
 	if differs := o.differs(o.set.Status.CurrentRevision); differs != "" {
-		return &makeOfNewest{o.set.Status.UpdateRevision, differs}
+		return &makeOf{o.set.Status.UpdateRevision, differs}
 	}
 	for _, pod := range o.pods { // such as after an edit back, where lost pods are made of what was edited
 		if why := rollout.Rejection(pod); why != "" && revisions.HashOf(pod) == o.set.Status.CurrentRevision {
-			return &makeOfNewest{o.set.Status.UpdateRevision, pod.Name + ": " + why}
+			return &makeOf{o.set.Status.UpdateRevision, pod.Name + ": " + why}
 		}
 	}
 	if len(o.births.due) == 0 {
@@ -314,7 +323,7 @@ func (o observation) renew() *makeOfNewest {
 	}
 	for i := range replicas(o.set) {
 		if why, remade := o.unborn(i); remade {
-			return &makeOfNewest{o.set.Status.UpdateRevision, o.name(i) + ": " + why.Reason}
+			return &makeOf{o.set.Status.UpdateRevision, o.name(i) + ": " + why.Reason}
 		}
 	}
 	return nil
@@ -352,7 +361,7 @@ func (p *plan) deleteAhead(o observation) {
 	switch {
 	case len(p.ahead) == 0:
 	case !o.madeNewest():
-		p.renew = &makeOfNewest{o.set.Status.UpdateRevision, p.ahead[0].Member.Name + ": " + p.ahead[0].Reason}
+		p.renew = &makeOf{o.set.Status.UpdateRevision, p.ahead[0].Member.Name + ": " + p.ahead[0].Reason}
 	case p.exposed(o) < 0:
 		p.remove = append(p.remove, p.ahead...)
 	}

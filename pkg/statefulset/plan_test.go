@@ -213,7 +213,7 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 // does names what a plan does.
 func does(p rollout.Plan) string {
 	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
-		if _, is := write.(makeOfNewest); is {
+		if _, is := write.(makeOf); is {
 			say("made of the newest")
 			return
 		}

@@ -18,13 +18,13 @@ func (lowerPartition) NeedsLiveRead() bool { return true }
 
 func (w lowerPartition) String() string { return fmt.Sprintf("lower the partition to %d", w.to) }
 
-// makeOfNewest has pods that are lost made of the newest revision though the set is held: the
-// StatefulSet controller makes those below the partition from the current revision of the status.
-type makeOfNewest struct{ revision, why string }
+// makeOf has pods that are lost made of the revision while the set is held: the StatefulSet controller makes those below the
+// partition from the current revision of the status.
+type makeOf struct{ revision, why string }
 
 // NeedsLiveRead is that of rollout.Write.
-func (makeOfNewest) NeedsLiveRead() bool { return true }
+func (makeOf) NeedsLiveRead() bool { return true }
 
-func (w makeOfNewest) String() string {
+func (w makeOf) String() string {
 	return "have missing pods created from revision " + w.revision + ": " + w.why
 }

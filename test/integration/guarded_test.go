@@ -141,6 +141,7 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	if got := len(only(s.writes(), "patch pods/resize")); got != n || n != 2 {
 		t.Errorf("%d resizes, %d before the undo, want 2 of both", got, n)
 	}
+	before = s.uids()
 
 	// Released in the midst of a canary: no other pod gets its size, and it loses it.
 	s.markAudit()

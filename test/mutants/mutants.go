@@ -66,7 +66,7 @@ var mutants = []mutant{
 		name: "births", safety: "no pod is born with a size that a canary has not proved",
 		without: without{"status.currentRevision follows each edit, and a scaling to zero", []edit{
 			{"deploy/cluster/status.yaml", `|| variables.unproved`, ``},
-			{"deploy/cluster/status.yaml", `variables.held && !variables.ours && ("inplace`, `false && ("inplace`},
+			{"deploy/cluster/status.yaml", `variables.held && ("inplace`, `false && ("inplace`},
 		}},
 		scenario: scenario{tests: "TestLostPodsAreMadeFrom", testsOf: "./pkg/webhook"},
 	},
