@@ -13,6 +13,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 	goyaml "sigs.k8s.io/yaml/goyaml.v3"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var update = flag.Bool("update", false, "write the table of values in chart/README.md")
@@ -22,13 +24,8 @@ var update = flag.Bool("update", false, "write the table of values in chart/READ
 func TestChartReadme(t *testing.T) {
 	values, schema := goyaml.Node{}, map[string]any{}
 	for name, into := range map[string]any{"values.yaml": &values, "values.schema.json": &schema} {
-		text, err := os.ReadFile(filepath.Join("chart", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := goyaml.Unmarshal(text, into); err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join("chart", name)))(t)
+		must.Do(t, goyaml.Unmarshal(text, into))
 	}
 	var table strings.Builder
 	table.WriteString("| value | default | what it does |\n|---|---|---|\n")
@@ -36,10 +33,7 @@ func TestChartReadme(t *testing.T) {
 
 	const begin, end = "<!-- values -->\n\n", "\n<!-- end -->\n"
 	page := filepath.Join("chart", "README.md")
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(page))(t)
 	before, rest, has := strings.Cut(string(text), begin)
 	is, after, ends := strings.Cut(rest, end)
 	if !has || !ends {
@@ -49,9 +43,7 @@ func TestChartReadme(t *testing.T) {
 		t.Errorf("%s is not what values.yaml says: go test ./deploy -update", page)
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o644))
 	}
 }
 
@@ -94,15 +86,10 @@ func writeValues(t *testing.T, table *strings.Builder, path string, of *goyaml.N
 			continue
 		}
 		var decoded any
-		if err := value.Decode(&decoded); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, value.Decode(&decoded))
 		text, is := decoded.(string)
 		if !is || text == "" {
-			encoded, err := json.Marshal(decoded)
-			if err != nil {
-				t.Fatal(err)
-			}
+			encoded := must.Get(json.Marshal(decoded))(t)
 			text = string(encoded)
 		}
 		names, defaults = append(names, name), append(defaults, "`"+text+"`")
@@ -118,16 +105,11 @@ func writeValues(t *testing.T, table *strings.Builder, path string, of *goyaml.N
 // TestChartFlags: what the chart gives the controller are flags of the command, and each of them that is a value is said to be one.
 func TestChartFlags(t *testing.T) {
 	read := func(path ...string) string {
-		text, err := os.ReadFile(filepath.Join(path...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join(path...)))(t)
 		return string(text)
 	}
 	var values struct{ Controller map[string]any }
-	if err := yaml.Unmarshal([]byte(read("chart", "values.yaml")), &values); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(read("chart", "values.yaml")), &values))
 	_, page, _ := strings.Cut(read("..", "docs", "commands.md"), "\n## inplace-rollout controller\n")
 	page, _, _ = strings.Cut(page, "\n## ")
 	known := map[string]bool{}

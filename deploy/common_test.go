@@ -10,6 +10,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // ownMeaning are the variables that mean something else in each policy. All others mean the same wherever they have the same name.
@@ -20,10 +21,7 @@ func TestActions(t *testing.T) {
 	if want := "(" + strings.Join(policy.Actions, "|") + ")$"; !strings.Contains(readVariables(t)["hold"]["retryAction"], want) {
 		t.Errorf("retryAction of hold.yaml does not match %s", want)
 	}
-	validate, err := os.ReadFile("cluster/validate-annotations.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	validate := must.Get(os.ReadFile("cluster/validate-annotations.yaml"))(t)
 	list := `"` + strings.Join(policy.Actions, `", "`) + `"]`
 	for _, want := range []string{`variables.action in ["", ` + list, `split(";")[1] in [` + list} {
 		if !strings.Contains(string(validate), want) {
@@ -62,10 +60,7 @@ func TestGuardKnowsWhatIsHeld(t *testing.T) {
 	variables := readVariables(t)
 	hold := variables["hold"]
 	there := strings.NewReplacer("variables.until", "until", "variables.times", hold["times"]).Replace(hold["there"])
-	objects, err := Objects(Cluster, User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(Objects(Cluster, User))(t)
 	want := map[string]string{
 		"is-to-be-held": "[" + hold["until"] + "].exists(until, " + there + ") || " + hold["holdsInAbsence"] + " ||",
 		"not-left-out":  "!(" + variables["notice-only"]["leftOut"] + ")",
@@ -91,10 +86,7 @@ func TestGuardKnowsWhatIsHeld(t *testing.T) {
 // of the file and of the variable.
 func readVariables(t *testing.T) map[string]map[string]string {
 	t.Helper()
-	objects, err := Objects(Cluster, User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(Objects(Cluster, User))(t)
 	all := map[string]map[string]string{}
 	for _, object := range objects {
 		var name string

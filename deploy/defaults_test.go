@@ -12,20 +12,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestDefaultRequests: the estimator reads the table that is installed beside it, where that is mounted, and nothing is in it.
 func TestDefaultRequests(t *testing.T) {
 	read := func(file string, into any) {
 		t.Helper()
-		text, err := os.ReadFile("initial-resources/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile("initial-resources/" + file))(t)
 		text, _, _ = bytes.Cut(text, []byte("\n---\n"))
-		if err := yaml.UnmarshalStrict(text, into); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.UnmarshalStrict(text, into))
 	}
 	var table corev1.ConfigMap
 	var estimator appsv1.Deployment

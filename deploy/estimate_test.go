@@ -22,6 +22,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // newNamer returns what says which entry of a table the policy looks up for the version of an
@@ -29,10 +30,7 @@ import (
 // has a role for each.
 func newNamer(t *testing.T) func(t rapid.TB, image, container string) (version, any string) {
 	t.Helper()
-	objects, err := Objects(InitialResources, User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(Objects(InitialResources, User))(t)
 	var c *compiler
 	for _, object := range objects {
 		if policy, is := object.(*admissionv1.MutatingAdmissionPolicy); is {
@@ -71,14 +69,9 @@ func newNamer(t *testing.T) func(t rapid.TB, image, container string) (version, 
 
 // TestImages reads images as pkg/initialresources/estimate does.
 func TestImages(t *testing.T) {
-	text, err := os.ReadFile("../pkg/initialresources/estimate/testdata/images.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../pkg/initialresources/estimate/testdata/images.yaml"))(t)
 	var rows []struct{ Image, Name, Version, Entry, Role string }
-	if err := yaml.UnmarshalStrict(text, &rows); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(text, &rows))
 	name := newNamer(t)
 	for _, r := range rows {
 		if r.Name == "" { // no table has them

@@ -9,23 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestExpressions compiles all policies as the oldest API server does that is supported. One of
 // 1.34 takes new policies only if those of 1.33 would understand them.
 func TestExpressions(t *testing.T) {
-	objects, err := Objects(Cluster, User)
-	if err != nil {
-		t.Fatal(err)
-	}
-	estimates, err := Objects(InitialResources, User)
-	if err != nil {
-		t.Fatal(err)
-	}
-	former, err := Objects(Former, User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(Objects(Cluster, User))(t)
+	estimates := must.Get(Objects(InitialResources, User))(t)
+	former := must.Get(Objects(Former, User))(t)
 	for _, object := range slices.Concat(objects, estimates, former) {
 		switch policy := object.(type) {
 		case *admissionv1.ValidatingAdmissionPolicy:
@@ -72,10 +65,7 @@ type compiler struct {
 
 func newCompiler(t *testing.T, policy string, params bool) *compiler {
 	t.Helper()
-	composited, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 33)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	composited := must.Get(cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 33))))(t)
 	return &compiler{composited, policy, cel.OptionalVariableDeclarations{HasParams: params, HasAuthorizer: true}}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestFloor: the oldest Kubernetes that is claimed is the oldest that the tests run on, and the same wherever it stands.
@@ -19,10 +21,7 @@ func TestFloor(t *testing.T) {
 	}
 	var minors []int
 	for _, folder := range folders {
-		minor, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(folder), "kubernetes-1."))
-		if err != nil {
-			t.Fatal(err)
-		}
+		minor := must.Get(strconv.Atoi(strings.TrimPrefix(filepath.Base(folder), "kubernetes-1.")))(t)
 		minors = append(minors, minor)
 	}
 	oldest := slices.Min(minors)
@@ -32,10 +31,7 @@ func TestFloor(t *testing.T) {
 		"../docs/install.md":       `It needs Kubernetes 1\.%d or later`,
 		"../docs/compatibility.md": `each minor version of Kubernetes from 1\.%d on`,
 	} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		if claim := regexp.MustCompile(fmt.Sprintf(pattern, oldest)); !claim.Match(text) {
 			t.Errorf("%s does not say 1.%d, the oldest version of the tests (%s)", file, oldest, claim)
 		}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // quantityType is that of a quantity, such as 1Gi.
@@ -92,10 +93,7 @@ func fill(v reflect.Value, path string, leaf func(path string, set func(string))
 // is of, and in whichever of two ways the API server shows them the objects: from 1.37 on, that depends
 // on what it has evaluated before.
 func TestEveryQuantity(t *testing.T) {
-	objects, err := Objects(Cluster, User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(Objects(Cluster, User))(t)
 	found := 0
 	for _, object := range objects {
 		var name string
@@ -163,10 +161,7 @@ func newMeter(t *testing.T, policy string, variables []admissionv1.Variable, tex
 
 // TestCost: an evaluation about workloads of a quarter of what etcd takes costs less than a quarter of half of what the API server allows.
 func TestCost(t *testing.T) {
-	objects, err := Objects(Cluster, User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(Objects(Cluster, User))(t)
 	annotations, template := map[string]string{api.HoldAnnotation: "0", api.WishAnnotation: "7"}, corev1.PodTemplateSpec{}
 	for i := range 3000 {
 		annotations[fmt.Sprintf("example.com/%d", i)] = "x"
@@ -228,10 +223,7 @@ func TestCost(t *testing.T) {
 
 // TestSizeThatFailed: of a guarded rollout that has failed, an edit that keeps its size is told from one that does not.
 func TestSizeThatFailed(t *testing.T) {
-	objects, err := Objects(Cluster, User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(Objects(Cluster, User))(t)
 	at := slices.IndexFunc(objects, func(o runtime.Object) bool {
 		p, is := o.(*admissionv1.ValidatingAdmissionPolicy)
 		return is && p.Name == "inplace-rollout-notice-only"

@@ -14,6 +14,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/terminal"
 )
 
@@ -41,23 +42,15 @@ func draw(t *testing.T, name, title, command string, run func(out cli.Page) erro
 	if err := run(cli.Page{Writer: &out, Width: screens, Colors: true}); err != nil && !errors.As(err, new(exitError)) {
 		t.Fatal(err)
 	}
-	picture, err := terminal.Screen{Title: title, Command: command, Output: out.String(), Columns: screens}.SVG()
-	if err != nil {
-		t.Fatal(err)
-	}
+	picture := must.Get(terminal.Screen{Title: title, Command: command, Output: out.String(), Columns: screens}.SVG())(t)
 	golden.Assert(t, filepath.Join("..", "..", "..", "docs", name), picture)
 }
 
 // The pictures of plan and status in docs/ are what these print. make screens draws them again.
 func TestPictures(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
-	text, err := yaml.Marshal(manifest(t, "StatefulSet", "", larger))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(yaml.Marshal(manifest(t, "StatefulSet", "", larger)))(t)
+	must.Do(t, os.WriteFile(file, text, 0o600))
 	draw(t, "plan.svg", "What an edit would do, pod by pod", "kubectl inplace-rollout plan -f web.yaml", func(out cli.Page) error {
 		o := planOptions{cluster: pictured(t).cluster(t), resizePolicy: "LiveResizeable"}
 		o.files.Filenames = []string{file}

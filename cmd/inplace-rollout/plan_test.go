@@ -24,26 +24,22 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // planned runs plan on the manifest, and returns what it printed and its exit code.
 func planned(t *testing.T, s *stage, m *unstructured.Unstructured, o planOptions) ([]byte, int) {
 	t.Helper()
-	text, err := yaml.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(yaml.Marshal(m))(t)
 	file := filepath.Join(t.TempDir(), "edit.yaml")
 	o.files.Filenames = []string{file}
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, text, 0o600))
 	o.cluster = s.cluster(t)
 	if o.resizePolicy == "" {
 		o.resizePolicy = "LiveResizeable"
 	}
 	var out bytes.Buffer
-	err = o.run(t.Context(), &out, nil)
+	err := o.run(t.Context(), &out, nil)
 	if code := exitCode(err); code == 1 {
 		t.Fatal(err)
 	}
@@ -219,9 +215,7 @@ func TestPlanFormats(t *testing.T) {
 func TestPlanOfTheHold(t *testing.T) {
 	for name, stage := range map[string]begin{"hold": heldStage, "stopped": stoppedStage} {
 		var out bytes.Buffer
-		if err := printPlans(&out, "", []planReport{planOf(t, stage(t))}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, printPlans(&out, "", []planReport{planOf(t, stage(t))}))
 		golden.Assert(t, "plan-"+name+".txt", out.Bytes())
 	}
 }
@@ -239,14 +233,9 @@ func TestPlanWithoutRights(t *testing.T) {
 			o.client.(*fake.Clientset).PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return forbidden(a), nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
 			})
-			after, err := edited(s.live(t), manifest(t, "StatefulSet", "", larger))
-			if err != nil {
-				t.Fatal(err)
-			}
+			after := must.Get(edited(s.live(t), manifest(t, "StatefulSet", "", larger)))(t)
 			var out bytes.Buffer
-			if err := o.runEdits(t.Context(), &out, []edit{{s.live(t), after}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, o.runEdits(t.Context(), &out, []edit{{s.live(t), after}}))
 			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
 		})
 	}
@@ -276,10 +265,7 @@ func TestSettingsOfAnEdit(t *testing.T) {
 		if tt.live != nil {
 			tt.live(before)
 		}
-		settings, err := edit{before, after}.settings()
-		if err != nil {
-			t.Fatal(err)
-		}
+		settings := must.Get(edit{before, after}.settings())(t)
 		if string(settings.Action) != tt.want {
 			t.Errorf("%s: action %q, want %q", tt.what, settings.Action, tt.want)
 		}
@@ -304,10 +290,7 @@ func TestEdited(t *testing.T) {
 	}
 	applied := func(t *testing.T, last *unstructured.Unstructured) *unstructured.Unstructured {
 		t.Helper()
-		text, err := last.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(last.MarshalJSON())(t)
 		live := stored.DeepCopy()
 		live.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(text), "theirs": "stays"})
 		return live
@@ -334,10 +317,7 @@ func TestEdited(t *testing.T) {
 		{"without a last applied manifest nothing is removed", stored, manifest(t, "StatefulSet", "", requests), all, nil},
 		{"a whole object replaces the other", stored, whole, some, map[string]string{"spec replicas": "none <nil>", "metadata uid": "uid", "status": "map[replicas:3]"}},
 	} {
-		after, err := edited(tt.live, tt.manifest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := must.Get(edited(tt.live, tt.manifest))(t)
 		if got := resources(after); got != tt.resources {
 			t.Errorf("%s: resources %s, want %s", tt.what, got, tt.resources)
 		}
@@ -380,10 +360,7 @@ func TestWishOfAHeldWorkload(t *testing.T) {
 		{"without rollingUpdate it does", daemons("type: OnDelete, rollingUpdate: {maxUnavailable: 1}"), daemons("type: OnDelete"), ""},
 	} {
 		tt.after.SetAnnotations(nil) // removing the hold is not up to the user
-		e, err := newEdit(t.Context(), tt.live, tt.after)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(newEdit(t.Context(), tt.live, tt.after))(t)
 		if got := e.after.GetAnnotations()[api.HoldAnnotation]; got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestPlanGuard: plan says how a rollout will be guarded, in words and as data.
@@ -32,10 +33,7 @@ func TestPlanGuard(t *testing.T) {
 	} {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minReadySeconds": int64(90)}}}
 		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
-		settings, err := policy.Read(tt.annotations)
-		if err != nil {
-			t.Fatal(err)
-		}
+		settings := must.Get(policy.Read(tt.annotations))(t)
 		f := rollout.WorkloadForecast{Pods: make([]rollout.PodForecast, tt.pods)}
 		for i := range f.Pods {
 			if f.Pods[i].Forecast = tt.comes; i < tt.large {
@@ -72,20 +70,14 @@ func TestNext(t *testing.T) {
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverted }, nil, "The pods keep their size from before until you edit, undo or retry."},
 	} {
 		u := s.live(t)
-		record, err := rollout.ReadRecord(u.GetAnnotations())
-		if err != nil {
-			t.Fatal(err)
-		}
+		record := must.Get(rollout.ReadRecord(u.GetAnnotations()))(t)
 		if tt.change != nil {
 			tt.change(record)
 		}
 		annotations := u.GetAnnotations()
 		maps.Copy(annotations, tt.annotations)
 		annotations[api.RolloutAnnotation] = record.String()
-		settings, err := policy.Read(annotations)
-		if err != nil {
-			t.Fatal(err)
-		}
+		settings := must.Get(policy.Read(annotations))(t)
 		u.SetAnnotations(annotations)
 		pod := rollout.PodForecast{Member: rollout.Member{Place: rollout.Place{Pod: s.pods[2]}}, Observed: resize.Actuated}
 		if got := recordedOf(u, settings.Guard, []rollout.PodForecast{pod}).next(now); got != tt.want {

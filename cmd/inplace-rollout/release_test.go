@@ -24,6 +24,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // A cluster of fakes has no admission policies, as one that deploy/ was deleted from.
@@ -93,10 +94,7 @@ func TestRelease(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tt.failed)
 			}
 			golden.Assert(t, "release-"+name+".txt", out.Bytes())
-			after, err := o.get(t.Context(), s.live(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			after := must.Get(o.get(t.Context(), s.live(t)))(t)
 			if got := holding(after); got != tt.spec {
 				t.Errorf("afterwards: %s, want %s", got, tt.spec)
 			}
@@ -160,9 +158,7 @@ func TestReleaseAsksThePolicy(t *testing.T) {
 		patches = append(patches, patch.PatchOptions.FieldManager+" "+string(patch.GetPatch()))
 		return true, let, nil
 	})
-	if err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil))
 	want := `inplace-rollout-release {"metadata":{"resourceVersion":"7","uid":"uid-of-web"}}`
 	if len(patches) != 1 || patches[0] != want {
 		t.Errorf("wrote %v, want %s", patches, want)
@@ -208,9 +204,7 @@ func TestReleaseGoesOn(t *testing.T) {
 	second.deploy.Spec.Paused = true
 	second.deploy.Spec.Replicas = ptr.To(int32(1))
 	objects := o.objects.(*dynamicfake.FakeDynamicClient)
-	if err := objects.Tracker().Add(second.live(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, objects.Tracker().Add(second.live(t)))
 	writes := 0
 	objects.PrependReactor("patch", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		writes++

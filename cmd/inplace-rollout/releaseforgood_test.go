@@ -20,6 +20,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // releaseForGood releases all in a cluster or its namespace, without a question.
@@ -53,9 +54,7 @@ func TestReleaseForGood(t *testing.T) {
 					of.SetAPIVersion("admissionregistration.k8s.io/" + resource.version)
 					of.SetKind(resource.kind)
 					of.SetName(name)
-					if err := objects.Tracker().Create(group, of, ""); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, objects.Tracker().Create(group, of, ""))
 				}
 				edits := 2
 				objects.PrependReactor("patch", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -75,9 +74,7 @@ func TestReleaseForGood(t *testing.T) {
 					return false, nil, nil
 				})
 				begun := time.Now()
-				if err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil))
 				after, err := o.get(t.Context(), s.live(t))
 				if err != nil || policy.Held(after) || edits > 0 {
 					t.Errorf("held %t after all but %d edits: %v", policy.Held(after), edits, err)
@@ -98,12 +95,8 @@ func TestReleaseForGoodInANamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, _ := releaseForGood(t, heldStage(t), false)
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{api.InstalledLabel: "true", "mine": "too"}}}
-		if _, err := o.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(o.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))(t)
+		must.Do(t, o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil))
 		after, err := o.client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
 		if err != nil || len(after.Labels) != 1 || after.Labels["mine"] != "too" {
 			t.Errorf("the namespace has the labels %v: %v", after.Labels, err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // askVariable has the test's own program ask a Prometheus, as a process with other roots does.
@@ -31,9 +32,7 @@ func TestRoots(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	root := filepath.Join(t.TempDir(), "root.crt")
-	if err := os.WriteFile(root, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(root, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
 	for file, want := range map[string]string{
 		root:           "there is no Prometheus at", // it has been reached
 		"/nonexistent": "set the certificates to trust by --prometheus-ca-file",
@@ -54,15 +53,9 @@ func TestRoots(t *testing.T) {
 func askPrometheus(t *testing.T, address string) {
 	o := history.Defaults()
 	o.URL = address
-	store, err := history.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(history.New(o))(t)
 	t.Log(store.Refresh(t.Context(), time.Now()))
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must.Get(x509.SystemCertPool())(t)
 	for _, subject := range pool.Subjects() { //nolint:staticcheck // what is deprecated is that it lacks those of other systems
 		if strings.Contains(string(subject), "ISRG Root X1") {
 			t.Log("it trusts ISRG Root X1")

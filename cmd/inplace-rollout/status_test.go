@@ -31,6 +31,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // asked gives the pods the new size, which the kubelet has not done yet.
@@ -136,10 +137,7 @@ func manyStage(t *testing.T) *stage {
 func reportsOf(t *testing.T, s *stage) []statusReport {
 	t.Helper()
 	o := statusOptions{cluster: s.cluster(t)}
-	reports, err := o.reports(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reports := must.Get(o.reports(t.Context(), nil))(t)
 	return reports
 }
 
@@ -187,9 +185,7 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := (statusView{}).print(&out, reportsOf(t, s(t)), now); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, (statusView{}).print(&out, reportsOf(t, s(t)), now))
 			golden.Assert(t, "status-"+name+".txt", out.Bytes())
 		})
 	}
@@ -217,9 +213,7 @@ func TestStatusWidths(t *testing.T) {
 		for _, width := range []int{80, 120, 200} {
 			for of, view := range map[string]statusView{name: {}, name + "-all": {brief: true}} {
 				var out bytes.Buffer
-				if err := view.print(cli.Page{Writer: &out, Width: width}, []statusReport{reports[0], other}, now); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, view.print(cli.Page{Writer: &out, Width: width}, []statusReport{reports[0], other}, now))
 				golden.Assert(t, fmt.Sprintf("status-%s-%d.txt", of, width), out.Bytes())
 				for line := range strings.Lines(out.String()) {
 					if got := utf8.RuneCountInString(strings.TrimRight(line, "\n")); got > width {
@@ -238,9 +232,7 @@ func TestStatusListsUnownedPods(t *testing.T) {
 	detach(s, 1)
 	s.pods[1].OwnerReferences = nil
 	var out bytes.Buffer
-	if err := s.cluster(t).warnOfUnowned(t.Context(), &out, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.cluster(t).warnOfUnowned(t.Context(), &out, ""))
 	if want := fmt.Sprintf("Warning: pod/%s (namespace default): %s\n", s.pods[1].Name, deployment.Unowned); out.String() != want {
 		t.Errorf("it says %q, want %q", out.String(), want)
 	}
@@ -249,9 +241,7 @@ func TestStatusListsUnownedPods(t *testing.T) {
 // Who reads lines has one for each pod, as wide as it is.
 func TestStatusWideInAPipe(t *testing.T) {
 	var out bytes.Buffer
-	if err := (statusView{format: cli.Wide, brief: true}).print(&out, reportsOf(t, distantStage(t)), now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (statusView{format: cli.Wide, brief: true}).print(&out, reportsOf(t, distantStage(t)), now))
 	found := 0
 	for line := range strings.Lines(out.String()) {
 		if strings.HasPrefix(line, "checkout-frontend-of-the-shop-") && strings.Contains(line, "PodResizePending/Deferred") && strings.Contains(line, "capacity: 4000") {
@@ -266,9 +256,7 @@ func TestStatusWideInAPipe(t *testing.T) {
 // Words have colors on a terminal, and a line that is cut has none.
 func TestStatusColors(t *testing.T) {
 	var out bytes.Buffer
-	if err := (statusView{}).print(cli.Page{Writer: &out, Width: 100, Colors: true}, reportsOf(t, statesStage(t)), now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (statusView{}).print(cli.Page{Writer: &out, Width: 100, Colors: true}, reportsOf(t, statesStage(t)), now))
 	for _, want := range []string{string(cli.Good) + "Done\x1b[0m", string(cli.Bad) + "Infeasible\x1b[0m", string(cli.Waiting) + "Requested\x1b[0m"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, &out)
@@ -291,13 +279,9 @@ func TestStatusStream(t *testing.T) {
 		var out bytes.Buffer
 		screen := newScreen(&out, statusView{format: format})
 		for _, reports := range [][]statusReport{before, before, reportsOf(t, s)} {
-			if err := screen.show(reports, now); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, screen.show(reports, now))
 		}
-		if err := screen.trouble(io.ErrUnexpectedEOF); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, screen.trouble(io.ErrUnexpectedEOF))
 		if got := strings.Count(out.String(), want); got != 2 || !strings.HasPrefix(out.String(), want) {
 			t.Errorf("%s: %d documents, want 2:\n%s", format, got, &out)
 		}
@@ -353,10 +337,7 @@ func TestStatusWithoutRoom(t *testing.T) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
 			})
 		}
-		reports, err := o.reports(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		reports := must.Get(o.reports(t.Context(), nil))(t)
 		if got := reports[0].Pods[0].Why; got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.what, got, tt.want)
 		}
@@ -366,9 +347,7 @@ func TestStatusWithoutRoom(t *testing.T) {
 func TestStatusFormats(t *testing.T) {
 	for _, format := range []cli.Format{"json", "yaml"} {
 		var out bytes.Buffer
-		if err := (statusView{format: format}).print(&out, reportsOf(t, heldStage(t)), now); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, (statusView{format: format}).print(&out, reportsOf(t, heldStage(t)), now))
 		golden.Assert(t, "status."+string(format), out.Bytes())
 		for name, s := range map[string]*stage{"canary": canaryStage(t), "stopped": stoppedStage(t)} {
 			out.Reset()
@@ -381,9 +360,7 @@ func TestStatusFormats(t *testing.T) {
 			for _, c := range reports[0].Rollout.Canaries {
 				c.Done.Time, c.Well.Time = build.Start, build.Start
 			}
-			if err := (statusView{format: format}).print(&out, reports, now); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, (statusView{format: format}).print(&out, reports, now))
 			golden.Assert(t, "status-"+name+"."+string(format), out.Bytes())
 		}
 		out.Reset()
@@ -445,14 +422,9 @@ func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
 		s := newSetStage(t, 1)
 		s.set.Labels = labels
 		o := statusOptions{cluster: s.cluster(t)}
-		r, err := o.report(t.Context(), capacity.New(o.client, capacity.Sizes, now), s.live(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.Sizes, now), s.live(t)))(t)
 		var out bytes.Buffer
-		if err := (statusView{}).print(&out, []statusReport{r}, now); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, (statusView{}).print(&out, []statusReport{r}, now))
 		golden.Assert(t, "status-"+name+".txt", out.Bytes())
 	}
 }
@@ -476,9 +448,7 @@ func TestScreen(t *testing.T) {
 			shown.size = func() (int, int) { return 200, 4 }
 		}
 		for _, screen := range []*screen{lines, shown} {
-			if err := screen.show(reports, now); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, screen.show(reports, now))
 		}
 	}
 	golden.Assert(t, "screen-lines.txt", log.Bytes())
@@ -490,9 +460,7 @@ func TestManyPods(t *testing.T) {
 	reports := reportsOf(t, manyStage(t))
 	for format, want := range map[cli.Format]int{"": 1, cli.Wide: 25} {
 		var log bytes.Buffer
-		if err := newScreen(&log, statusView{format: format}).show(reports, now); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, newScreen(&log, statusView{format: format}).show(reports, now))
 		if got := strings.Count(log.String(), "\n"); got != want {
 			t.Errorf("--watch -o %q wrote %d lines, want %d:\n%s", format, got, want, log.String())
 		}
@@ -506,23 +474,17 @@ func TestScreenInTrouble(t *testing.T) {
 	var out bytes.Buffer
 	screen := newScreen(&out, statusView{})
 	screen.size = func() (int, int) { return 40, 40 }
-	if err := screen.show(reports, now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, screen.show(reports, now))
 	lines := screen.lines
 	out.Reset()
 	for range 2 {
-		if err := screen.trouble(errors.New("connection refused by 127.0.0.1:6443")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, screen.trouble(errors.New("connection refused by 127.0.0.1:6443")))
 	}
 	if want := "looking again, because of: connection r…\n"; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
 	out.Reset()
-	if err := screen.show(reports, now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, screen.show(reports, now))
 	if want := fmt.Sprintf("\x1b[%dA\x1b[J", lines+1); !strings.HasPrefix(out.String(), want) || screen.lines != lines {
 		t.Errorf("printed %q with %d lines, want %q first, and %d", out.String(), screen.lines, want, lines)
 	}
@@ -573,10 +535,7 @@ func TestReadCondition(t *testing.T) {
 
 // The diagram and the table of docs/how-it-works.md have the states that status shows, and no others.
 func TestStatesOfThePage(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "how-it-works.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "how-it-works.md")))(t)
 	want := map[podState]bool{stateKeptBack: true}
 	for _, state := range stateOf {
 		want[state] = true

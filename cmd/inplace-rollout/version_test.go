@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestVersion(t *testing.T) {
@@ -28,14 +29,9 @@ func TestVersion(t *testing.T) {
 	client := fake.NewClientset(lease("inplace-rollout", "v0.1.0", "a_1"), lease("team-a", "", "b_2"), lease("team-b", "v0.2.0", ""))
 	c := newCluster()
 	c.client = client
-	found, err := c.controllers(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(c.controllers(t.Context(), ""))(t)
 	var out bytes.Buffer
-	if err := printVersions(&out, versions{Client: version.Info{Version: "v0.3.0", GoVersion: "go1.26", Platform: "linux/amd64"}, Controllers: found}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, printVersions(&out, versions{Client: version.Info{Version: "v0.3.0", GoVersion: "go1.26", Platform: "linux/amd64"}, Controllers: found}))
 	want := "Client: v0.3.0 (go1.26, linux/amd64)\nController in inplace-rollout: v0.1.0\nController in team-a: older than v0.1.0\nController in team-b: none leads\n"
 	if out.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", &out, want)

@@ -21,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // objectsOf reads manifests that are separated by lines of three dashes.
@@ -31,10 +32,7 @@ func objectsOf(t *testing.T, manifests string) []runtime.Object {
 		if strings.TrimSpace(manifest) == "" {
 			continue
 		}
-		plain, err := yaml.YAMLToJSON([]byte(manifest))
-		if err != nil {
-			t.Fatal(err)
-		}
+		plain := must.Get(yaml.YAMLToJSON([]byte(manifest)))(t)
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(plain, nil, nil)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, manifest)
@@ -47,10 +45,7 @@ func objectsOf(t *testing.T, manifests string) []runtime.Object {
 // nameOf is the kind and name of an object.
 func nameOf(t *testing.T, object runtime.Object) string {
 	t.Helper()
-	accessor, err := meta.Accessor(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	accessor := must.Get(meta.Accessor(object))(t)
 	return fmt.Sprintf("%T %s", object, accessor.GetName())
 }
 
@@ -223,10 +218,7 @@ func TestAnswers(t *testing.T) {
 			pod := &corev1.Pod{Spec: *older.Spec.DeepCopy()}
 			pod.Name, pod.Namespace, pod.UID, pod.Labels = "web", "ns", "web", map[string]string{"app": "web", "pod-template-hash": "old"}
 			pod.Spec.NodeName = "a"
-			target, err := resize.For(pod, older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			target := must.Get(resize.For(pod, older, newer))(t)
 			objects := append(objectsOf(t, tt.besides), pod)
 			for _, object := range objectsOf(t, world) {
 				if !slices.ContainsFunc(objects, func(other runtime.Object) bool { return nameOf(t, other) == nameOf(t, object) }) {
@@ -243,10 +235,7 @@ func TestAnswers(t *testing.T) {
 			m := rollout.Member{Place: rollout.Place{Name: "web", Pod: pod, Target: target}}
 			revision := rollout.Revision{Name: "new", Template: newer, Labels: map[string]string{"pod-template-hash": "new"}}
 			for _, keep := range []bool{true, false} {
-				room, err := New(client, All, build.Start).Room(t.Context(), "web", "ns", []*corev1.Pod{pod}, nil, keep)
-				if err != nil {
-					t.Fatal(err)
-				}
+				room := must.Get(New(client, All, build.Start).Room(t.Context(), "web", "ns", []*corev1.Pod{pod}, nil, keep))(t)
 				kind, says := tt.kind, tt.says
 				if kind == rollout.ReasonRoomUnknown && !keep {
 					kind, says = "", ""

@@ -16,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Two workloads have a pod of 1 cpu each, on a node of 3 where one of them can become one of 2.
@@ -25,14 +26,8 @@ func TestTwoRollouts(t *testing.T) {
 	nodes, client, ledger := []*corev1.Node{node("node", "3")}, fake.NewClientset(web, db), NewLedger()
 	asks := func(workload string, pod *corev1.Pod, now time.Time) string {
 		t.Helper()
-		room, err := At(client, nodes, ledger, now).Room(t.Context(), workload, "", []*corev1.Pod{pod}, nil, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		why, err := room.Replace(t.Context(), rollout.Member{Place: placeOf(t, pod)}, rollout.Revision{}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		room := must.Get(At(client, nodes, ledger, now).Room(t.Context(), workload, "", []*corev1.Pod{pod}, nil, true))(t)
+		why := must.Get(room.Replace(t.Context(), rollout.Member{Place: placeOf(t, pod)}, rollout.Revision{}, false))(t)
 		return why.Reason
 	}
 	says := func(what, got, want string) {
@@ -79,10 +74,7 @@ func TestBeside(t *testing.T) {
 		ledger.See(workload, "", nil, []rollout.Coming{{Template: templateOf(t, "2")}}, build.Start)
 	}
 	for cpu, fits := range map[string]bool{"6": true, "5": false} {
-		room, err := At(client, []*corev1.Node{node("node", cpu)}, ledger, build.Start).Room(t.Context(), "db", "", []*corev1.Pod{db}, nil, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		room := must.Get(At(client, []*corev1.Node{node("node", cpu)}, ledger, build.Start).Room(t.Context(), "db", "", []*corev1.Pod{db}, nil, true))(t)
 		if why, err := room.Replace(t.Context(), rollout.Member{Place: placeOf(t, db)}, rollout.Revision{}, false); err != nil || (why.Reason == "") != fits {
 			t.Errorf("on a node of %s: got %+v and %v, want room: %t", cpu, why, err, fits)
 		}
@@ -153,10 +145,7 @@ func TestPromises(t *testing.T) {
 				}
 				ledger.See("web", "ns", there, []rollout.Coming{coming}, now)
 			}
-			room, err := At(fake.NewClientset(objects...), []*corev1.Node{node("node", tt.nodes)}, ledger, now.Add(time.Hour)).Room(t.Context(), "db", "ns", []*corev1.Pod{db}, nil, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			room := must.Get(At(fake.NewClientset(objects...), []*corev1.Node{node("node", tt.nodes)}, ledger, now.Add(time.Hour)).Room(t.Context(), "db", "ns", []*corev1.Pod{db}, nil, true))(t)
 			why, err := room.Replace(t.Context(), rollout.Member{Place: placeOf(t, db)}, rollout.Revision{}, false)
 			if err != nil || why.Reason != tt.says {
 				t.Errorf("got %q and %v, want %q", why.Reason, err, tt.says)

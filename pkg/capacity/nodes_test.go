@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestSameRoom(t *testing.T) {
@@ -35,19 +36,12 @@ func TestListOfNodes(t *testing.T) {
 	client := fake.NewClientset()
 	write := func(n *corev1.Node) {
 		t.Helper()
-		if _, err := client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}))(t)
 	}
 	for i := range 20 {
-		if err := client.Tracker().Add(node(fmt.Sprintf("node-%d", i), "2")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.Tracker().Add(node(fmt.Sprintf("node-%d", i), "2")))
 	}
-	nodes, err := NewNodes(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := must.Get(NewNodes(client))(t)
 	changed := make(chan struct{}, 100)
 	nodes.OnChange(func() { changed <- struct{}{} })
 	go nodes.Run(t.Context())

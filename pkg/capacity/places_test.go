@@ -11,15 +11,13 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // placeOf is the place of a pod of 1 cpu that is to have 2.
 func placeOf(t *testing.T, pod *corev1.Pod) rollout.Place {
 	t.Helper()
-	target, err := resize.For(pod, templateOf(t, "1"), templateOf(t, "2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(resize.For(pod, templateOf(t, "1"), templateOf(t, "2")))(t)
 	return rollout.Place{Name: pod.Name, Pod: pod, Target: target}
 }
 
@@ -103,10 +101,7 @@ func TestUnsupported(t *testing.T) {
 				if !told {
 					pod.Status.ContainerStatuses[0].Resources = nil
 				}
-				target, err := resize.For(pod, older, newer)
-				if err != nil {
-					t.Fatal(err)
-				}
+				target := must.Get(resize.For(pod, older, newer))(t)
 				expected := rollout.Refusal{}
 				why := want.shrinking
 				if memory == "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestBeganByTheirClock: what others have set since the rollout began is told from what they set
@@ -31,14 +32,9 @@ func TestBeganByTheirClock(t *testing.T) {
 		e.w.ManagedFields = []metav1.ManagedFieldsEntry{
 			{Manager: "kubectl", Time: ptr.To(metav1.NewTime(theirs(0)))}, {Manager: "cron", Time: ptr.To(metav1.NewTime(theirs(-time.Hour)))}, {Manager: "someone"},
 		}
-		w, err := e.strip(e.w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(e.strip(e.w))(t)
 		progressing := rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonProgressing}}
-		if _, err := e.writeCondition(t.Context(), w, progressing); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(e.writeCondition(t.Context(), w, progressing))(t)
 		for after, overruled := range map[time.Duration]bool{-time.Minute: false, time.Minute: true} {
 			pod := build.Pod("web-0", template, build.Resized(others), build.ResizedBy("vpa", theirs(after), build.CPURequest))
 			f := rollout.Facts{Places: capacity.NewPlaces(nil, true, capacity.Limits{}), Now: build.Start.Add(time.Minute), Defaults: policy.Standard}

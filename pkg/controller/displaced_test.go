@@ -17,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestDisplaced: where the edit has displaced what somebody else had given a pod, its pods are watched for a while when the
@@ -54,13 +55,8 @@ func TestDisplaced(t *testing.T) {
 			})
 			s := e.open(t)
 			e.watches(t, s, client)
-			if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return s.Pods.HasSynced(), nil }); err != nil {
-				t.Fatal(err)
-			}
-			edit, err := resize.For(build.Pod("web-0", older, build.Resized(build.Size(t, "requests: {cpu: 500m}"))), older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return s.Pods.HasSynced(), nil }))
+			edit := must.Get(resize.For(build.Pod("web-0", older, build.Resized(build.Size(t, "requests: {cpu: 500m}"))), older, newer))(t)
 			if !tt.nothing {
 				s.Notes.Note(tt.pod.UID).Displace(edit.Displaced)
 			}
@@ -69,9 +65,7 @@ func TestDisplaced(t *testing.T) {
 			e.pass(timeout - time.Second)
 			for range 2 {
 				e.kind.condition, e.w.Annotations = over, nil
-				if err := e.informer.GetStore().Add(e.w); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, e.informer.GetStore().Add(e.w))
 				_, _ = e.Sync(t.Context(), e.session.name) // an error has it tried again
 			}
 			if kept := e.sessions[e.session.name] != nil; asked != tt.asked || kept != tt.kept {

@@ -35,6 +35,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // plainKind is a kind with nothing of its own, that notes what it is to write.
@@ -216,9 +217,7 @@ func TestPromised(t *testing.T) {
 	e := newEngine(t, Options{})
 	other := e.w.DeepCopy()
 	other.Name, other.Annotations = "let-go", nil
-	if err := errors.Join(e.informer.GetStore().Add(e.w), e.informer.GetStore().Add(other)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(e.informer.GetStore().Add(e.w), e.informer.GetStore().Add(other)))
 	for rolls, want := range map[bool]string{false: "[Plain default/web]", true: "[Plain default/let-go Plain default/web]"} {
 		e.kind.rolls = rolls
 		promised := e.promised()
@@ -245,9 +244,7 @@ func TestStrip(t *testing.T) {
 			e.w.Spec.Template = *build.Size(t, "")
 			e.w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 			e.w.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
-			if err := e.informer.GetStore().Add(e.w.DeepCopy()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, e.informer.GetStore().Add(e.w.DeepCopy()))
 			whole := e.w.DeepCopy()
 			e.w.ResourceVersion = "2"
 			written, err := e.patch(t.Context(), e.w, types.MergePatchType, nil)
@@ -392,19 +389,14 @@ func TestResizedOtherwise(t *testing.T) {
 		}},
 	} {
 		pod := build.Pod("web-0", older)
-		target, err := resize.For(pod, older, newer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(pod, older, newer))(t)
 		e, client := newEngine(t, Options{}), fake.NewClientset()
 		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, build.Pod("web-0", build.Template(t, tt.answer)), nil
 		})
 		e.watches(t, e.session, client)
 		m, revision := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}
-		if err := e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m))
 		if got := e.session.Notes.Of(pod.UID).Size.Last(); got.Kind != tt.want.Kind || got.Final != tt.want.Final || got.Reason != tt.want.Reason {
 			t.Errorf("%s: known is %+v, want %+v", tt.answer, got, tt.want)
 		}
@@ -435,10 +427,7 @@ func TestLookAfterOwnWrites(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := build.Pod("web-0", older)
 			pod.Spec.NodeName = tt.node
-			target, err := resize.For(pod, older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			target := must.Get(resize.For(pod, older, newer))(t)
 			e, client := newEngine(t, Options{}), fake.NewClientset()
 			client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 				answer := pod.DeepCopy()
@@ -456,9 +445,7 @@ func TestLookAfterOwnWrites(t *testing.T) {
 			if tt.answer != nil {
 				p.Writes = append(p.Writes, rollout.ResizePod{Member: m})
 			}
-			if _, err := e.apply(t.Context(), e.session, e.w, p); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(e.apply(t.Context(), e.session, e.w, p))(t)
 			within := e.session.lookAgain()
 			if atOnce := e.queue.Len() > 0; within != tt.within || atOnce != tt.atOnce {
 				t.Errorf("looks again within %s, at once: %t; want %s, %t", within, atOnce, tt.within, tt.atOnce)

@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestMemory: what is remembered of a workload outlives the session that was put away for room, and
@@ -27,9 +28,7 @@ func TestMemory(t *testing.T) {
 			other := e.w.DeepCopy()
 			other.Name, other.UID = "other", "other"
 			e.openNext(e.session.name) // its sync has ended
-			if _, err := e.Controller.session(t.Context(), other); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(e.Controller.session(t.Context(), other))(t)
 			if e.sessions[e.session.name] != nil || len(e.sessions) != 1 {
 				t.Fatalf("there are %d sessions", len(e.sessions))
 			}
@@ -43,9 +42,7 @@ func TestMemory(t *testing.T) {
 			e.sync(t, nil, true)
 		}, false},
 		{"it is gone", func(t *testing.T, e *engine) {
-			if _, err := e.Sync(t.Context(), e.session.name); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(e.Sync(t.Context(), e.session.name))(t)
 		}, false},
 		{"it is made anew", func(_ *testing.T, e *engine) { e.w.UID = "another" }, false},
 	} {
@@ -80,10 +77,7 @@ func TestMemory(t *testing.T) {
 // open returns the session of the workload.
 func (e *engine) open(t *testing.T) *Session[*appsv1.ReplicaSet, plainState] {
 	t.Helper()
-	s, err := e.Controller.session(t.Context(), e.w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(e.Controller.session(t.Context(), e.w))(t)
 	return s
 }
 
@@ -91,10 +85,6 @@ func (e *engine) open(t *testing.T) *Session[*appsv1.ReplicaSet, plainState] {
 func (e *engine) sync(t *testing.T, have *rollout.StoredCondition, enabled bool) {
 	t.Helper()
 	e.kind.condition, e.w.Annotations, e.w.Labels = have, nil, map[string]string{api.EnabledLabel: fmt.Sprint(enabled)}
-	if err := e.informer.GetStore().Add(e.w); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.Sync(t.Context(), e.session.name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.informer.GetStore().Add(e.w))
+	must.Get(e.Sync(t.Context(), e.session.name))(t)
 }

@@ -11,6 +11,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Of many workloads, so many are looked at at once. The others follow, also where one of them
@@ -145,9 +147,7 @@ func TestOpeningEnds(t *testing.T) {
 func TestNeverWatched(t *testing.T) {
 	e := newEngine(t, Options{Ready: func() error { return nil }})
 	e.kind.watched = &url.Error{Op: "Get", URL: "https://api/pods?labelSelector=" + strings.Repeat("x", 1<<20), Err: errors.New("the request is too large")}
-	if err := e.informer.GetStore().Add(e.w); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.informer.GetStore().Add(e.w))
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		_, err := e.Sync(t.Context(), e.session.name)
 		if err == nil && time.Now().Before(deadline) {
@@ -164,15 +164,11 @@ func TestNeverWatched(t *testing.T) {
 func TestPrepareInTurn(t *testing.T) {
 	e := newEngine(t, Options{Ready: func() error { return nil }})
 	e.kind.unobserved = true
-	if err := e.informer.GetStore().Add(e.w); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.informer.GetStore().Add(e.w))
 	for i := range maxOpening(DefaultSessions) {
 		e.mayOpen(cache.ObjectName{Namespace: e.w.Namespace, Name: fmt.Sprint(i)}, true)
 	}
-	if _, err := e.Sync(t.Context(), e.session.name); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(e.Sync(t.Context(), e.session.name))(t)
 	if len(e.sessions) > 0 || e.opening[true].waits.Len() != 1 {
 		t.Errorf("there are %d sessions, and %d wait for one", len(e.sessions), e.opening[true].waits.Len())
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -207,9 +208,7 @@ func TestHistory(t *testing.T) {
 		made(otherImage, "e", 5, another), made(newer, "x", 9, named),
 	}
 	h := &history{}
-	if err := h.read(set, &set.Spec.Template, stored); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, h.read(set, &set.Spec.Template, stored))
 	if got := slices.Sorted(maps.Keys(h.revisions)); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || h.newest == nil || h.newest.hash != "c" {
 		t.Errorf("the history has %v, and the newest is %+v", got, h.newest)
 	}
@@ -218,9 +217,7 @@ func TestHistory(t *testing.T) {
 	}
 	client, s := fake.NewClientset(&stored[1]), &session{KindState: &history{}}
 	for _, live := range []bool{false, false, true} { // what lets pods be restarted does not rest on what was read before
-		if _, err := New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return nil, nil }, live); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return nil, nil }, live))(t)
 	}
 	if n := len(client.Actions()); n != 2 {
 		t.Errorf("the history was read %d times, want once, and again for a live look", n)
@@ -258,9 +255,7 @@ func TestHistoryOfAnotherSpelling(t *testing.T) {
 		}
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "b"
 	}
-	if _, err := client.AppsV1().ControllerRevisions(set.Namespace).Create(t.Context(), newRevision(t, set, "c", 2), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.AppsV1().ControllerRevisions(set.Namespace).Create(t.Context(), newRevision(t, set, "c", 2), metav1.CreateOptions{}))(t)
 	if err := gather(); err != nil || s.KindState.newest.hash != "c" {
 		t.Errorf("afterwards: %v, and %+v is the newest", err, s.KindState.newest)
 	}

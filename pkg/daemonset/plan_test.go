@@ -20,6 +20,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -190,9 +191,7 @@ func observed(t *testing.T, places string, changes ...change) observation {
 		of.Spec.Template = *templates[v]
 		stored = append(stored, *newRevision(t, of, v.String(), int64(1+i)))
 	}
-	if err := o.read(set, &set.Spec.Template, stored); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.read(set, &set.Spec.Template, stored))
 	var nodes []*corev1.Node
 	for i, situations := range strings.Split(places, "|") {
 		nodes = append(nodes, newNode(i))
@@ -407,10 +406,7 @@ func TestNextStepSays(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := planned(observed(t, tt.places, tt.changes...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(planned(observed(t, tt.places, tt.changes...)))(t)
 			simulated.Says(t, p, tt.says, tt.complete)
 			if p.Condition.Reason != tt.reason {
 				t.Errorf("the reason is %s, want %s", p.Condition.Reason, tt.reason)
@@ -482,10 +478,7 @@ func TestOrder(t *testing.T) {
 				}
 			}
 		})
-		p, err := planned(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(planned(o))(t)
 		var got []string
 		for _, v := range p.Verdicts {
 			got = append(got, strings.TrimPrefix(v.Member.Name, "web-"))

@@ -29,6 +29,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -362,9 +363,7 @@ func TestForgedDetachedLabel(t *testing.T) {
 	c.WritePod(forged)
 	c.Sees()
 	for _, owner := range []string{"web", metav1.GetControllerOf(forged).Name} {
-		if _, err := c.Controller.Sync(t.Context(), cache.NewObjectName("default", owner)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Controller.Sync(t.Context(), cache.NewObjectName("default", owner)))(t)
 	}
 	if len(c.Writes) > 0 {
 		t.Errorf("wrote %q", c.Writes)
@@ -384,17 +383,13 @@ func TestUnownedPodIsTold(t *testing.T) {
 	restored.UID, restored.Name, restored.OwnerReferences = "restored", "web-old-1", nil
 	restored.Labels[api.DetachedLabel] = "of a ReplicaSet that is gone"
 	delete(restored.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
-	if err := kind.detached.GetStore().Add(restored); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, kind.detached.GetStore().Add(restored))
 	for range 2 {
 		write, err := kind.leftBehind(cache.NewObjectName("default", ""))
 		if err != nil || write == nil {
 			t.Fatalf("%v, %v", write, err)
 		}
-		if err := kind.Apply(t.Context(), nil, nil, write); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, kind.Apply(t.Context(), nil, nil, write))
 	}
 	close(told.Events)
 	var events []string
@@ -427,9 +422,7 @@ func TestNewest(t *testing.T) {
 		}
 	}
 	c.Client.Unlock()
-	if _, err := c.Kind.Kind.Open(t.Context(), &Deployment{Deployment: c.d}, func() {}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Kind.Kind.Open(t.Context(), &Deployment{Deployment: c.d}, func() {}))(t)
 	if o := <-asked; o.ResourceVersion != "" || o.LabelSelector != "app=web" {
 		t.Errorf("listed is with %v", o)
 	}
@@ -440,9 +433,7 @@ func TestNewest(t *testing.T) {
 func TestPodsAreListedAfterReplicaSets(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	c.edit(newer)
-	if _, err := c.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Sync())(t)
 	listed, asked := false, false
 	c.Client.Lock()
 	c.listed = func(metav1.ListOptions) { listed = true }

@@ -31,6 +31,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -170,10 +171,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 			}
 		}
 		if marked {
-			encoded, err := json.Marshal(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			encoded := must.Get(json.Marshal(m))(t)
 			rs.Annotations[api.AdoptedAnnotation] = string(encoded)
 		}
 		total += int(*rs.Spec.Replicas)
@@ -201,10 +199,7 @@ func (s *scene) observation(t *testing.T) observation {
 // read decodes what is stored.
 func read[T any](t *testing.T, decode func(any) (*T, error), stored any) *T {
 	t.Helper()
-	decoded, err := decode(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
+	decoded := must.Get(decode(stored))(t)
 	return decoded
 }
 
@@ -635,10 +630,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		{"nor handed over", "a older: older", "", []change{small, inForce("Restart;")}},
 		{"nor evicted", "a newer closed: infeasible|resized", "", []change{small, bounds(1, 1)}},
 	} {
-		p, err := planned(observed(t, tt.sets, tt.changes...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(planned(observed(t, tt.sets, tt.changes...)))(t)
 		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
@@ -674,10 +666,7 @@ func TestRestartsAll(t *testing.T) {
 		if o.Settings, err = policy.InForce(o.deployment.Annotations); err != nil {
 			t.Fatal(err)
 		}
-		p, err := o.nextStep()
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(o.nextStep())(t)
 		if got := o.restartsAll(p); got != tt.want {
 			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, does(p.complete(o)))
 		}
@@ -856,9 +845,7 @@ func TestSortAsDeleted(t *testing.T) {
 func withField(t *testing.T, object runtime.Object, value string) *unstructured.Unstructured {
 	t.Helper()
 	stored := build.Stored(t, object)
-	if err := unstructured.SetNestedField(stored.Object, value, "spec", "template", "spec", "fromTheFuture"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unstructured.SetNestedField(stored.Object, value, "spec", "template", "spec", "fromTheFuture"))
 	return stored
 }
 
@@ -929,10 +916,7 @@ func TestForeignMark(t *testing.T) {
 
 func mustJSON(t *testing.T, value any) []byte {
 	t.Helper()
-	encoded, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(json.Marshal(value))(t)
 	return encoded
 }
 
@@ -947,10 +931,7 @@ func TestNewHistory(t *testing.T) {
 	}
 	deployment, rs := read(t, decodeDeployment, build.Stored(t, d)), read(t, decodeReplicaSet, withField(t, set, "x"))
 	rs.previous = had(rs)
-	made, err := newHistory(deployment, rs, []*replicaSet{rs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(newHistory(deployment, rs, []*replicaSet{rs}))(t)
 	again, err := newHistory(deployment, rs, []*replicaSet{rs})
 	if err != nil || !equality.Semantic.DeepEqual(made, again) {
 		t.Errorf("a second try makes another one: %v, %v, %v", made, again, err)
@@ -1051,10 +1032,7 @@ func TestPatches(t *testing.T) {
 		{"keep", "idle", func() ([]byte, error) { return historyPatch(idle, live) }, live.template, map[string]string{"deployment.kubernetes.io/revision": "3"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			patch, err := tt.patch()
-			if err != nil {
-				t.Fatal(err)
-			}
+			patch := must.Get(tt.patch())(t)
 			before := stored[tt.of]
 			written := applied(t, before, patch)
 			after := read(t, decodeReplicaSet, written)
@@ -1093,31 +1071,20 @@ func TestPatches(t *testing.T) {
 
 func applied(t *testing.T, stored *unstructured.Unstructured, patch []byte) *unstructured.Unstructured {
 	t.Helper()
-	written, err := tryPatch(t, stored, patch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	written := must.Get(tryPatch(t, stored, patch))(t)
 	return written
 }
 
 func tryPatch(t *testing.T, stored *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
 	t.Helper()
-	before, err := json.Marshal(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoded, err := jsonpatch.DecodePatch(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(json.Marshal(stored))(t)
+	decoded := must.Get(jsonpatch.DecodePatch(patch))(t)
 	after, err := decoded.Apply(before)
 	if err != nil {
 		return nil, err
 	}
 	written := &unstructured.Unstructured{}
-	if err := json.Unmarshal(after, written); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(after, written))
 	return written, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -325,14 +326,9 @@ func TestGolden(t *testing.T) {
 			got := hashOf(t, fromFile(t, file)) + "\n"
 			golden := strings.TrimSuffix(file, ".yaml") + ".hash"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(golden, []byte(got), 0o600))
 			}
-			want, err := os.ReadFile(filepath.Clean(golden))
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(filepath.Clean(golden)))(t)
 			if got != string(want) {
 				t.Errorf("got %s, want %s", got, want)
 			}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestTablesNameFieldsOfTheAPI(t *testing.T) {
@@ -64,14 +66,8 @@ func TestKitchenSinkLeavesOutEveryDefault(t *testing.T) {
 
 func readYAML(t *testing.T, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Clean(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Clean(path)))(t)
+	raw := must.Get(yaml.YAMLToJSON(text))(t)
 	return raw
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestNewTemplateRoundsQuantities: a manifest has the quantities as its author wrote them, and the API server stores
@@ -17,10 +18,7 @@ func TestNewTemplateRoundsQuantities(t *testing.T) {
 	template := func(resources string) *hash.Template {
 		raw := fmt.Sprintf(`{"spec": {"resources": %s, "initContainers": [{"name": "init", "resources": %s}], "containers": [{"name": "app", "resources": %s}]}}`,
 			resources, resources, resources)
-		template, err := hash.NewTemplate([]byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		template := must.Get(hash.NewTemplate([]byte(raw)))(t)
 		return template
 	}
 	manifest := template(`{"requests": {"cpu": "100.5m", "memory": "0.0001"}, "limits": {"cpu": "0.2000001"}}`)
@@ -46,13 +44,8 @@ func TestSpelledAs(t *testing.T) {
 				{"name":"c","projected":{"sources":[{"downwardAPI":{"items":[{"path":"p","resourceFieldRef":{"divisor":"QUANTITY","resource":"limits.memory"}}]}}]}},
 				{"ephemeral":{"volumeClaimTemplate":{"spec":{"resources":{"requests":{"storage":"QUANTITY"}}}}},"name":"d"}]}}`)
 		var compact bytes.Buffer
-		if err := json.Compact(&compact, []byte(raw)); err != nil {
-			t.Fatal(err)
-		}
-		template, err := hash.NewTemplate(compact.Bytes())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Compact(&compact, []byte(raw)))
+		template := must.Get(hash.NewTemplate(compact.Bytes()))(t)
 		return template
 	}
 	before, after := template("1", "1Gi"), template("2", "1073741824")
@@ -84,12 +77,7 @@ func TestSpelledAs(t *testing.T) {
 func sorted(t *testing.T, text []byte) string {
 	t.Helper()
 	var value any
-	if err := json.Unmarshal(text, &value); err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &value))
+	encoded := must.Get(json.Marshal(value))(t)
 	return string(encoded)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // watched is a watch of two pods: one that is written, and one whose changes tell that the watch has brought all before.
@@ -57,10 +58,7 @@ func (w *watched) until(done func() bool) {
 // stores has the watch bring this version of the pod.
 func (w *watched) stores(version int) *corev1.Pod {
 	w.t.Helper()
-	stored, err := w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("web-0", version), metav1.UpdateOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	stored := must.Get(w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("web-0", version), metav1.UpdateOptions{}))(w.t)
 	return stored
 }
 
@@ -68,14 +66,9 @@ func (w *watched) stores(version int) *corev1.Pod {
 func (w *watched) told() int {
 	w.t.Helper()
 	w.fences++
-	if _, err := w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("fence", 1+w.fences), metav1.UpdateOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("fence", 1+w.fences), metav1.UpdateOptions{}))(w.t)
 	w.until(func() bool {
-		all, err := w.List()
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		all := must.Get(w.List())(w.t)
 		for _, pod := range all {
 			if pod.Name == "fence" && pod.ResourceVersion == strconv.Itoa(1+w.fences) {
 				return true
@@ -142,10 +135,7 @@ func TestList(t *testing.T) {
 	list := func() (names []string) {
 		t.Helper()
 		w.told() // what is before
-		all, err := w.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(w.List())(t)
 		for _, pod := range all {
 			if pod.Name != "fence" {
 				names = append(names, pod.Name+" "+pod.ResourceVersion)
@@ -155,9 +145,7 @@ func TestList(t *testing.T) {
 	}
 	create := func(name string) {
 		t.Helper()
-		if _, err := w.client.CoreV1().Pods("default").Create(t.Context(), pod(name, 1), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.client.CoreV1().Pods("default").Create(t.Context(), pod(name, 1), metav1.CreateOptions{}))(t)
 	}
 	create("web-2")
 	create("web-1")
@@ -169,9 +157,7 @@ func TestList(t *testing.T) {
 	if got := list(); !slices.Equal(got, []string{"web-0 1", "web-1 5", "web-2 1"}) {
 		t.Errorf("after writes, got %q", got)
 	}
-	if err := w.client.CoreV1().Pods("default").Delete(t.Context(), "web-0", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.client.CoreV1().Pods("default").Delete(t.Context(), "web-0", metav1.DeleteOptions{}))
 	if got := list(); !slices.Equal(got, []string{"web-1 5", "web-2 1"}) {
 		t.Errorf("without the first, got %q", got)
 	}
@@ -192,10 +178,7 @@ func TestSyncedAtOnce(t *testing.T) {
 			time.Sleep(time.Millisecond) // as a real one
 			return false, nil, nil
 		})
-		w, err := mutationcache.New(t.Context(), informer, pods.Strip, changed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(mutationcache.New(t.Context(), informer, pods.Strip, changed))(t)
 		time.Sleep(time.Second)
 		if took := time.Duration(last.Load()); !w.HasSynced() || changes.Load() != 2 || took > 10*time.Millisecond { // the pod, and that it is all
 			t.Errorf("%d changes are told, the last one after %v", changes.Load(), took)

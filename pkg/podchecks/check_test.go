@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const selector = `up{namespace=~$namespace, pod=~$pod, container=~$container}`
@@ -26,10 +28,7 @@ func text(query string, lines ...string) string {
 // throttling is like the one that is shipped, and easier to answer.
 func throttling(t testing.TB) *check {
 	t.Helper()
-	c, err := parseCheck("throttling", text(selector, "message: throttled in $value of its periods", `unit: "%"`, "above: 50", "timesBefore: 2", "window: 5m", "limit: cpu"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(parseCheck("throttling", text(selector, "message: throttled in $value of its periods", `unit: "%"`, "above: 50", "timesBefore: 2", "window: 5m", "limit: cpu")))(t)
 	return c
 }
 
@@ -104,10 +103,7 @@ func TestFill(t *testing.T) {
 	if got != want {
 		t.Errorf("the query is\n%s\nwant\n%s", got, want)
 	}
-	w, err := parseCheck("x", text("rate("+selector+"[$window])", "message: $value", "above: 1", "window: 90s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(parseCheck("x", text("rate("+selector+"[$window])", "message: $value", "above: 1", "window: 90s")))(t)
 	if got, want := w.fill([]string{"a"}, []string{"b"}, []string{"c"}), `rate(up{namespace=~"a", pod=~"b", container=~"c"}[1m30s])`; got != want {
 		t.Errorf("the query is %s, want %s", got, want)
 	}
@@ -172,10 +168,7 @@ func one(containers ...string) Subject {
 
 func TestJudge(t *testing.T) {
 	plain := func(lines ...string) *check {
-		c, err := parseCheck("x", text(`up{namespace=~$namespace, pod=~$pod}`, append([]string{"message: serves $value", "window: 1m"}, lines...)...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(parseCheck("x", text(`up{namespace=~$namespace, pod=~$pod}`, append([]string{"message: serves $value", "window: 1m"}, lines...)...)))(t)
 		return c
 	}
 	c := throttling(t)
@@ -281,15 +274,10 @@ func TestSubjectOf(t *testing.T) {
 // shipped are the checks of deploy/.
 func shipped(t testing.TB) map[string]string {
 	t.Helper()
-	file, err := os.ReadFile(filepath.Join("..", "..", "deploy", "controller", "checks.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.ReadFile(filepath.Join("..", "..", "deploy", "controller", "checks.yaml")))(t)
 	var configMap corev1.ConfigMap
 	first, _, _ := strings.Cut(string(file), "\n---\n")
-	if err := yaml.UnmarshalStrict([]byte(first), &configMap); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(first), &configMap))
 	if configMap.Name != ConfigMapName {
 		t.Fatalf("it is called %s", configMap.Name)
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // world is a Prometheus and an API server that do what a test says, by a clock of its own.
@@ -632,10 +633,7 @@ func TestLies(t *testing.T) {
 				_, _ = rw.Write([]byte(tt.body))
 			}))
 			defer server.Close()
-			client, err := promapi.New(Server(server.URL, ""), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := must.Get(promapi.New(Server(server.URL, ""), nil))(t)
 			registry := prometheus.NewRegistry()
 			w := &world{t: t, data: definitions}
 			r := New(w, client, Options{Metrics: NewMetrics(registry)})
@@ -683,15 +681,10 @@ inplace_rollout_checks{state="unknown"} 2
 // exposed is what a scrape gets.
 func exposed(t *testing.T, registry prometheus.Gatherer) string {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	var text strings.Builder
 	for _, family := range families {
-		if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(expfmt.MetricFamilyToText(&text, family))(t)
 	}
 	return text.String()
 }

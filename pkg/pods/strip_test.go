@@ -11,6 +11,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Of managedFields, the entries of the resize subresource are kept, and when the kubelet last wrote.
@@ -25,10 +26,7 @@ func TestStripManagedFields(t *testing.T) {
 			metav1.ManagedFieldsEntry{Manager: api.FieldManager},
 		)
 	})
-	stripped, err := pods.Strip(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stripped := must.Get(pods.Strip(pod))(t)
 	want, last := pod.ManagedFields[:2], len(stripped.ManagedFields)-1
 	if kubelet := stripped.ManagedFields[last]; kubelet.Subresource != "status" || !kubelet.Time.Equal(&wrote) || kubelet.FieldsV1 != nil {
 		t.Errorf("of the kubelet: kept %+v, want its time and no fields", kubelet)
@@ -55,10 +53,7 @@ func TestStripAnnotations(t *testing.T) {
 		pod.Annotations = maps.Clone(kept)
 		pod.Annotations["example.com/note"] = "d"
 	})
-	stripped, err := pods.Strip(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stripped := must.Get(pods.Strip(pod))(t)
 	if !maps.Equal(stripped.Annotations, kept) {
 		t.Errorf("kept %v, want %v", stripped.Annotations, kept)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestRefusal(t *testing.T) {
@@ -105,10 +106,7 @@ func TestWrites(t *testing.T) {
 	owner := func(kind string) metav1.OwnerReference {
 		return *metav1.NewControllerRef(&metav1.ObjectMeta{Name: "web", UID: "uid-of-web"}, appsv1.SchemeGroupVersion.WithKind(kind))
 	}
-	target, err := resize.For(pod, older, newer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(resize.For(pod, older, newer))(t)
 	tests := []struct {
 		name        string
 		write       func(*fake.Clientset) (*corev1.Pod, error)
@@ -161,9 +159,7 @@ func TestWrites(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			client := fake.NewClientset(pod)
-			if _, err := tt.write(client); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(tt.write(client))(t)
 			actions := client.Actions()
 			if len(actions) != 1 {
 				t.Fatalf("got %d requests, want one", len(actions))
@@ -176,9 +172,7 @@ func TestWrites(t *testing.T) {
 				t.Errorf("field manager %q, want %q", got.PatchOptions.FieldManager, api.FieldManager)
 			}
 			var compact any
-			if err := json.Unmarshal(got.GetPatch(), &compact); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(got.GetPatch(), &compact))
 			if sorted, err := json.Marshal(compact); err != nil || string(sorted) != tt.patch {
 				t.Errorf("got the patch %s (%v), want %s", sorted, err, tt.patch)
 			}
@@ -194,9 +188,7 @@ func TestDelete(t *testing.T) {
 	pod := build.Pod("web-0", build.Size(t, ""))
 	pod.ResourceVersion = "7"
 	client := fake.NewClientset(pod)
-	if err := pods.Delete(t.Context(), client.CoreV1(), pod); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pods.Delete(t.Context(), client.CoreV1(), pod))
 	got, ok := client.Actions()[0].(clienttesting.DeleteActionImpl)
 	if !ok || got.Name != "web-0" {
 		t.Fatalf("got the request %+v", client.Actions()[0])

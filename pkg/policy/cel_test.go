@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // readPolicy reads the first document of a file of deploy/cluster, an admission policy.
@@ -33,14 +34,9 @@ func readPolicy[P any](t testing.TB, file string) *P {
 // readDocument reads one of the documents of a file of deploy/cluster.
 func readDocument[P any](t testing.TB, file string, n int) *P {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/cluster/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../deploy/cluster/" + file))(t)
 	p := new(P)
-	if err := yaml.UnmarshalStrict([]byte(strings.Split(string(text), "\n---\n")[n]), p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(strings.Split(string(text), "\n---\n")[n]), p))
 	return p
 }
 
@@ -55,10 +51,7 @@ type write struct {
 // expressions true of a write, and if not, what does the first say that is not?
 func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admissionv1.Validation) func(t *testing.T, w write) (all bool, said string) {
 	t.Helper()
-	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	compiler := must.Get(cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())))(t)
 	declared := cel.OptionalVariableDeclarations{HasAuthorizer: true}
 	for _, v := range variables {
 		if result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, declared, environment.StoredExpressions); result.Error != nil {
@@ -86,10 +79,7 @@ func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admi
 		if w.old != nil {
 			operation, options = apiserver.Update, &metav1.UpdateOptions{}
 		}
-		named, err := meta.Accessor(w.object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		named := must.Get(meta.Accessor(w.object))(t)
 		attributes := apiserver.NewAttributesRecord(w.object, w.old, w.kind, named.GetNamespace(), named.GetName(), resource, w.subresource, operation, options, false, &user.DefaultInfo{Name: "somebody"})
 		versioned := &apiserver.VersionedAttributes{Attributes: attributes, VersionedKind: w.kind, VersionedObject: apiserver.NewLazyObject(w.object)}
 		if w.old != nil {

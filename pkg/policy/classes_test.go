@@ -12,6 +12,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // readClasses reads the value of the annotation.
@@ -105,10 +106,7 @@ func TestSizeOfAClass(t *testing.T) {
 		{`{"app": {"limits": {"cpu": "50m"}}}`, "", "app: the cpu request 100m is more than the limit 50m"},
 		{`{"web": {"limits": {"cpu": 1}}, "app": {"requests": {"cpu": 1}}, "db": {"limits": {"cpu": 1}}}`, "", "the template has no container db, web"},
 	} {
-		classes, err := readClasses(`[{"nodeSelector": {"a": "b"}, "containers": ` + tt.containers + `}]`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		classes := must.Get(readClasses(`[{"nodeSelector": {"a": "b"}, "containers": ` + tt.containers + `}]`))(t)
 		before := template.DeepCopy()
 		sized, err := classes[0].Size(template)
 		if message(err) != tt.void {
@@ -129,10 +127,7 @@ func TestSizeOfAClass(t *testing.T) {
 		`{"app": {"requests": {"cpu": "500m"}}}`:                    "the QoS class would change from Guaranteed to Burstable",
 		`{"app": {"requests": {"cpu": "2"}, "limits": {"cpu": 2}}}`: "",
 	} {
-		classes, err := readClasses(`[{"nodeSelector": {"a": "b"}, "containers": ` + containers + `}]`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		classes := must.Get(readClasses(`[{"nodeSelector": {"a": "b"}, "containers": ` + containers + `}]`))(t)
 		if _, err := classes[0].Size(guaranteed); message(err) != void {
 			t.Errorf("%s: error %v, want %s", containers, err, void)
 		}

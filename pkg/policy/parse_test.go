@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const form = " must read [container/]resource[:increase|:decrease]=LiveResizeable|RestartOnly, where resource is cpu or memory; commas separate entries"
@@ -123,10 +124,7 @@ func TestRead(t *testing.T) {
 // admission reads the patterns that the API server matches against.
 func admission(t *testing.T) (entry, timeout *regexp.Regexp) {
 	t.Helper()
-	file, err := os.ReadFile("../../deploy/cluster/validate-annotations.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.ReadFile("../../deploy/cluster/validate-annotations.yaml"))(t)
 	patterns := regexp.MustCompile(`matches\("([^"]*)"\)`).FindAllStringSubmatch(string(file), -1)
 	if len(patterns) < 2 {
 		t.Fatalf("patterns in the admission policy: %q, want the two of entries and timeouts first", patterns)
@@ -203,10 +201,7 @@ func TestParseTimeoutAcceptsWhatAdmissionAccepts(t *testing.T) {
 
 // What the documentation tells people to write is accepted.
 func TestDocumentedValues(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/policies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := must.Get(os.ReadFile("../../docs/policies.md"))(t)
 	good, _, _ := strings.Cut(string(doc), "## Bad values")
 	values := regexp.MustCompile(`(inplace-rollout\.io/[a-z-]+)(?:=|: )(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9=:/,-]+))`).FindAllStringSubmatch(good, -1)
 	read := 0

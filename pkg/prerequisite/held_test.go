@@ -21,6 +21,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var mutatingPolicies = admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies")
@@ -169,9 +170,7 @@ func TestHolding(t *testing.T) {
 				account = beating("inplace-rollout", map[string]string{api.ReadyUntilAnnotation: time.Now().Add(tt.until).UTC().Format(time.RFC3339)})
 			}
 			client := complete(t)
-			if err := client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), account, account.Namespace); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), account, account.Namespace))
 			is := (&prerequisite.Cluster{Client: server.answering(t, client)}).Holding(t.Context(), tt.way)
 			for _, kind := range prerequisite.HeldKinds {
 				for of, pair := range map[string]struct {
@@ -265,14 +264,9 @@ func TestGateAsks(t *testing.T) {
 		}
 
 		server.set(func() { server.asks = false })
-		policy, err := client.Tracker().Get(mutatingPolicies, "", hold)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := must.Get(client.Tracker().Get(mutatingPolicies, "", hold))(t)
 		policy.(metav1.Object).SetResourceVersion("another")
-		if err := client.Tracker().Update(mutatingPolicies, policy, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.Tracker().Update(mutatingPolicies, policy, ""))
 		time.Sleep(11 * time.Second)
 		is("after a change of a policy", broken, broken, false)
 		server.set(func() { server.asks = true })
@@ -281,9 +275,7 @@ func TestGateAsks(t *testing.T) {
 
 		// The API server applies a change later than it says so.
 		policy.(metav1.Object).SetResourceVersion("a third")
-		if err := client.Tracker().Update(mutatingPolicies, policy, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.Tracker().Update(mutatingPolicies, policy, ""))
 		time.Sleep(11 * time.Second)
 		is("after a change that is not applied yet", "", "", true)
 		server.set(func() { server.asks = false })

@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const install = "install it with `kubectl apply -k deploy/`"
@@ -56,19 +57,11 @@ func knowing(t *testing.T, name string) *fake.Clientset {
 		namespace = ""
 	}
 	for i, o := range objects {
-		text, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name, err := json.Marshal(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(o))(t)
+		name := must.Get(json.Marshal(name))(t)
 		text = bytes.ReplaceAll(text, []byte(theOne), bytes.Trim(name, `"`))
 		objects[i] = o.DeepCopyObject()
-		if err := json.Unmarshal(text, objects[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(text, objects[i]))
 		var ref *admissionv1.ParamRef
 		switch b := objects[i].(type) {
 		case *admissionv1.MutatingAdmissionPolicyBinding:
@@ -127,19 +120,13 @@ var read = sync.OnceValues(func() ([]runtime.Object, error) { return deploy.Obje
 // installed returns what `kubectl apply -k deploy/` makes of deploy/cluster.
 func installed(t *testing.T) []runtime.Object {
 	t.Helper()
-	objects, err := read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(read())(t)
 	return slices.Clone(objects)
 }
 
 func nameOf(t *testing.T, object runtime.Object) string {
 	t.Helper()
-	accessor, err := meta.Accessor(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	accessor := must.Get(meta.Accessor(object))(t)
 	return accessor.GetName()
 }
 
@@ -147,15 +134,10 @@ func nameOf(t *testing.T, object runtime.Object) string {
 func edit[T runtime.Object](t *testing.T, client *fake.Clientset, resource, name string, change func(T)) *fake.Clientset {
 	t.Helper()
 	gvr := admissionv1.SchemeGroupVersion.WithResource(resource)
-	object, err := client.Tracker().Get(gvr, "", name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	object := must.Get(client.Tracker().Get(gvr, "", name))(t)
 	changed := object.DeepCopyObject().(T)
 	change(changed)
-	if err := client.Tracker().Update(gvr, changed, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.Tracker().Update(gvr, changed, ""))
 	return client
 }
 
@@ -269,9 +251,7 @@ func TestNamespaces(t *testing.T) {
 	edit(t, client, validatingBindings, validate, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.MatchResources = inLabelled })
 	for name, value := range map[string]string{"team-a": "true", "team-b": "false"} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"inplace-rollout.io/installed": value}}}
-		if err := client.Tracker().Add(ns); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.Tracker().Add(ns))
 	}
 	const mend = " leaves out namespace team-b: label the namespace with inplace-rollout.io/installed=true"
 	for namespace, want := range map[string]string{
@@ -308,9 +288,7 @@ func TestDifferences(t *testing.T) {
 	}
 	is := func(client *fake.Clientset, username string) *fake.Clientset {
 		as(client, username)
-		if err := client.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{"inplace-rollout.io/installed": "true"}}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", Labels: map[string]string{"inplace-rollout.io/installed": "true"}}}))
 		return client
 	}
 	const itsOwn, ofNamespace = "system:serviceaccount:team-a:inplace-rollout", `system:serviceaccount:" + request.namespace + ":inplace-rollout`
@@ -452,13 +430,9 @@ func TestAbsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := complete(t)
-			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "inplace-rollout", "inplace-rollout"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "inplace-rollout", "inplace-rollout"))
 			if tt.account != nil {
-				if err := client.Tracker().Add(tt.account); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, client.Tracker().Add(tt.account))
 			}
 			if tt.each {
 				edit(t, client, validatingBindings, "inplace-rollout-notice-only", func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.ParamRef.Namespace = "" })

@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // reads counts how often the policies that hold were read.
@@ -41,9 +42,7 @@ func TestGateWatches(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				scheme := metadatafake.NewTestScheme()
-				if err := metav1.AddMetaToScheme(scheme); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, metav1.AddMetaToScheme(scheme))
 				policy := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"}, ObjectMeta: metav1.ObjectMeta{Name: hold}}
 				metadata := metadatafake.NewSimpleMetadataClient(scheme, policy)
 				if tt.refused {
@@ -57,9 +56,7 @@ func TestGateWatches(t *testing.T) {
 				go gate.Watch(t.Context(), &prerequisite.Cluster{Client: client, Metadata: metadata}, 10*time.Second, func() {})
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if err := gate.Ready(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, gate.Ready())
 
 				began, asked := reads(client), server.count()
 				time.Sleep(20 * time.Minute)
@@ -71,12 +68,8 @@ func TestGateWatches(t *testing.T) {
 				}
 
 				// Somebody deletes it: nothing may be touched any more.
-				if err := client.Tracker().Delete(mutatingPolicies, "", hold); err != nil {
-					t.Fatal(err)
-				}
-				if err := metadata.Tracker().Delete(mutatingPolicies, "", hold); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, client.Tracker().Delete(mutatingPolicies, "", hold))
+				must.Do(t, metadata.Tracker().Delete(mutatingPolicies, "", hold))
 				time.Sleep(tt.noticed)
 				synctest.Wait()
 				if gate.Err() == nil {

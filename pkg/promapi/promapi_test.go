@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/client-go/util/cert"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestAlternatives: a name is what it is, whatever is in it.
@@ -122,10 +124,7 @@ func TestAnswers(t *testing.T) {
 				_, _ = fmt.Fprint(w, tt.body)
 			}))
 			defer server.Close()
-			client, err := New(Server{URL: server.URL, Timeout: time.Minute, MaxBytes: tt.most, Advice: advice}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := must.Get(New(Server{URL: server.URL, Timeout: time.Minute, MaxBytes: tt.most, Advice: advice}, nil))(t)
 			vector, err := client.Instant(t.Context(), "it", "vector(1)", time.Now())
 			switch {
 			case tt.want == "" && err != nil:
@@ -149,10 +148,7 @@ func TestReach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.X509KeyPair(crt, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.X509KeyPair(crt, key))(t)
 	var token atomic.Value
 	token.Store("first")
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,9 +175,7 @@ func TestReach(t *testing.T) {
 	write := func(name, data string) string {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(data), 0o600))
 		return file
 	}
 	ca := write("tls.crt", string(crt))
@@ -231,10 +225,7 @@ func TestReach(t *testing.T) {
 		reached(func(s *Server) { *s = Server{URL: s.URL, Timeout: s.Timeout, Advice: s.Advice, HTTPConfigFile: file} }, want)
 	}
 
-	client, err := New(good, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(New(good, nil))(t)
 	for _, step := range []struct {
 		does func()
 		want bool

@@ -9,6 +9,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // What a startup booster is about to put back is read from what it has noted on the pod, and counts where
@@ -42,10 +43,7 @@ func TestPutBack(t *testing.T) {
 			tt.size = edited
 		}
 		pod := build.Pod("web-0", tt.size, func(pod *corev1.Pod) { pod.Annotations = map[string]string{tt.key: tt.note} })
-		target, err := resize.Leftover(pod, edited)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.Leftover(pod, edited))(t)
 		if got := resize.Describe(target.PutBack(edited)); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
@@ -78,15 +76,9 @@ func TestAgain(t *testing.T) {
 		{name: "of an edit that was given up", before: []func(*corev1.Pod){build.Resized(boosted), build.Ours(build.CPURequest)},
 			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}},
 	} {
-		edit, err := resize.For(build.Pod("web-0", older, tt.before...), older, newer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		edit := must.Get(resize.For(build.Pod("web-0", older, tt.before...), older, newer))(t)
 		pod := build.Pod("web-0", newer, tt.after...)
-		again, err := resize.Again(pod, edit.Displaced)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := must.Get(resize.Again(pod, edit.Displaced))(t)
 		if got := resize.Describe(again.Changes); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}

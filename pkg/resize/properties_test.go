@@ -18,6 +18,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestNothingIsChanged: pods and templates are shared with whoever else watches them.
@@ -46,13 +47,9 @@ func TestNothingIsChanged(t *testing.T) {
 
 // askAll asks a target for everything that it can say.
 func askAll(t *rapid.T, target resize.Target) {
-	if _, err := target.Patch(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(target.Patch())(t)
 	if back := target.Back(); len(back.Changes) > 0 {
-		if _, err := back.Patch(); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(back.Patch())(t)
 	}
 	resize.WithOwnLists(target.Spec())
 	target.Newborn(false)
@@ -73,14 +70,8 @@ func askAll(t *rapid.T, target resize.Target) {
 func TestPatchLeadsToSpec(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawMade(t)
-		target, err := resize.For(c.pod, c.older, c.newer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		patch, err := target.Patch()
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(c.pod, c.older, c.newer))(t)
+		patch := must.Get(target.Patch())(t)
 		resized := c.pod.DeepCopy()
 		if patch != nil {
 			resized = patched(t, c.pod, patch)
@@ -89,10 +80,7 @@ func TestPatchLeadsToSpec(t *testing.T) {
 		if !equality.Semantic.DeepEqual(&resized.Spec, target.Spec()) {
 			t.Errorf("the patch %s leads to\n%+v, want\n%+v", patch, resized.Spec, target.Spec())
 		}
-		again, err := resize.For(resized, c.older, c.newer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := must.Get(resize.For(resized, c.older, c.newer))(t)
 		if len(again.Changes) > 0 && len(target.Obstacles) == 0 { // with an obstacle, nothing is asked for
 			t.Errorf("after the patch %s there is left: %s", patch, resize.Describe(again.Changes))
 		}
@@ -101,18 +89,10 @@ func TestPatchLeadsToSpec(t *testing.T) {
 
 // patched returns the pod as the API server makes it of a strategic merge patch.
 func patched(t *rapid.T, pod *corev1.Pod, patch []byte) *corev1.Pod {
-	before, err := json.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Pod{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(json.Marshal(pod))(t)
+	after := must.Get(strategicpatch.StrategicMergePatch(before, patch, corev1.Pod{}))(t)
 	resized := &corev1.Pod{}
-	if err := json.Unmarshal(after, resized); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(after, resized))
 	return resized
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestFor(t *testing.T) {
@@ -346,10 +347,7 @@ func TestFor(t *testing.T) {
 			pod := build.Pod("web-0", older, tt.change...)
 			before := pod.DeepCopy()
 
-			target, err := resize.For(pod, older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			target := must.Get(resize.For(pod, older, newer))(t)
 
 			if got := resize.Describe(target.Changes); got != tt.changes {
 				t.Errorf("changes:\n got %s\nwant %s", got, tt.changes)
@@ -360,10 +358,7 @@ func TestFor(t *testing.T) {
 			if !slices.Equal(target.Absent, tt.absent) {
 				t.Errorf("absent %q, want %q", target.Absent, tt.absent)
 			}
-			patch, err := target.Patch()
-			if err != nil {
-				t.Fatal(err)
-			}
+			patch := must.Get(target.Patch())(t)
 			want := ""
 			if tt.patch != "" {
 				want = `{"metadata":{"resourceVersion":"1","uid":"uid-of-web-0"},"spec":` + tt.patch + `}`
@@ -418,10 +413,7 @@ func TestKnowing(t *testing.T) {
 		{name: "it has none", admission: resize.Admission{Before: made(newer), Said: newer}, unproved: true},
 	} {
 		from, to := cmp.Or(tt.older, older), cmp.Or(tt.newer, newer)
-		target, err := resize.For(build.Pod("web-0", from), from, to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(build.Pod("web-0", from), from, to))(t)
 		target = target.Knowing(tt.admission)
 		says := resize.Describe(target.Changes)
 		if got := len(target.Obstacles) > 0; got != (tt.changes == "") || target.Unproved != tt.unproved || !got && (says != tt.changes || resize.Describe(target.Effects) != says) {
@@ -491,10 +483,7 @@ func TestEffects(t *testing.T) {
 			"app: memory request 100Mi→200Mi", "app: memory request 100Mi→200Mi"},
 		{"what would have to be removed counts", build.Pod("web-0", a), build.Size(t, "requests: {memory: 100Mi}"), "", "app: cpu request 105m→none, app: cpu limit 105m→none"},
 	} {
-		target, err := resize.For(tt.pod, a, tt.to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(tt.pod, a, tt.to))(t)
 		if got := resize.Describe(target.Changes); got != tt.changes {
 			t.Errorf("%s: changes %s, want %s", tt.name, got, tt.changes)
 		}
@@ -523,10 +512,7 @@ func TestWaiting(t *testing.T) {
 		{"for a request that it lacks", build.Size(t, "requests: {cpu: 100m, memory: 100Mi}"), false, true, ""},
 		{"for more, and for a limit that it lacks", build.Size(t, "requests: {cpu: 200m}, limits: {memory: 1Gi}"), true, true, "app: cpu request 200m→100m"},
 	} {
-		target, err := resize.For(build.Pod("web-0", a, build.WithSize(tt.size)), a, tt.size)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(build.Pod("web-0", a, build.WithSize(tt.size)), a, tt.size))(t)
 		if got := target.Takes(); got != tt.takes {
 			t.Errorf("%s: takes something: %t", tt.name, got)
 		}
@@ -617,10 +603,7 @@ func TestLeftover(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			left, err := resize.Leftover(build.Pod("web-0", a, tt.change...), a)
-			if err != nil {
-				t.Fatal(err)
-			}
+			left := must.Get(resize.Leftover(build.Pod("web-0", a, tt.change...), a))(t)
 			if got := resize.Describe(left.Changes); got != tt.changes || !slices.Equal(left.Obstacles, tt.obstacles) {
 				t.Errorf("got %q %q, want %q %q", got, left.Obstacles, tt.changes, tt.obstacles)
 			}
@@ -764,10 +747,7 @@ func TestForKeeping(t *testing.T) {
 // TestMissed: admission has changed, on its way, what was asked for.
 func TestMissed(t *testing.T) {
 	a, b := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m, memory: 1Gi}")
-	target, err := resize.For(build.Pod("web-0", a), a, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(resize.For(build.Pod("web-0", a), a, b))(t)
 	if got := resize.Describe(target.Missed(build.Pod("web-0", b))); got != "" {
 		t.Errorf("missed %s in a pod that has the size", got)
 	}
@@ -780,10 +760,7 @@ func TestMissed(t *testing.T) {
 func TestMissedPodLevel(t *testing.T) {
 	a := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 100m}}}]")
 	b := build.Template(t, "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}")
-	target, err := resize.For(build.Pod("web-0", a), a, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(resize.For(build.Pod("web-0", a), a, b))(t)
 	left := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 150m}}}]")
 	if got, want := resize.Describe(target.Missed(build.Pod("web-0", left))), "pod: cpu limit none→1"; got != want {
 		t.Errorf("missed %q, want %q", got, want)

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const kubeconfig = `apiVersion: v1
@@ -19,22 +21,11 @@ current-context: c
 // TestReviewsHaveALimitOfTheirOwn: whoever sends made-up tokens does not use up the controller's.
 func TestReviewsHaveALimitOfTheirOwn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	config, err := RESTConfig(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(kubeconfig), 0o600))
+	config := must.Get(RESTConfig(file))(t)
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(5, 10)
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reviewer, err := newReviewer(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(config))(t)
+	reviewer := must.Get(newReviewer(file))(t)
 	asks, writes := reviewer.AuthenticationV1().RESTClient().GetRateLimiter(), client.AppsV1().RESTClient().GetRateLimiter()
 	for asks.TryAccept() {
 	}

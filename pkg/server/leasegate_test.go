@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // gateWorld is a gate with both of its sides played: the Lease, and the API server.
@@ -94,10 +96,7 @@ func (w *gateWorld) giveBack() error {
 }
 
 func (w *gateWorld) do(ctx context.Context, method, path string) error {
-	r, err := http.NewRequestWithContext(ctx, method, "https://server"+path, strings.NewReader("{}"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(ctx, method, "https://server"+path, strings.NewReader("{}")))(w.t)
 	response, err := w.gate.transport(w).RoundTrip(r)
 	if err != nil {
 		return err
@@ -358,10 +357,7 @@ func TestLeaseOfAnother(t *testing.T) {
 					t.Fatal(err)
 				}
 				elector.Run(ctx)
-				lease, err := leases.Leases("default").Get(t.Context(), "lease", metav1.GetOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := must.Get(leases.Leases("default").Get(t.Context(), "lease", metav1.GetOptions{}))(t)
 				if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder {
 					t.Errorf("the Lease is held by %q in the end, want %q", got, holder)
 				}

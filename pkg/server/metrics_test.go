@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // reviewer is an API server that knows two tokens: reader may get /metrics, and other may not. It counts
@@ -62,10 +64,7 @@ func reviewer(t *testing.T, asked *atomic.Int32) kubernetes.Interface {
 		}
 	}))
 	t.Cleanup(server.Close)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}))(t)
 	return client
 }
 
@@ -74,10 +73,7 @@ func TestAuthorizeMetrics(t *testing.T) {
 	ready := func() error { return errors.New("a policy is missing") }
 	alive := func() error { return errors.New("the sync of StatefulSet default/web hangs") }
 	handler := func(secure bool) http.Handler {
-		h, err := Options{secure: secure, profiling: true}.handler(reviewer(t, &asked), alive, ready, prometheus.NewRegistry())
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(Options{secure: secure, profiling: true}.handler(reviewer(t, &asked), alive, ready, prometheus.NewRegistry()))(t)
 		return h
 	}
 	open, secured := handler(false), handler(true)
@@ -143,17 +139,12 @@ func TestTLS(t *testing.T) {
 	write := func(host string) {
 		t.Helper()
 		certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
-		if err := errors.Join(err, os.WriteFile(o.CertFile, certificate, 0o600), os.WriteFile(o.KeyFile, key, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(err, os.WriteFile(o.CertFile, certificate, 0o600), os.WriteFile(o.KeyFile, key, 0o600)))
 	}
 	write("first.example")
 	name := func(o Options, replace func()) string {
 		t.Helper()
-		config, err := o.tlsConfig()
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(o.tlsConfig())(t)
 		replace()
 		theirs, ours := net.Pipe()
 		defer theirs.Close()
@@ -161,18 +152,13 @@ func TestTLS(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- tls.Server(theirs, config).HandshakeContext(t.Context()) }()
 		client := tls.Client(ours, &tls.Config{InsecureSkipVerify: true}) // which one it is, is what this asks
-		if err := errors.Join(client.HandshakeContext(t.Context()), <-served); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(client.HandshakeContext(t.Context()), <-served))
 		return client.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
 	if got := name(o, func() { write("second.example") }); !strings.HasPrefix(got, "second.example@") {
 		t.Errorf("after the certificate was replaced, %s is served", got)
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := must.Get(os.Hostname())(t)
 	if got := name(Options{secure: true}, func() {}); !strings.HasPrefix(got, host+"@") {
 		t.Errorf("the certificate of its own is of %s", got)
 	}

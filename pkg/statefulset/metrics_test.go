@@ -19,16 +19,14 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 // measured are the metrics that are not zero, as `name{kind,label}`; of histograms the number of observations.
 func measured(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	got := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.Metric {
@@ -57,24 +55,17 @@ func newMeasured(t *testing.T, replicas int, outcomes ...simulated.Outcome) (*cl
 func TestMetrics(t *testing.T) {
 	t.Run("resized", func(t *testing.T) {
 		c, registry := newMeasured(t, 3)
-		if _, err := c.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Sync())(t)
 		wants(t, "at rest", registry, map[string]float64{})
 		c.edit(newer)
 		wants(t, "held, and not looked at", registry, map[string]float64{"held_workloads[]": 1})
 		c.Rest()
-		if _, err := c.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Sync())(t)
 		wants(t, "complete", registry, map[string]float64{
 			"rollouts_total[complete]": 1, "pods_total[resized]": 3,
 			"pod_duration_seconds[]": 3, "rollout_duration_seconds[]": 1,
 		})
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(registry.Gather())(t)
 		problems, err := promlint.NewWithMetricFamilies(families).Lint()
 		if err != nil || len(problems) > 0 {
 			t.Errorf("promlint: %v %v", problems, err)
@@ -112,15 +103,11 @@ func TestMetrics(t *testing.T) {
 	t.Run("opted out before the end", func(t *testing.T) {
 		c, registry := newMeasured(t, 3, simulated.Outcome{Slow: 3})
 		c.edit(newer)
-		if _, err := c.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Sync())(t)
 		c.User(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) })
 		c.Sees()
 		for range 2 {
-			if _, err := c.Sync(); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Sync())(t)
 		}
 		if got := measured(t, registry)["rollouts_total[abandoned]"]; got != 1 {
 			t.Errorf("%v rollouts were abandoned, want 1", got)
@@ -214,10 +201,7 @@ func TestPodDuration(t *testing.T) {
 // histogram returns the one of this name.
 func histogram(t *testing.T, registry *prometheus.Registry, name string) *dto.Histogram {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
 	return families[i].Metric[0].GetHistogram()
 }
@@ -261,10 +245,7 @@ func TestMetricsLabelsAreClosed(t *testing.T) {
 // series are the labels of every metric, without the kind, which is always StatefulSet.
 func series(t *testing.T, registry *prometheus.Registry) map[string][]string {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	got := map[string][]string{}
 	for _, family := range families {
 		name := strings.TrimPrefix(family.GetName(), "inplace_rollout_")

@@ -23,6 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -558,10 +559,7 @@ func TestMarkOfInvalidAnnotations(t *testing.T) {
 }
 
 func TestNextStepWaitingForDelete(t *testing.T) {
-	p, err := planned(observed(t, "other image|updated", onDelete))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(planned(observed(t, "other image|updated", onDelete)))(t)
 	want := rollout.Condition{
 		Reason: rollout.ReasonWaitingForDelete, Phase: rollout.PhaseResizing, Updated: 1, Total: 2,
 		Details: "; web-1: restarts when it is deleted: the template changed in spec.containers[app].image",
@@ -582,10 +580,7 @@ func TestNextStepDeadlocks(t *testing.T) {
 		{"the place above is empty", "missing|infeasible, not ready", everything},
 		{"a restart above takes the limit, and what is between waits for it", "infeasible|live|infeasible, not ready", everything},
 	} {
-		p, err := planned(observed(t, tt.places, held("0", tt.at)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(planned(observed(t, tt.places, held("0", tt.at))))(t)
 		if got := does(p); got != "" {
 			t.Errorf("%s: does %q; if that helps, let the simulation expect it", tt.name, got)
 		}
@@ -643,10 +638,7 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 		{"the timeout", []func(*appsv1.StatefulSet){func(set *appsv1.StatefulSet) { set.Annotations[api.DeferredTimeoutAnnotation] = "soon" }},
 			`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`},
 	} {
-		p, err := planned(observed(t, "live|other image|infeasible|updated", append(tt.changes, held("0", 2))...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(planned(observed(t, "live|other image|infeasible|updated", append(tt.changes, held("0", 2))...)))(t)
 		if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message(), tt.says) {
 			t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", tt.name, got, p.Condition, tt.says)
 		}
@@ -751,10 +743,7 @@ func TestNextStepContested(t *testing.T) {
 		for note := o.Notes.Note(o.pods[0].UID); !note.ContestLost() && tt.lost; {
 			note.Contests++
 		}
-		p, err := planned(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(planned(o))(t)
 		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}

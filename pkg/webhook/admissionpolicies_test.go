@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // loaded are compiled once: with the race detector, that takes a second.
@@ -35,10 +36,7 @@ var loaded = sync.OnceValues(func() (*Policies, error) { return Load(deploy.Clus
 // load returns policies to which a test may add others.
 func load(t *testing.T) *Policies {
 	t.Helper()
-	p, err := loaded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(loaded())(t)
 	own := *p
 	own.byName = maps.Clone(p.byName)
 	return &own
@@ -46,10 +44,7 @@ func load(t *testing.T) *Policies {
 
 func raw(t *testing.T, text string) runtime.RawExtension {
 	t.Helper()
-	encoded, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(yaml.YAMLToJSON([]byte(text)))(t)
 	return runtime.RawExtension{Raw: encoded}
 }
 
@@ -235,9 +230,7 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 			var got struct {
 				Status struct{ CurrentRevision, UpdateRevision string }
 			}
-			if err := json.Unmarshal(stores(t, p, cmp.Or(tt.user, builtIn), "StatefulSet", as(tt.before), as(tt.now)), &got); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(stores(t, p, cmp.Or(tt.user, builtIn), "StatefulSet", as(tt.before), as(tt.now)), &got))
 			if (revisions{got.Status.CurrentRevision, got.Status.UpdateRevision}) != tt.set {
 				t.Errorf("the status is %+v, want %+v", got.Status, tt.set)
 			}
@@ -267,14 +260,8 @@ func evaluated(t *testing.T, p *Policies, policy string, request *admissionv1.Ad
 	if len(response.Patch) == 0 {
 		return request.Object.Raw
 	}
-	patch, err := jsonpatch.DecodePatch(response.Patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := patch.Apply(request.Object.Raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	patch := must.Get(jsonpatch.DecodePatch(response.Patch))(t)
+	got := must.Get(patch.Apply(request.Object.Raw))(t)
 	return got
 }
 
@@ -285,14 +272,9 @@ func sorted(t *testing.T, patch []byte) string {
 		return ""
 	}
 	var operations []json.RawMessage
-	if err := json.Unmarshal(patch, &operations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(patch, &operations))
 	slices.SortFunc(operations, func(a, b json.RawMessage) int { return strings.Compare(string(a), string(b)) })
-	encoded, err := json.Marshal(operations)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(json.Marshal(operations))(t)
 	return string(encoded)
 }
 
@@ -304,10 +286,7 @@ func TestNonsense(t *testing.T) {
 	review := func(change func(*admissionv1.AdmissionReview)) string {
 		r := &admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: good.DeepCopy()}
 		change(r)
-		encoded, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		encoded := must.Get(json.Marshal(r))(t)
 		return string(encoded)
 	}
 	for name, tt := range map[string]struct {
@@ -376,10 +355,7 @@ spec:
 	if _, err := Load(broken, deploy.User); err == nil {
 		t.Error("a policy that cannot be compiled was loaded")
 	}
-	p, err := Load(deploy.Cluster, "system:serviceaccount:platform:other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(Load(deploy.Cluster, "system:serviceaccount:platform:other"))(t)
 	request := update(t, "", "system:serviceaccount:platform:other", strings.Replace(set, "replicas: 3", "replicas: 5", 1))
 	if response, err := p.Evaluate(t.Context(), "inplace-rollout-fence-workloads", request); err != nil || response.Patch == nil {
 		t.Errorf("a controller of another name is not fenced: %v, %v", response, err)
@@ -412,10 +388,7 @@ func TestSigned(t *testing.T) {
 				object = strings.Replace(object, "metadata:\n", "metadata:\n  annotations: "+tt.annotations+"\n", 1)
 			}
 			r.Object = raw(t, object)
-			response, err := p.Evaluate(t.Context(), tt.policy, r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := must.Get(p.Evaluate(t.Context(), tt.policy, r))(t)
 			patch := strings.NewReplacer(`"path":"/metadata/annotations/inplace-rollout.io~1evaluated-policies","value":`, `"inplace-rollout.io/evaluated-policies":`).Replace(string(response.Patch))
 			if got := strings.Contains(patch, said); got != tt.want || !response.Allowed {
 				t.Errorf("it is told: %t, want %t, by %s", got, tt.want, response.Patch)

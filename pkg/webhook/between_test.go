@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // workload of a kind, with this version of the template, and in the spec what its rollout depends on.
@@ -33,9 +34,7 @@ status: {replicas: 3, updatedReplicas: 3, observedGeneration: 2, updateRevision:
 		t.Fatal(err)
 	}
 	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(encoded); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, u.UnmarshalJSON(encoded))
 	u.SetAnnotations(annotations)
 	wants(t, u, rollout)
 	return u
@@ -45,9 +44,7 @@ status: {replicas: 3, updatedReplicas: 3, observedGeneration: 2, updateRevision:
 func wants(t *testing.T, u *unstructured.Unstructured, rollout string) {
 	t.Helper()
 	var fields map[string]any
-	if err := yaml.Unmarshal([]byte(rollout), &fields); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(rollout), &fields))
 	for name, value := range fields {
 		if n, is := value.(float64); is {
 			value = int64(n)
@@ -57,9 +54,7 @@ func wants(t *testing.T, u *unstructured.Unstructured, rollout string) {
 			"start":          {"spec", "ordinals", "start"},
 			"maxUnavailable": {"spec", "updateStrategy", "rollingUpdate", "maxUnavailable"},
 		}[name]
-		if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unstructured.SetNestedField(u.Object, value, path...))
 	}
 }
 
@@ -225,13 +220,9 @@ func TestInForce(t *testing.T) {
 func managed(t *testing.T, u *unstructured.Unstructured, manager, operation, fields string, second int) {
 	t.Helper()
 	var entry map[string]any
-	if err := yaml.Unmarshal(fmt.Appendf(nil, "{manager: %s, operation: %s, time: \"2026-01-01T00:00:%02dZ\", apiVersion: apps/v1, fieldsType: FieldsV1, fieldsV1: %s}", manager, operation, second, fields), &entry); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(fmt.Appendf(nil, "{manager: %s, operation: %s, time: \"2026-01-01T00:00:%02dZ\", apiVersion: apps/v1, fieldsType: FieldsV1, fieldsV1: %s}", manager, operation, second, fields), &entry))
 	entries, _, _ := unstructured.NestedSlice(u.Object, "metadata", "managedFields")
-	if err := unstructured.SetNestedSlice(u.Object, append(entries, entry), "metadata", "managedFields"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unstructured.SetNestedSlice(u.Object, append(entries, entry), "metadata", "managedFields"))
 }
 
 // TestPausesDuringAHold: who pauses a held Deployment changes nothing by that, but may say so.
@@ -367,9 +358,7 @@ func TestRecreateDuringAHold(t *testing.T) {
 			old, object := workload(t, "Deployment", 100, hold, paused), workload(t, "Deployment", template, hold, paused)
 			for u, is := range map[*unstructured.Unstructured][2]string{old: {tt.had, tt.marked}, object: {tt.has, tt.brings}} {
 				var strategy map[string]any
-				if err := yaml.Unmarshal([]byte(is[0]), &strategy); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, yaml.Unmarshal([]byte(is[0]), &strategy))
 				if limits, has := strategy["rollingUpdate"].(map[string]any); has {
 					for k, v := range limits {
 						if n, is := v.(float64); is {
@@ -377,9 +366,7 @@ func TestRecreateDuringAHold(t *testing.T) {
 						}
 					}
 				}
-				if err := unstructured.SetNestedMap(u.Object, strategy, "spec", "strategy"); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, unstructured.SetNestedMap(u.Object, strategy, "spec", "strategy"))
 				if annotations := u.GetAnnotations(); is[1] != "" {
 					if annotations == nil {
 						annotations = map[string]string{}

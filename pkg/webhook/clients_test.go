@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // authorities are the CAs of clients as somebody else keeps them.
@@ -27,14 +28,8 @@ func (a *authorities) VerifyOptions() (x509.VerifyOptions, bool) {
 // TestClients: only those are answered whose certificate is one for clients, signed by the CA that counts now. Without any CA nobody is,
 // least of all who has a certificate of a CA of the system.
 func TestClients(t *testing.T) {
-	p, err := newPair("webhook", life)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(newPair("webhook", life))(t)
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	trusted := &authorities{}
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answered") }),
@@ -46,10 +41,7 @@ func TestClients(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 	made := func(usage x509.ExtKeyUsage) build.Client {
 		t.Helper()
-		c, err := build.NewClient(usage)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(build.NewClient(usage))(t)
 		return c
 	}
 	apiserver, other, ofServers := made(x509.ExtKeyUsageClientAuth), made(x509.ExtKeyUsageClientAuth), made(x509.ExtKeyUsageServerAuth)
@@ -63,10 +55,7 @@ func TestClients(t *testing.T) {
 		if config == nil {
 			config = &tls.Config{RootCAs: roots, ServerName: "webhook", ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 			if c != nil {
-				pair, err := c.Pair()
-				if err != nil {
-					t.Fatal(err)
-				}
+				pair := must.Get(c.Pair())(t)
 				// Shown whatever CAs the server asks for.
 				config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 			}
@@ -74,10 +63,7 @@ func TestClients(t *testing.T) {
 		}
 		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 		defer transport.CloseIdleConnections()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+listener.Addr().String(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+listener.Addr().String(), nil))(t)
 		response, err := transport.RoundTrip(r)
 		if err != nil {
 			return false

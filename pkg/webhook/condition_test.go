@@ -19,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // opted is what a workload has that is opted in, and held if held is set.
@@ -54,14 +55,10 @@ func checkTakenBack(t *testing.T, p *Policies, kind string, old, written runtime
 	t.Helper()
 	before, u, stored := build.Stored(t, old), build.Stored(t, written), c.Stored(metav1.Time{})
 	condition := map[string]any{"type": api.ConditionComplete, "status": string(stored.Status), "reason": stored.Reason, "message": stored.Message}
-	if err := unstructured.SetNestedSlice(u.Object, []any{condition}, "status", "conditions"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unstructured.SetNestedSlice(u.Object, []any{condition}, "status", "conditions"))
 	if of := stored.Of.String(); of != "" {
 		for _, o := range []*unstructured.Unstructured{before, u} {
-			if err := unstructured.SetNestedField(o.Object, of, "metadata", "annotations", api.SaidOfAnnotation); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unstructured.SetNestedField(o.Object, of, "metadata", "annotations", api.SaidOfAnnotation))
 		}
 	}
 	now := stores(t, p, builtIn, kind, encoded(t, before), encoded(t, u))
@@ -76,10 +73,7 @@ func checkTakenBack(t *testing.T, p *Policies, kind string, old, written runtime
 
 func encoded(t *testing.T, object any) string {
 	t.Helper()
-	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(object))(t)
 	return string(text)
 }
 
@@ -147,9 +141,7 @@ func generationsOf(t *testing.T, object []byte) generations {
 	var got struct {
 		Status struct{ ObservedGeneration int64 }
 	}
-	if err := json.Unmarshal(object, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(object, &got))
 	_, observed := conditionsOf(t, object)
 	return generations{got.Status.ObservedGeneration, int64(observed)}
 }
@@ -278,9 +270,7 @@ func TestObservedLateDeployment(t *testing.T) {
 			t.Errorf("%s: it says %v, want %v\n%s", tt.what, is, tt.want, now)
 		}
 		var got appsv1.Deployment
-		if err := json.Unmarshal(now, &got); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(now, &got))
 		if ours := tt.user != ""; (got.Status.UpdatedReplicas == 0) == ours {
 			t.Errorf("%s: %d replicas are updated\n%s", tt.what, got.Status.UpdatedReplicas, now)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var write = flag.Bool("update", false, "write configuration.yaml of deploy/overlays/webhook and webhook-initial-resources")
@@ -40,10 +41,7 @@ var onlyAnnotates = regexp.MustCompile(`\s*\|\|\s*params\.\?data\[\?"annotate"\]
 // What their parameters say, the API server cannot know; but namespaces in which pods are only told have
 // an entry of their own.
 func TestInitialResourcesConfiguration(t *testing.T) {
-	objects, err := deploy.Objects(deploy.InitialResources, deploy.User)
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(deploy.Objects(deploy.InitialResources, deploy.User))(t)
 	var policy *registrationv1.MutatingAdmissionPolicy
 	var hooks []registrationv1.MutatingWebhook
 	for _, object := range objects {
@@ -101,15 +99,12 @@ var service = registrationv1.WebhookClientConfig{Service: &registrationv1.Servic
 // compare compares the configuration.yaml of an overlay with what it should be, or writes it.
 func compare(t *testing.T, overlay, comment string, hooks []registrationv1.MutatingWebhook) {
 	t.Helper()
-	encoded, err := yaml.Marshal(registrationv1.MutatingWebhookConfiguration{
+	encoded := must.Get(yaml.Marshal(registrationv1.MutatingWebhookConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
 		// So that AKS leaves the namespaceSelectors as they are.
 		ObjectMeta: metav1.ObjectMeta{Name: prerequisite.WebhookConfiguration, Annotations: map[string]string{"admissions.enforcer/disabled": "true"}},
 		Webhooks:   hooks,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	for _, hook := range hooks {
 		for _, rule := range hook.Rules {
 			if ptr.Deref(rule.Scope, registrationv1.AllScopes) != registrationv1.NamespacedScope {
@@ -119,14 +114,9 @@ func compare(t *testing.T, overlay, comment string, hooks []registrationv1.Mutat
 	}
 	file, want := "../../deploy/overlays/"+overlay+"/configuration.yaml", slices.Concat([]byte(comment), encoded)
 	if *write {
-		if err := os.WriteFile(file, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, want, 0o644))
 	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(os.ReadFile(file))(t)
 	if string(got) != string(want) {
 		t.Errorf("%s is not what the policies make: go test ./pkg/webhook -update\nwant:\n%s", file, want)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // loaded are the policies for each controller, compiled once: with the race detector, that takes a second.
@@ -25,10 +26,7 @@ var loaded = map[string]*webhook.Policies{}
 func load(t *testing.T, controller string) *webhook.Policies {
 	t.Helper()
 	if loaded[controller] == nil {
-		policies, err := webhook.Load(deploy.Cluster, controller)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policies := must.Get(webhook.Load(deploy.Cluster, controller))(t)
 		loaded[controller] = policies
 	}
 	own := *loaded[controller]
@@ -41,14 +39,9 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 	policies := load(t, controller)
 	client := fake.NewClientset()
 	for namespace, annotations := range accounts {
-		if err := client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}))
 	}
-	heartbeat, err := webhook.NewHeartbeat(client, controller)
-	if err != nil {
-		t.Fatal(err)
-	}
+	heartbeat := must.Get(webhook.NewHeartbeat(client, controller))(t)
 	policies.Follow(heartbeat)
 	if _, err := policies.Admit(t.Context(), webhook.Write{Object: workload(t, "StatefulSet", "", "", ""), User: "user"}); err == nil {
 		t.Error("the heartbeat is not known, and the policy says something")
@@ -63,10 +56,7 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 // admit is what the policies make of a write.
 func admit(t *testing.T, policies *webhook.Policies, w webhook.Write) *unstructured.Unstructured {
 	t.Helper()
-	after, err := policies.Admit(t.Context(), w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(policies.Admit(t.Context(), w))(t)
 	return after
 }
 
@@ -291,9 +281,7 @@ func TestMarkWithoutController(t *testing.T) {
 	under := func(image, annotations, written string) *unstructured.Unstructured {
 		w := workload(t, "StatefulSet", image, annotations, written)
 		w.SetGeneration(5)
-		if err := unstructured.SetNestedMap(w.Object, map[string]any{"type": "OnDelete"}, "spec", "updateStrategy"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unstructured.SetNestedMap(w.Object, map[string]any{"type": "OnDelete"}, "spec", "updateStrategy"))
 		return w
 	}
 	for name, tt := range map[string]struct {
@@ -324,9 +312,7 @@ func TestMarkWithoutController(t *testing.T) {
 			}
 		}
 		status := under("", mark, tt.time)
-		if err := unstructured.SetNestedField(status.Object, int64(5), "status", "observedGeneration"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unstructured.SetNestedField(status.Object, int64(5), "status", "observedGeneration"))
 		after := admit(t, policies, webhook.Write{Old: under("", mark, early), Object: status, User: "built-in", Subresource: "status"})
 		if got, _, _ := unstructured.NestedInt64(after.Object, "status", "observedGeneration"); got != map[bool]int64{true: 4, false: 5}[tt.marked] {
 			t.Errorf("%s: generation %d counts as observed, of 5", name, got)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // written is a merge patch of somebody, and what comes of it: what the hold says, and the field that holds.
@@ -193,10 +194,7 @@ func holdsAgain(t *testing.T, kind, rollout string, field []string, writes []wri
 	t.Helper()
 	p, now := load(t), workload(t, kind, 100, "", rollout)
 	for _, w := range writes {
-		patch, err := yaml.YAMLToJSON([]byte(w.patch))
-		if err != nil {
-			t.Fatal(err)
-		}
+		patch := must.Get(yaml.YAMLToJSON([]byte(w.patch)))(t)
 		stored, err := now.MarshalJSON()
 		if err == nil {
 			stored, err = jsonpatch.MergePatch(stored, patch)
@@ -205,9 +203,7 @@ func holdsAgain(t *testing.T, kind, rollout string, field []string, writes []wri
 			t.Fatal(err)
 		}
 		object := &unstructured.Unstructured{}
-		if err := object.UnmarshalJSON(stored); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, object.UnmarshalJSON(stored))
 		after := asks(t, p, cmp.Or(w.user, "alice"), now, object, nil)
 		hold, held := after.GetAnnotations()[api.HoldAnnotation]
 		value, has, _ := unstructured.NestedFieldNoCopy(after.Object, field...)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const host = "inplace-rollout-webhook.inplace-rollout.svc"
@@ -49,18 +50,11 @@ func TestCertificateForAnotherName(t *testing.T) {
 	ctx := context.Background()
 	client := fake.NewClientset(configuration(registrationv1.MutatingWebhook{Name: "hold"}))
 	former := NewKeeper(client, "inplace-rollout", "inplace-rollout-webhook", "former.inplace-rollout.svc", 24*time.Hour)
-	if err := former.Sync(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, former.Sync(ctx))
 	before := bundleOf(t, client)
 	k := newTestKeeper(t, client)
-	if err := k.Sync(ctx); err != nil {
-		t.Fatal(err)
-	}
-	c, err := k.Certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, k.Sync(ctx))
+	c := must.Get(k.Certificate())(t)
 	if err := c.Leaf.VerifyHostname(host); err != nil {
 		t.Error(err)
 	}
@@ -71,10 +65,7 @@ func TestCertificateForAnotherName(t *testing.T) {
 
 func bundleOf(t *testing.T, client *fake.Clientset) []byte {
 	t.Helper()
-	c, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(context.Background(), prerequisite.WebhookConfiguration, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(context.Background(), prerequisite.WebhookConfiguration, metav1.GetOptions{}))(t)
 	return c.Webhooks[0].ClientConfig.CABundle
 }
 
@@ -105,17 +96,12 @@ func TestPath(t *testing.T) {
 			paths := func() (hold, estimate string) {
 				t.Helper()
 				for range 2 {
-					if err := k.Sync(ctx); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, k.Sync(ctx))
 				}
 				if err := k.Ready(); err != nil {
 					t.Error(err)
 				}
-				c, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, prerequisite.WebhookConfiguration, metav1.GetOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := must.Get(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, prerequisite.WebhookConfiguration, metav1.GetOptions{}))(t)
 				if has := len(c.Webhooks[0].ClientConfig.CABundle) > 0; has == k.pathOnly {
 					t.Errorf("the configuration has a CA of ours: %t", has)
 				}
@@ -146,9 +132,7 @@ func TestPath(t *testing.T) {
 			if paths(); k.Knows("hold", hold) {
 				t.Error("the path of a certificate that has expired is still known")
 			}
-			if _, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, configuration(service("hold"), service("estimate")), metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, configuration(service("hold"), service("estimate")), metav1.UpdateOptions{}))(t)
 			if third, _ := paths(); third != second {
 				t.Errorf("a path that was removed comes back as %s", third)
 			}

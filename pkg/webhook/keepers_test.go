@@ -29,6 +29,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const life = 90 * 24 * time.Hour
@@ -269,12 +270,8 @@ func TestKeeperRenews(t *testing.T) {
 	k := w.keeper(0, nothing, nothing)
 	sync := func() {
 		t.Helper()
-		if err := k.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := k.Ready(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, k.Sync(t.Context()))
+		must.Do(t, k.Ready())
 	}
 	if k.Ready() == nil {
 		t.Error("it is ready without a certificate")
@@ -341,9 +338,7 @@ func TestKeeperAlone(t *testing.T) {
 		t.Errorf("it is ready and has nothing: %v", err)
 	}
 	away = nil
-	if err := k.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, k.Sync(t.Context()))
 	late := w.keeper(-2*time.Hour, func() error { return nil }, func() error { return nil })
 	if err := late.Sync(t.Context()); err != nil || late.Ready() == nil {
 		t.Errorf("it is ready with a certificate that is not valid yet: %v", err)

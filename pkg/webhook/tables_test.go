@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const initialResources = "inplace-rollout-initial-resources"
@@ -35,14 +36,9 @@ func found(namespace, cpu, quota string) *corev1.ConfigMap {
 func withTables(t *testing.T, run bool, objects ...runtime.Object) (*Policies, *Tables, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(objects...)
-	tables, err := NewTables(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tables := must.Get(NewTables(client))(t)
 	p := load(t)
-	if err := p.AddInitialResources(tables); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.AddInitialResources(tables))
 	if run {
 		go tables.Run(t.Context())
 		until(t, func() bool { return tables.read() == nil })
@@ -131,10 +127,7 @@ func TestTablesNotRead(t *testing.T) {
 	until(t, tables.namespaces.HasSynced)
 	registry := prometheus.NewRegistry()
 	handler := NewHandler(p, NewMetrics(registry, p.Names(), func() (*tls.Certificate, error) { return nil, errors.New("none") }), knows)
-	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: creation(t, "on", "")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: creation(t, "on", "")}))(t)
 	recorder := newRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path+initialResources+domain+"/secret", bytes.NewReader(body)))
 	if said := recorder.Body.String(); recorder.Code != http.StatusOK || !strings.Contains(said, `"allowed":true`) || strings.Contains(said, `"patch"`) {
@@ -156,10 +149,7 @@ func TestTablesNotRead(t *testing.T) {
 // counted is the number of requests for a policy with a result.
 func counted(t *testing.T, registry prometheus.Gatherer, policy, result string) float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if l := m.GetLabel(); f.GetName() == "inplace_rollout_webhook_requests_total" && l[0].GetValue() == policy && l[1].GetValue() == result {
@@ -179,26 +169,17 @@ func TestTablesChange(t *testing.T) {
 		t.Error(err)
 	}
 	patch := func() string {
-		response, err := p.Evaluate(t.Context(), initialResources, creation(t, "on", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := must.Get(p.Evaluate(t.Context(), initialResources, creation(t, "on", "")))(t)
 		return string(response.Patch)
 	}
 	if got := patch(); got != "" {
 		t.Errorf("it is not opted in, and gets %s", got)
 	}
 	on.Labels = map[string]string{api.InitialResourcesLabel: "enabled"}
-	if _, err := client.CoreV1().Namespaces().Update(t.Context(), on, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.CoreV1().Namespaces().Update(t.Context(), on, metav1.UpdateOptions{}))(t)
 	until(t, func() bool { return strings.Contains(patch(), `"120m"`) })
-	if _, err := client.CoreV1().ConfigMaps("on").Update(t.Context(), found("on", "130m", "1"), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.CoreV1().ConfigMaps("on").Update(t.Context(), found("on", "130m", "1"), metav1.UpdateOptions{}))(t)
 	until(t, func() bool { return strings.Contains(patch(), `"130m"`) })
-	if err := client.CoreV1().ConfigMaps("on").Delete(t.Context(), api.EstimatesName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.CoreV1().ConfigMaps("on").Delete(t.Context(), api.EstimatesName, metav1.DeleteOptions{}))
 	until(t, func() bool { return patch() == "" })
 }

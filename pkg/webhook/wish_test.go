@@ -21,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // notHeld is a workload without the annotation.
@@ -48,9 +49,7 @@ func meta(hold string) metav1.ObjectMeta {
 func as[W any](t *testing.T, u *unstructured.Unstructured) *W {
 	t.Helper()
 	w := new(W)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, w); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, w))
 	return w
 }
 
@@ -108,15 +107,10 @@ func TestWish(t *testing.T) {
 	policies := load(t, deploy.User)
 	for _, rows := range [][]row{statefulSetRows(), deploymentRows(), daemonSetRows()} {
 		for _, r := range rows {
-			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r.workload)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fields := must.Get(runtime.DefaultUnstructuredConverter.ToUnstructured(r.workload))(t)
 			old := &unstructured.Unstructured{Object: fields}
 			old.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: r.kind})
-			if err := unstructured.SetNestedSlice(old.Object, []any{map[string]any{"name": "app"}}, "spec", "template", "spec", "containers"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unstructured.SetNestedSlice(old.Object, []any{map[string]any{"name": "app"}}, "spec", "template", "spec", "containers"))
 			before, _, _ := unstructured.NestedFieldNoCopy(old.Object, r.field...)
 			what := fmt.Sprintf("%s, hold %q, with %v %v", r.kind, r.hold, r.field[len(r.field)-1], before)
 			asks := old.DeepCopy()
@@ -154,10 +148,7 @@ func merged(t *testing.T, u *unstructured.Unstructured, fields map[string]any) *
 	if fields == nil {
 		return u
 	}
-	patch, err := json.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	patch := must.Get(json.Marshal(fields))(t)
 	stored, err := u.MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
@@ -166,8 +157,6 @@ func merged(t *testing.T, u *unstructured.Unstructured, fields map[string]any) *
 		t.Fatal(err)
 	}
 	after := &unstructured.Unstructured{}
-	if err := after.UnmarshalJSON(stored); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, after.UnmarshalJSON(stored))
 	return after
 }

@@ -10,15 +10,13 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/tally"
 )
 
 // TestParts: each package of tests, and each cell of the matrix, belongs to a part; and make has each target.
 func TestParts(t *testing.T) {
-	root, err := controlplane.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(controlplane.ModuleRoot())(t)
 	var names []string
 	for _, p := range parts {
 		names = append(names, p.name)
@@ -31,23 +29,11 @@ func TestParts(t *testing.T) {
 	if sorted := slices.Sorted(slices.Values(names)); len(slices.Compact(sorted)) != len(names) {
 		t.Errorf("a name stands twice: %v", sorted)
 	}
-	files, err := filepath.Glob(filepath.Join(root, "test", "*", "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	deeper, err := filepath.Glob(filepath.Join(root, "test", "*", "*", "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob(filepath.Join(root, "test", "*", "*_test.go")))(t)
+	deeper := must.Get(filepath.Glob(filepath.Join(root, "test", "*", "*", "*_test.go")))(t)
 	for _, file := range append(files, deeper...) {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		folder, err := filepath.Rel(filepath.Join(root, "test"), filepath.Dir(file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(os.ReadFile(file))(t)
+		folder := must.Get(filepath.Rel(filepath.Join(root, "test"), filepath.Dir(file)))(t)
 		tag, _, _ := strings.Cut(string(source), "\n")
 		if strings.HasPrefix(tag, "//go:build") && strings.Contains(tag, "around") && !slices.Contains(names, "around/"+folder) {
 			t.Errorf("no part runs %s", file)
@@ -70,12 +56,8 @@ func TestProves(t *testing.T) {
 	}
 	write := func(name string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, name), []byte(t.Name()+name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(t.Name()+name), 0o600))
 		git("add", "--all")
 		git("commit", "--quiet", "--message", name)
 	}
@@ -85,23 +67,14 @@ func TestProves(t *testing.T) {
 	l := ledger{filepath.Join(root, "ledger.json"), map[string]outcome{}}
 	proves := func() bool {
 		t.Helper()
-		again, err := readLedger(l.file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proved, err := again.proves(context.Background(), root, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := must.Get(readLedger(l.file))(t)
+		proved := must.Get(again.proves(context.Background(), root, p))(t)
 		return proved
 	}
 	if proves() {
 		t.Error("what has never run counts")
 	}
-	commit, err := head(t.Context(), root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	commit := must.Get(head(t.Context(), root))(t)
 	if err := l.enter(p.name, outcome{Commit: commit}); err != nil || proves() {
 		t.Errorf("what has failed counts: %v", err)
 	}
@@ -130,9 +103,7 @@ func TestProves(t *testing.T) {
 func TestTally(t *testing.T) {
 	var got tally.Tests
 	for _, piece := range []string{"=== RUN TestA\n    --- PA", "SS: TestA/b (0.1s)\n    --- SKIP: TestA/c (0s)\n--- PASS: TestA (0.1s)\n--- FAIL: TestC (2s)\nok --- PASS:\n"} {
-		if _, err := got.Write([]byte(piece)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(got.Write([]byte(piece)))(t)
 	}
 	if got.Passed != 2 || got.Skipped != 1 || got.Failed != 1 {
 		t.Errorf("%+v", got)
@@ -154,9 +125,7 @@ func TestChoose(t *testing.T) {
 func TestCommand(t *testing.T) {
 	t.Setenv("MAKEFLAGS", " -- ONLY=mutants")
 	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "Makefile"), []byte("show:\n\t@echo only $(ONLY).\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(root, "Makefile"), []byte("show:\n\t@echo only $(ONLY).\n"), 0o600))
 	for only, want := range map[string]string{"": "only .", "ONLY=./test/docs": "only ./test/docs."} {
 		out, err := part{make: strings.Fields("show " + only)}.command(t.Context(), root).Output()
 		if err != nil || !strings.Contains(string(out), want) {

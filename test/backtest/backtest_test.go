@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // constant is a pod that uses the same all the time.
@@ -82,14 +83,8 @@ func TestKnown(t *testing.T) {
 	w := &workload{kind: &kind{}}
 	p := constant(day, int(day), 1, 1e9)
 	p.kills = []minute{day + 1, 2*day - 1}
-	kept, err := sketches(&run{workload: w, namespace: "shop", image: "app", pods: []*pod{p}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := estimate.ParseImage("app:v0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := must.Get(sketches(&run{workload: w, namespace: "shop", image: "app", pods: []*pod{p}}))(t)
+	image := must.Get(estimate.ParseImage("app:v0"))(t)
 	for _, tt := range []struct {
 		until, from minute
 		want, kills int
@@ -116,22 +111,13 @@ func TestKnown(t *testing.T) {
 // TestPage: docs/estimates.md has the figures of `make backtest`, in its table, its picture, and its sentence about new workloads, which no
 // table has. It takes 15 s, and -short looks at a sixth of the workloads, and whether the same rows and columns are there.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/estimates.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/estimates.md"))(t)
 	many := casts
 	if testing.Short() {
 		many = 1
 	}
-	scores, err := play(many)
-	if err != nil {
-		t.Fatal(err)
-	}
-	filled, err := scores.fillIn(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	scores := must.Get(play(many))(t)
+	filled := must.Get(scores.fillIn(string(text)))(t)
 	if was, is := shape(string(text)), shape(filled); len(was) == 0 || !reflect.DeepEqual(was, is) {
 		t.Errorf("its tables are not those of `make backtest`:\n%s\nwant\n%s", strings.Join(was, "\n"), strings.Join(is, "\n"))
 	}
@@ -148,10 +134,7 @@ func TestPage(t *testing.T) {
 	if want := fmt.Sprintf("There %s of the\n  samples of cpu and %s of those of memory are above.", fresh.cpu.aboveShare(), fresh.memory.aboveShare()); !strings.Contains(spaced(string(text)), spaced(want)) {
 		t.Errorf("the page does not say: %s", spaced(want))
 	}
-	drawn, err := scores.draw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	drawn := must.Get(scores.draw())(t)
 	if kept, err := os.ReadFile("../../docs/backtest.svg"); err != nil || string(kept) != drawn {
 		t.Errorf("docs/backtest.svg is not what `make backtest` draws: %v", err)
 	}

@@ -12,15 +12,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestFluxValues: the values of the page's HelmRelease are some that the chart takes. What Flux does with them is what
 // TestLifecycle does: it runs Helm.
 func TestFluxValues(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(values, onPage(t, "HelmRelease", "spec", "values"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(values, onPage(t, "HelmRelease", "spec", "values"), 0o600))
 	cp, _ := needCluster(t)
 	out, _, err := helm(t.Context(), t, cp.Kubeconfig(), "template", release, folder(), "--namespace", "kube-system", "--dry-run=server", "--values", values)
 	if err != nil {
@@ -36,10 +35,7 @@ func TestFluxValues(t *testing.T) {
 // onPage returns a field of the object of that kind that docs/install.md shows, as YAML.
 func onPage(t *testing.T, kind string, fields ...string) []byte {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join(controller.Root(), "docs", "install.md")))(t)
 	_, block, found := strings.Cut(string(page), "\nkind: "+kind+"\n")
 	block, _, ended := strings.Cut(block, "\n```")
 	if !found || !ended {
@@ -47,9 +43,7 @@ func onPage(t *testing.T, kind string, fields ...string) []byte {
 	}
 	block, _, _ = strings.Cut(block, "\n---\n")
 	var value any
-	if err := yaml.Unmarshal([]byte(block), &value); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(block), &value))
 	for _, field := range fields {
 		parent, _ := value.(map[string]any)
 		value = parent[field]

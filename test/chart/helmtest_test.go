@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // testName is what everything is called that there is for `helm test`.
@@ -49,9 +50,7 @@ func TestHelmTest(t *testing.T) {
 	if said := w.runAs(pod.Spec); strings.ContainsAny(said, "?✗") || !strings.Contains(said, "✓ Dry run: ") {
 		t.Errorf("it says %s", said)
 	}
-	if _, err := w.client.CoreV1().Pods(platform).Patch(t.Context(), testName, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.client.CoreV1().Pods(platform).Patch(t.Context(), testName, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"))(t)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -60,10 +59,7 @@ func TestHelmTest(t *testing.T) {
 // runAs runs what a pod's container runs, as the pod's ServiceAccount: simulated nodes run no images. It returns what that printed.
 func (w *world) runAs(pod corev1.PodSpec) string {
 	w.t.Helper()
-	kubeconfig, err := w.cp.ServiceAccountKubeconfig(w.t.Context(), platform, pod.ServiceAccountName, "")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	kubeconfig := must.Get(w.cp.ServiceAccountKubeconfig(w.t.Context(), platform, pod.ServiceAccountName, ""))(w.t)
 	cmd := exec.CommandContext(w.t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), pod.Containers[0].Args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	said, err := cmd.CombinedOutput()

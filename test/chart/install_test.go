@@ -23,6 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Where the chart is installed, and as what.
@@ -124,10 +125,7 @@ func newWorld(t *testing.T, hold string) *world {
 	t.Helper()
 	w := &world{t: t, hold: hold}
 	w.cp, w.client = needCluster(t)
-	namespace, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	namespace := must.Get(w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}, metav1.CreateOptions{}))(t)
 	w.namespace = namespace.Name
 	return w
 }
@@ -141,10 +139,7 @@ func (w *world) helm(args ...string) {
 
 func (w *world) kubectl(args ...string) string {
 	w.t.Helper()
-	out, err := w.cp.Kubectl(w.t.Context(), append(args, "--namespace", w.namespace)...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	out := must.Get(w.cp.Kubectl(w.t.Context(), append(args, "--namespace", w.namespace)...))(w.t)
 	return out
 }
 
@@ -163,10 +158,7 @@ func (w *world) eventually(what string, is func() (bool, string)) {
 // startWebhook runs the webhook as the chart's ServiceAccount, with the chart's arguments, behind the chart's Service.
 func (w *world) startWebhook() {
 	w.t.Helper()
-	deployment, err := w.client.AppsV1().Deployments(platform).Get(w.t.Context(), "inplace-rollout-webhook", metav1.GetOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	deployment := must.Get(w.client.AppsV1().Deployments(platform).Get(w.t.Context(), "inplace-rollout-webhook", metav1.GetOptions{}))(w.t)
 	process, address, err := controller.StartReplica(w.t.Context(), w.cp, platform, controller.WebhookOptions{
 		Args: deployment.Spec.Template.Spec.Containers[0].Args[1:], Log: w.log("webhook"),
 	})
@@ -175,32 +167,22 @@ func (w *world) startWebhook() {
 	}
 	w.t.Cleanup(process.Stop)
 	cluster.webhook.Store(address)
-	if err := process.WaitReady(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, process.WaitReady(w.t.Context()))
 }
 
 // log is a file for the output of a process.
 func (w *world) log(name string) *os.File {
 	w.t.Helper()
-	log, err := os.Create(filepath.Join(w.cp.Dir(), "log", name+"-"+w.hold+".log"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	log := must.Get(os.Create(filepath.Join(w.cp.Dir(), "log", name+"-"+w.hold+".log")))(w.t)
 	return log
 }
 
 // startController runs the controller as the chart's ServiceAccount.
 func (w *world) startController() {
 	w.t.Helper()
-	process, err := controller.Start(w.t.Context(), w.cp, controller.Options{Namespace: platform, Log: w.log("inplace-rollout")})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	process := must.Get(controller.Start(w.t.Context(), w.cp, controller.Options{Namespace: platform, Log: w.log("inplace-rollout")}))(w.t)
 	w.t.Cleanup(process.Stop)
-	if err := process.WaitReady(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, process.WaitReady(w.t.Context()))
 }
 
 // applyStatefulSet applies an opted-in set, and waits until it is complete.
@@ -253,10 +235,7 @@ func (w *world) waits(name string) {
 
 func (w *world) held(name string) bool {
 	w.t.Helper()
-	set, err := w.client.AppsV1().StatefulSets(w.namespace).Get(w.t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	set := must.Get(w.client.AppsV1().StatefulSets(w.namespace).Get(w.t.Context(), name, metav1.GetOptions{}))(w.t)
 	return policy.Held(set)
 }
 
@@ -322,9 +301,7 @@ func (w *world) uninstallFails() {
 	w.t.Helper()
 	done := w.startUninstall()
 	job := w.job()
-	if _, err := w.client.BatchV1().Jobs(platform).Patch(w.t.Context(), job.Name, types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(w.client.BatchV1().Jobs(platform).Patch(w.t.Context(), job.Name, types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{}))(w.t)
 	if err := <-done; err == nil {
 		w.t.Error("the uninstallation succeeds without its hook")
 	}
@@ -341,9 +318,7 @@ func (w *world) uninstallFails() {
 		w.t.Error("it let go")
 	}
 	// Had the Job come so far, there would be a way back.
-	if _, err := w.cp.Kubectl(w.t.Context(), "delete", what); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(w.cp.Kubectl(w.t.Context(), "delete", what))(w.t)
 	w.helm("rollback", release, "3")
 	if _, err := w.cp.Kubectl(w.t.Context(), "get", what); err != nil {
 		w.t.Error(err)
@@ -367,10 +342,7 @@ func (w *world) runJob() string {
 	w.t.Helper()
 	job := w.job()
 	said := w.runAs(job.Spec.Template.Spec)
-	pods, err := w.client.CoreV1().Pods(platform).List(w.t.Context(), metav1.ListOptions{LabelSelector: "job-name=" + job.Name})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	pods := must.Get(w.client.CoreV1().Pods(platform).List(w.t.Context(), metav1.ListOptions{LabelSelector: "job-name=" + job.Name}))(w.t)
 	for _, pod := range pods.Items {
 		_, err := w.client.CoreV1().Pods(platform).Patch(w.t.Context(), pod.Name, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) {

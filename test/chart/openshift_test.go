@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // restricted are the rules of OpenShift's SecurityContextConstraints restricted-v2, as a policy for the pods of a namespace whose
@@ -60,25 +62,19 @@ func TestOpenShift(t *testing.T) {
 	cp, client := needCluster(t)
 	const byRules, byStandard = "openshift", "pod-security"
 	for namespace, level := range map[string]string{byRules: "privileged", byStandard: "restricted"} {
-		if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		must.Get(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": level},
-		}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		}}, metav1.CreateOptions{}))(t)
 	}
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	policy := file("policy.yaml", restricted)
-	if _, err := cp.Kubectl(t.Context(), "apply", "--filename", policy); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(cp.Kubectl(t.Context(), "apply", "--filename", policy))(t)
 	defer func() {
 		if _, err := cp.Kubectl(t.Context(), "delete", "--filename", policy); err != nil {
 			t.Error(err)
@@ -94,10 +90,7 @@ func TestOpenShift(t *testing.T) {
 	}
 	chart := func(values string) map[string]object {
 		t.Helper()
-		objects, err := connected(t, folder(), byRules, slices.Concat(everything, []string{"--set", values})...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := must.Get(connected(t, folder(), byRules, slices.Concat(everything, []string{"--set", values})...))(t)
 		return podsOf(objects)
 	}
 

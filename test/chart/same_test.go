@@ -17,6 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // labelled gives what components add the labels that deploy/ gives.
@@ -95,10 +96,7 @@ func TestSame(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rendered, err := template(t, folder(), tt.namespace, "--set", tt.values)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rendered := must.Get(template(t, folder(), tt.namespace, "--set", tt.values))(t)
 			got, want := comparable(rendered), comparable(kustomize(t, tt.kustomization))
 			if diff := diff.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
 				t.Errorf("not the same objects (-kustomize +chart):\n%s", diff)
@@ -119,21 +117,13 @@ const identity = `{apiVersion: v1, kind: ConfigMap, metadata: {name: identity, a
 func kustomize(t *testing.T, kustomization string) []object {
 	t.Helper()
 	dir := t.TempDir()
-	deploy, err := filepath.Rel(dir, filepath.Join(controller.Root(), "deploy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	deploy := must.Get(filepath.Rel(dir, filepath.Join(controller.Root(), "deploy")))(t)
 	for name, text := range map[string]string{"kustomization.yaml": strings.ReplaceAll(kustomization, "deploy", deploy), "identity.yaml": identity} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "k8s", "kubectl"), "kustomize", dir)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.Output())(t)
 	return objectsIn(t, string(out))
 }
 

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestLint has Helm look at the chart itself.
@@ -34,15 +35,9 @@ func TestPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	packed := filepath.Join(dir, "inplace-rollout-1.2.3.tgz")
-	file, err := os.Open(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Open(packed))(t)
 	defer file.Close()
-	unzipped, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unzipped := must.Get(gzip.NewReader(file))(t)
 	sizes := map[string]int64{}
 	for archive := tar.NewReader(unzipped); ; {
 		header, err := archive.Next()
@@ -61,14 +56,8 @@ func TestPackage(t *testing.T) {
 	if err != nil || sizes["inplace-rollout/files/cluster/hold.yaml"] != source.Size() {
 		t.Errorf("of the policy there are %d bytes of %v: %v", sizes["inplace-rollout/files/cluster/hold.yaml"], source, err)
 	}
-	fromPackage, err := template(t, packed, "inplace-rollout", "--set", "hold=policy,image.tag=dev")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fromFolder, err := template(t, folder(), "inplace-rollout", "--set", "hold=policy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fromPackage := must.Get(template(t, packed, "inplace-rollout", "--set", "hold=policy,image.tag=dev"))(t)
+	fromFolder := must.Get(template(t, folder(), "inplace-rollout", "--set", "hold=policy"))(t)
 	got, want := mustMarshal(t, comparable(fromPackage)), mustMarshal(t, comparable(fromFolder))
 	if got != want {
 		t.Errorf("the package gives\n%s\nthe folder\n%s", got, want)
@@ -81,10 +70,7 @@ func TestPackage(t *testing.T) {
 
 func mustMarshal(t *testing.T, value any) string {
 	t.Helper()
-	text, err := yaml.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(yaml.Marshal(value))(t)
 	return string(text)
 }
 
@@ -175,10 +161,7 @@ func TestHoldWithoutCluster(t *testing.T) {
 // TestNoHook: what is printed without a cluster may be applied, and has no Job then that lets go of everything, and no test.
 func TestNoHook(t *testing.T) {
 	for _, values := range []string{"hold=policy", "parts=controller,watch=namespace", "hold=policy,releaseOnUninstall.argoCD=true,releaseOnUninstall.enabled=false"} {
-		objects, err := template(t, folder(), "platform", "--set", values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := must.Get(template(t, folder(), "platform", "--set", values))(t)
 		for _, o := range objects {
 			if o["kind"] == "Job" || o.annotation("helm.sh/hook") != nil {
 				t.Errorf("--set %s: there is %s", values, o)
@@ -194,10 +177,7 @@ func TestArgoCDHook(t *testing.T) {
 		"hold=policy,releaseOnUninstall.argoCD=true":                      {"ClusterRole", "ClusterRoleBinding", "Job", "ServiceAccount"},
 		"parts=controller,watch=namespace,releaseOnUninstall.argoCD=true": {"Job", "Role", "RoleBinding", "ServiceAccount"},
 	} {
-		objects, err := template(t, folder(), "platform", "--set", values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := must.Get(template(t, folder(), "platform", "--set", values))(t)
 		var hooks []string
 		for _, o := range objects {
 			if o.annotation("argocd.argoproj.io/hook") == nil && o.annotation("helm.sh/hook") == nil {
@@ -222,13 +202,9 @@ func TestArgoCDHook(t *testing.T) {
 // TestUmbrella: a chart that includes this one may switch it off by a value.
 func TestUmbrella(t *testing.T) {
 	umbrella := filepath.Join(t.TempDir(), "umbrella")
-	if err := os.MkdirAll(filepath.Join(umbrella, "charts"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(umbrella, "charts"), 0o700))
 	const chart = `{apiVersion: v2, name: umbrella, version: 0.0.1, dependencies: [{name: inplace-rollout, version: ">=0.0.0-0", condition: inplace-rollout.enabled}]}`
-	if err := os.WriteFile(filepath.Join(umbrella, "Chart.yaml"), []byte(chart), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(umbrella, "Chart.yaml"), []byte(chart), 0o600))
 	if _, _, err := helm(t.Context(), t, os.DevNull, "package", folder(), "--destination", filepath.Join(umbrella, "charts")); err != nil {
 		t.Fatal(err)
 	}
@@ -279,10 +255,7 @@ func TestNotes(t *testing.T) {
 // TestIdentity: nothing names the controller by another namespace or ServiceAccount than it has.
 func TestIdentity(t *testing.T) {
 	for _, hold := range []string{"policy", "webhook"} {
-		objects, err := template(t, folder(), "platform", "--set", "hold="+hold+",serviceAccount.name=resizer,fenceOwners=true,metrics.secure=true")
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := must.Get(template(t, folder(), "platform", "--set", "hold="+hold+",serviceAccount.name=resizer,fenceOwners=true,metrics.secure=true"))(t)
 		text := mustMarshal(t, objects)
 		for _, other := range []string{"system:serviceaccount:inplace-rollout:inplace-rollout", "namespace: inplace-rollout", ":inplace-rollout\""} {
 			if strings.Contains(text, other) {
@@ -390,10 +363,7 @@ func TestNamespaceSelector(t *testing.T) {
 		"initialResources.enabled=true,initialResources.prometheusURL=http://prometheus": {"stage": "production"},
 		"watch=namespace,parts=cluster": {"stage": "production", "inplace-rollout.io/installed": "true"},
 	} {
-		objects, err := template(t, folder(), "platform", "--set", "hold=webhook", "--set", values, "--set", narrower)
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := must.Get(template(t, folder(), "platform", "--set", "hold=webhook", "--set", values, "--set", narrower))(t)
 		all, narrowed := 0, 0
 		// Only a controller of the whole cluster lists namespaces.
 		if lists := strings.Contains(mustMarshal(t, objects), "inplace-rollout-left-out"); lists == (labels["inplace-rollout.io/installed"] != nil) {
@@ -425,10 +395,7 @@ func TestNamespaceSelector(t *testing.T) {
 
 // TestCriticalNamespaces: more of them are named to the policy and to the controller.
 func TestCriticalNamespaces(t *testing.T) {
-	objects, err := template(t, folder(), "inplace-rollout", "--set", "hold=policy,criticalNamespaces={calico-system,storage}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := must.Get(template(t, folder(), "inplace-rollout", "--set", "hold=policy,criticalNamespaces={calico-system,storage}"))(t)
 	text := mustMarshal(t, objects)
 	for _, want := range []string{`expression: '["kube-system","calico-system","storage"]'`, "--critical-namespaces=calico-system,storage\n"} {
 		if strings.Count(text, want) != 1 {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // on are the values that a release with all that the chart has switches on, which has the rest of everything besides.
@@ -45,20 +47,11 @@ var beside = map[string]string{
 // component that has it, and, if it is of all, in those of each. It alone proves that of each value, by a run of Helm for it. That
 // has a cluster where the pods of the test matter, which are not there without one.
 func TestEveryValue(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(folder(), "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(folder(), "values.yaml")))(t)
 	var values, schema map[string]any
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
-	if text, err = os.ReadFile(filepath.Join(folder(), "values.schema.json")); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &values))
+	text = must.Get(os.ReadFile(filepath.Join(folder(), "values.schema.json")))(t)
+	must.Do(t, yaml.Unmarshal(text, &schema))
 	render := func(hasTest bool, values ...string) []object {
 		t.Helper()
 		by := template
@@ -180,10 +173,7 @@ func podsOf(objects []object) map[string]object {
 
 // TestNull: null is as good as nothing.
 func TestNull(t *testing.T) {
-	want, err := connected(t, folder(), "platform", everything...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(connected(t, folder(), "platform", everything...))(t)
 	nothing := []string{"commonLabels", "extraEnv", "image.pullSecrets"}
 	for _, component := range []string{"", "webhook.", "initialResources.estimator.", "releaseOnUninstall.", "test."} {
 		for _, value := range []string{"podLabels", "podAnnotations", "extraArgs", "volumes", "volumeMounts", "tolerations", "affinity"} {
@@ -193,10 +183,7 @@ func TestNull(t *testing.T) {
 	for _, value := range []string{"podLabels", "podAnnotations"} {
 		nothing = append(nothing, "controller."+value)
 	}
-	got, err := connected(t, folder(), "platform", append(slices.Clone(everything), "--set", strings.Join(nothing, "=null,")+"=null")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(connected(t, folder(), "platform", append(slices.Clone(everything), "--set", strings.Join(nothing, "=null,")+"=null")...))(t)
 	if mustMarshal(t, got) != mustMarshal(t, want) {
 		t.Errorf("null makes a difference: %s", mustMarshal(t, got))
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
@@ -33,10 +34,7 @@ func TestRealNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			svg, err := os.ReadFile(drawing)
-			if err != nil {
-				t.Fatal(err)
-			}
+			svg := must.Get(os.ReadFile(drawing))(t)
 			for text, wants := range map[string][]string{said: append(c.says, `All \d+ checks passed`, `The node is gone`), string(svg): c.draws} {
 				for _, want := range wants {
 					if !regexp.MustCompile(want).MatchString(text) {
@@ -71,15 +69,9 @@ func play(t *testing.T, enough func(said string) bool, more ...string) (string, 
 		}
 		t.Skip(missing)
 	}
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)
 	defer out.Close()
-	folder, err := os.MkdirTemp("", "demo-") //nolint:usetesting // that path would be too long for the kubelet's sockets
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := must.Get(os.MkdirTemp("", "demo-"))(t) //nolint:usetesting // that path would be too long for the kubelet's sockets
 	t.Setenv("TMPDIR", folder)
 	if enough != nil {
 		go interrupt(t, out.Name(), enough)
@@ -88,10 +80,7 @@ func play(t *testing.T, enough func(said string) bool, more ...string) (string, 
 	if err := os.Remove(folder); err != nil {
 		t.Errorf("it has left something: %v", err)
 	}
-	said, err := os.ReadFile(out.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	said := must.Get(os.ReadFile(out.Name()))(t)
 	return string(said), failed
 }
 

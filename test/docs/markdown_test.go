@@ -16,6 +16,7 @@ import (
 	"github.com/yuin/goldmark/text"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // page is what the tests read of one Markdown file.
@@ -69,18 +70,9 @@ var noteComment = regexp.MustCompile(`<!-- docs test: (.*) -->`)
 
 func readPage(t *testing.T, path string) page {
 	t.Helper()
-	source, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := filepath.Rel(controller.Root(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := parse(file, source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(os.ReadFile(path))(t)
+	file := must.Get(filepath.Rel(controller.Root(), path))(t)
+	p := must.Get(parse(file, source))(t)
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestLinks checks that what the pages link to within the repository is there.
@@ -137,10 +138,7 @@ func TestUrgent(t *testing.T) {
 
 // TestReasonsElsewhere checks that gitops.md says of each reason which health of a workload it means.
 func TestReasonsElsewhere(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "gitops.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(controller.Root(), "docs", "gitops.md")))(t)
 	for _, reason := range reasons(t) {
 		if !regexp.MustCompile("(?m)^\\|.*`" + reason + "`.*\\|").Match(text) {
 			t.Errorf("gitops.md does not say which health the reason %s means", reason)
@@ -151,20 +149,14 @@ func TestReasonsElsewhere(t *testing.T) {
 // reasons reads the values of the constants Reason… of package rollout.
 func reasons(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(controller.Root(), "pkg", "rollout", "reasons.go"), nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(parser.ParseFile(token.NewFileSet(), filepath.Join(controller.Root(), "pkg", "rollout", "reasons.go"), nil, 0))(t)
 	var values []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") {
 			return true
 		}
-		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := must.Get(strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value))(t)
 		values = append(values, value)
 		return true
 	})

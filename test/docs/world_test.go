@@ -24,6 +24,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // patience bounds every block. It is never the expected duration.
@@ -39,10 +40,7 @@ type world struct{ *controlplane.ControlPlane }
 // ServiceAccount. That the shipped Deployment itself works is proven by test/e2e.
 func newWorld(t, until *testing.T) *world {
 	t.Helper()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cp := must.Get(controlplane.Start(t.Context(), controlplane.Options{}))(t)
 	until.Cleanup(func() {
 		if until.Failed() {
 			cp.KeepLogs()
@@ -52,17 +50,11 @@ func newWorld(t, until *testing.T) *world {
 		}
 	})
 	for _, node := range []string{"node-1", "node-2", "node-3"} {
-		if err := cp.AddNode(t.Context(), node, controlplane.Node{CPU: "32", Memory: "64Gi"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cp.AddNode(t.Context(), node, controlplane.Node{CPU: "32", Memory: "64Gi"}))
 	}
 	w := &world{cp}
-	if err := controller.Apply(t.Context(), w.ControlPlane); err != nil {
-		t.Fatal(err)
-	}
-	if err := controller.Run(t.Context(), w.ControlPlane); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, controller.Apply(t.Context(), w.ControlPlane))
+	must.Do(t, controller.Run(t.Context(), w.ControlPlane))
 	w.addOthers(t)
 	return w
 }
@@ -111,15 +103,9 @@ spec:
 `, plural, group, group, plural, part[2], part[1])
 	}
 	file := filepath.Join(t.TempDir(), "others.yaml")
-	if err := os.WriteFile(file, []byte(objects), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Apply(t.Context(), "--filename", file); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Kubectl(t.Context(), "wait", "--for=condition=Established", "--all", "customresourcedefinitions"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(objects), 0o600))
+	must.Do(t, w.Apply(t.Context(), "--filename", file))
+	must.Get(w.Kubectl(t.Context(), "wait", "--for=condition=Established", "--all", "customresourcedefinitions"))(t)
 }
 
 // place is where a reader is: a folder with a clone of the repository, and a home
@@ -136,16 +122,10 @@ type place struct {
 // newPlace is where a page starts.
 func (w *world) newPlace(t *testing.T, onDelete bool) *place {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(w.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+	client := must.Get(kubernetes.NewForConfig(w.RESTConfig()))(t)
+	namespace := must.Get(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "docs-", Labels: map[string]string{"docs": ""}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	p := w.freshClone(t, namespace.Name)
 	fixture := fmt.Sprintf(`
 cp docs/examples/*.yaml .
@@ -186,10 +166,7 @@ func (w *world) freshClone(t *testing.T, namespace string) *place {
 	p.env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") }),
 		"PATH="+path, "HOME="+w.home(t, namespace))
 	// Another home must not mean another build cache.
-	out, err := exec.Command("go", "env", "GOENV", "GOPATH", "GOCACHE", "GOMODCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command("go", "env", "GOENV", "GOPATH", "GOCACHE", "GOMODCACHE").Output())(t)
 	for i, value := range strings.Fields(string(out)) {
 		p.env = append(p.env, []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"}[i]+"="+value)
 	}
@@ -202,14 +179,9 @@ func (w *world) freshClone(t *testing.T, namespace string) *place {
 func (w *world) home(t *testing.T, namespace string) string {
 	t.Helper()
 	home := t.TempDir()
-	config, err := clientcmd.LoadFromFile(w.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(w.Kubeconfig()))(t)
 	config.Contexts[config.CurrentContext].Namespace = namespace
-	if err := clientcmd.WriteToFile(*config, filepath.Join(home, ".kube", "config")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, filepath.Join(home, ".kube", "config")))
 	return home
 }
 
@@ -217,10 +189,7 @@ func (w *world) home(t *testing.T, namespace string) string {
 // write stays apart; bin/ with the built binaries is the same.
 func clone(t *testing.T, dir string) {
 	t.Helper()
-	entries, err := os.ReadDir(controller.Root())
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(controller.Root()))(t)
 	for _, entry := range entries {
 		if slices.Contains([]string{".git", ".cluster", "bin"}, entry.Name()) {
 			continue
@@ -229,9 +198,7 @@ func clone(t *testing.T, dir string) {
 			t.Fatalf("copying the repository: %v: %s", err, out)
 		}
 	}
-	if err := os.Symlink(filepath.Join(controller.Root(), "bin"), filepath.Join(dir, "bin")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(filepath.Join(controller.Root(), "bin"), filepath.Join(dir, "bin")))
 }
 
 // must runs a script that has to succeed.

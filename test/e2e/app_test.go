@@ -21,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // patience bounds every wait. It is never the expected duration.
@@ -112,12 +113,9 @@ func (a *app) apply(text string, flags ...string) {
 
 func newNamespace(t *testing.T) string {
 	t.Helper()
-	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+	namespace := must.Get(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	return namespace.Name
 }
 
@@ -155,10 +153,7 @@ spec:
 	merge(t, spec, o.Spec)
 	merge(t, pod["containers"].([]any)[0].(map[string]any), o.Container)
 	merge(t, pod, o.Pod)
-	merged, err := yaml.Marshal(workload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	merged := must.Get(yaml.Marshal(workload))(t)
 	return string(merged)
 }
 
@@ -175,9 +170,7 @@ func merge(t *testing.T, object map[string]any, text string) {
 func (a *app) file(text string) string {
 	a.t.Helper()
 	file := filepath.Join(a.t.TempDir(), "manifest.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -198,10 +191,7 @@ func (a *app) cleanUp() {
 // kubectl runs the real kubectl in the app's namespace.
 func (a *app) kubectl(args ...string) string {
 	a.t.Helper()
-	out, err := node.Kubectl(a.t.Context(), append([]string{"--namespace", a.namespace}, args...)...)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	out := must.Get(node.Kubectl(a.t.Context(), append([]string{"--namespace", a.namespace}, args...)...))(a.t)
 	return out
 }
 
@@ -249,10 +239,7 @@ func (a *app) get() measure.Workload {
 // pods in the order of their names, without those that are about to go.
 func (a *app) pods() []corev1.Pod {
 	a.t.Helper()
-	pods, err := a.list(a.t.Context())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	pods := must.Get(a.list(a.t.Context()))(a.t)
 	return pods
 }
 
@@ -307,10 +294,7 @@ func (a *app) assertCgroup(pod *corev1.Pod, want corev1.ResourceRequirements) {
 // assertCgroupOf checks what the kernel grants a container.
 func (a *app) assertCgroupOf(pod *corev1.Pod, container string, want corev1.ResourceRequirements) {
 	a.t.Helper()
-	cgroup, err := node.Cgroup(pod, container)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	cgroup := must.Get(node.Cgroup(pod, container))(a.t)
 	a.assertLimits(pod.Name+", "+container, cgroup, want)
 }
 
@@ -377,12 +361,9 @@ func (a *app) podEvents(reason string) {
 // events are `name: message` of those on a kind of object.
 func (a *app) events(kind, reason string) []string {
 	a.t.Helper()
-	list, err := client.CoreV1().Events(a.namespace).List(a.t.Context(), metav1.ListOptions{
+	list := must.Get(client.CoreV1().Events(a.namespace).List(a.t.Context(), metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=" + kind + ",reason=" + reason,
-	})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	}))(a.t)
 	var messages []string
 	for _, e := range list.Items {
 		messages = append(messages, e.InvolvedObject.Name+": "+e.Message)

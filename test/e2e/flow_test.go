@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestFlow is the flow T=0…T=12 of KEP-1287 by edits of a template, with a tenth of its
@@ -55,18 +56,12 @@ func TestFlow(t *testing.T) {
 // function is called or the test ends.
 func (a *app) stopShim(pod *corev1.Pod) (resume func()) {
 	a.t.Helper()
-	cgroup, err := node.Cgroup(pod, "app")
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	cgroup := must.Get(node.Cgroup(pod, "app"))(a.t)
 	pids, err := cgroup.Processes()
 	if err != nil || len(pids) != 1 {
 		a.t.Fatalf("processes %v of %s, want one: %v", pids, pod.Name, err)
 	}
-	run, err := node.StopShim(pids[0])
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	run := must.Get(node.StopShim(pids[0]))(a.t)
 	resume = sync.OnceFunc(func() {
 		if err := run(); err != nil {
 			a.t.Error(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestGuardedThrottling: a program uses more cpu than the limit that it is given. The kernel throttles it, the kubelet's cAdvisor
@@ -52,14 +53,8 @@ func TestGuardedThrottling(t *testing.T) {
 func (a *app) checks(prometheus string, window time.Duration) {
 	a.t.Helper()
 	configMaps := client.CoreV1().ConfigMaps(controller.Namespace)
-	shipped, err := configMaps.Get(a.t.Context(), podchecks.ConfigMapName, metav1.GetOptions{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	args, err := node.Kubectl(a.t.Context(), "get", "deployment/inplace-rollout", "--namespace", controller.Namespace, "--output=jsonpath={.spec.template.spec.containers[0].args}")
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	shipped := must.Get(configMaps.Get(a.t.Context(), podchecks.ConfigMapName, metav1.GetOptions{}))(a.t)
+	args := must.Get(node.Kubectl(a.t.Context(), "get", "deployment/inplace-rollout", "--namespace", controller.Namespace, "--output=jsonpath={.spec.template.spec.containers[0].args}"))(a.t)
 	change := func(ctx context.Context, check, args string) error {
 		patch, err := json.Marshal(map[string]any{"data": map[string]string{"cpu-throttling": check}})
 		if err != nil {
@@ -81,9 +76,7 @@ func (a *app) checks(prometheus string, window time.Duration) {
 	})
 	shorter := strings.Replace(shipped.Data["cpu-throttling"], "window: 5m", "window: "+window.String(), 1)
 	flag := `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--checks-prometheus=http://` + prometheus + `"}]`
-	if err := change(a.t.Context(), shorter, flag); err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, change(a.t.Context(), shorter, flag))
 }
 
 // resizedByUs reports whether the controller has ever resized the pod.

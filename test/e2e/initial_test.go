@@ -17,6 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
@@ -88,13 +89,10 @@ func TestInitialResources(t *testing.T) {
 // wouldGet are the requests that a new pod with the image of the counter would have.
 func (a *app) wouldGet() corev1.ResourceList {
 	a.t.Helper()
-	pod, err := client.CoreV1().Pods(a.namespace).Create(a.t.Context(), &corev1.Pod{
+	pod := must.Get(client.CoreV1().Pods(a.namespace).Create(a.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "probe"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "inplace-rollout-counter:test"}}},
-	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))(a.t)
 	return pod.Spec.Containers[0].Resources.Requests
 }
 
@@ -138,22 +136,13 @@ scrape_configs:
 // prometheus runs until the test ends. It returns where pods reach it.
 func (a *app) prometheus() string {
 	a.t.Helper()
-	token, err := client.CoreV1().ServiceAccounts(a.namespace).CreateToken(a.t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	token := must.Get(client.CoreV1().ServiceAccounts(a.namespace).CreateToken(a.t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(a.t)
 	proxy := httptest.NewServer(realnode.Egress(node.Dial))
 	a.t.Cleanup(proxy.Close)
 	dir := a.t.TempDir()
-	states, err := prometheus.StartStateMetrics(a.t.Context(), dir, filepath.Join(node.Dir(), "kubeconfig"))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	states := must.Get(prometheus.StartStateMetrics(a.t.Context(), dir, filepath.Join(node.Dir(), "kubeconfig")))(a.t)
 	a.t.Cleanup(states.Stop)
-	server, err := prometheus.Start(a.t.Context(), dir, fmt.Sprintf(scraped, token.Status.Token, proxy.URL, realnode.Kubelet, states.Address))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	server := must.Get(prometheus.Start(a.t.Context(), dir, fmt.Sprintf(scraped, token.Status.Token, proxy.URL, realnode.Kubelet, states.Address)))(a.t)
 	a.t.Cleanup(func() {
 		server.Stop()
 		if a.t.Failed() {

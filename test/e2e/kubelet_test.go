@@ -15,6 +15,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
 )
 
@@ -40,10 +41,7 @@ spec:
 func (a *app) alone() {
 	a.t.Helper()
 	a.eventually("the pods of other tests to be gone", func() (bool, string) {
-		pods, err := client.CoreV1().Pods("").List(a.t.Context(), metav1.ListOptions{})
-		if err != nil {
-			a.t.Fatal(err)
-		}
+		pods := must.Get(client.CoreV1().Pods("").List(a.t.Context(), metav1.ListOptions{}))(a.t)
 		others := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.Namespace == a.namespace || p.Namespace == controller.Namespace })
 		return len(others) == 0, fmt.Sprint(names(others))
 	})
@@ -52,15 +50,9 @@ func (a *app) alone() {
 // freeCPU is what pods may still request of the node.
 func (a *app) freeCPU() resource.Quantity {
 	a.t.Helper()
-	n, err := client.CoreV1().Nodes().Get(a.t.Context(), realnode.Name, metav1.GetOptions{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	n := must.Get(client.CoreV1().Nodes().Get(a.t.Context(), realnode.Name, metav1.GetOptions{}))(a.t)
 	free := n.Status.Allocatable.Cpu().DeepCopy()
-	pods, err := client.CoreV1().Pods("").List(a.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	pods := must.Get(client.CoreV1().Pods("").List(a.t.Context(), metav1.ListOptions{}))(a.t)
 	for _, pod := range pods.Items {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/counter"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // visitors count on an app's pods, one visitor per pod, and notice every request
@@ -27,16 +28,11 @@ func (a *app) visit() *visitors {
 	a.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	a.t.Cleanup(cancel)
-	recorder, err := measure.Record(ctx, client, a.namespace, func(err error) { a.t.Error(err) })
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	recorder := must.Get(measure.Record(ctx, client, a.namespace, func(err error) { a.t.Error(err) }))(a.t)
 	v := &visitors{Recorder: recorder, subject: measure.Subject{Namespace: a.namespace, Name: "web"}, cancel: cancel}
 	v.Visit(ctx, node, 50*time.Millisecond, a.namespace)
 	visited := func(s *measure.State) bool { return s.Settled() && len(s.Visits) == a.replicas }
-	if err := v.Await(ctx, "every pod is visited", visited, v.subject); err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, v.Await(ctx, "every pod is visited", visited, v.subject))
 	v.from = v.Now()
 	return v
 }
@@ -53,7 +49,5 @@ func hold(t *testing.T, pod *corev1.Pod, bytes int64) {
 	t.Helper()
 	browser := node.HTTP(patience)
 	defer browser.CloseIdleConnections()
-	if err := counter.Hold(t.Context(), browser, pod, bytes); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, counter.Hold(t.Context(), browser, pod, bytes))
 }

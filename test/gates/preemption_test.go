@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestPreemptionForDeferred: with KEP-5836 the scheduler makes room for a resize that is Deferred, on the node of its
@@ -76,9 +77,7 @@ func newFull(t *testing.T, filler string, forbidden bool) *full {
 	t.Helper()
 	name := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 	f := &full{t, name}
-	if err := cp.AddNode(t.Context(), name, controlplane.Node{CPU: "2", Memory: "4Gi", Labels: map[string]string{"pool": name}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cp.AddNode(t.Context(), name, controlplane.Node{CPU: "2", Memory: "4Gi", Labels: map[string]string{"pool": name}}))
 	if forbidden {
 		kubectl(t, "", "patch", "node", name, `--patch={"spec": {"podPreemptionPolicy": {"disableResizePreemption": ["test"]}}}`)
 	}
@@ -129,10 +128,7 @@ spec:
 
 func kubectl(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
-	out, err := cp.Kubectl(t.Context(), append([]string{"--namespace", namespace}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cp.Kubectl(t.Context(), append([]string{"--namespace", namespace}, args...)...))(t)
 	return out
 }
 

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // where is what the configuration says of its webhooks.
@@ -99,10 +100,7 @@ func bundles(ctx context.Context) ([]where, error) {
 // askOn asks one question after the other, trusting what the configuration says by then, as far as it can be read.
 func askOn(t *testing.T) (stop func() (answers int, errs []error)) {
 	t.Helper()
-	trusted, err := bundles(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	trusted := must.Get(bundles(t.Context()))(t)
 	return over(func(int) error {
 		if now, err := bundles(t.Context()); err == nil {
 			trusted = now
@@ -167,9 +165,7 @@ func TestMended(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			if err := damage(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, damage())
 			eventually(t, "every entry trusts our CAs, and nothing else", func() (bool, error) {
 				bundle, certificates, err := theBundle(t.Context())
 				if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // apiserver is the certificate that the API server shows to webhooks that ask for one.
@@ -48,16 +49,11 @@ plugins:
 // TestClientCA: with --client-ca-file only an API server that shows a certificate of that CA is answered, though others know the path.
 // Of each certificate, TestClients of pkg/webhook proves that; this one is shown by a real API server.
 func TestClientCA(t *testing.T) {
-	foreign, err := build.NewClient(x509.ExtKeyUsageClientAuth)
-	if err != nil {
-		t.Fatal(err)
-	}
+	foreign := must.Get(build.NewClient(x509.ExtKeyUsageClientAuth))(t)
 	file := func(ca []byte) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "ca.crt")
-		if err := os.WriteFile(path, ca, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, ca, 0o600))
 		return "--client-ca-file=" + path
 	}
 	defer serve(t)

@@ -19,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // over does something again and again, with pauses, until told to stop. It returns how often that went well, and the errors.
@@ -70,9 +71,7 @@ func TestReplicaGoes(t *testing.T) {
 	}{
 		"dies": {nil, (*controller.Process).Kill, 10},
 		"ends": {[]string{"--shutdown-delay=2s"}, func(p *controller.Process) {
-			if err := syscall.Kill(p.PID(), syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, syscall.Kill(p.PID(), syscall.SIGTERM))
 			select {
 			case <-p.Done():
 			case <-time.After(time.Minute):
@@ -88,12 +87,8 @@ func TestReplicaGoes(t *testing.T) {
 		stop := editOn(t, name)
 		for i := range 4 {
 			tt.end(w.Replica(i % 2))
-			if err := w.Start(t.Context(), i%2); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.Replica(i % 2).WaitReady(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.Start(t.Context(), i%2))
+			must.Do(t, w.Replica(i%2).WaitReady(t.Context()))
 		}
 		accepted, refused := stop()
 		for _, err := range refused { // it was just being asked
@@ -133,18 +128,12 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Errorf("an edit that nobody can hold was answered so: %v", err)
 	}
 	sets := client.AppsV1().StatefulSets("default")
-	after, err := sets.Get(t.Context(), "optedin", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must.Get(sets.Get(t.Context(), "optedin", metav1.GetOptions{}))(t)
 	if after.Generation != before.Generation || after.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String() != "2m" {
 		t.Errorf("it was written all the same: %v", after)
 	}
 	// The webhook fails whatever it is asked, so it is not asked about any of these.
-	resume, err := cp.Pause("kube-controller-manager") // which goes on to write the status of the other
-	if err != nil {
-		t.Fatal(err)
-	}
+	resume := must.Get(cp.Pause("kube-controller-manager"))(t) // which goes on to write the status of the other
 	defer resume()
 	asked := func() int {
 		before := w.Connections()
@@ -177,9 +166,7 @@ func TestNobodyAnswers(t *testing.T) {
 		}
 	}
 
-	if err := w.Start(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Start(t.Context(), 0))
 	eventually(t, "an edit is held again", func() (bool, error) {
 		set, err := edit(t, "optedin", 4)
 		return err == nil && held(set), err
@@ -207,10 +194,7 @@ func TestWayOut(t *testing.T) {
 	if set, err := patch("alive", optOut); err != nil || policy.Held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
 		t.Errorf("opting out does not let go: %v %v", err, set)
 	}
-	again, err := patch("goes", `{"metadata":{"finalizers":["example.com/f"]}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(patch("goes", `{"metadata":{"finalizers":["example.com/f"]}}`))(t)
 	w.Replica(0).Kill()
 	w.Replica(1).Kill()
 

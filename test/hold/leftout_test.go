@@ -19,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // clouds is what AKS and GKE add to the namespaceSelector of every webhook, in a cluster that would be both.
@@ -91,9 +92,7 @@ func TestRewrittenSelectors(t *testing.T) {
 		"gatekeeper-system": {"control-plane": "controller-manager", "kubernetes.azure.com/managedby": "aks"}, "gke-managed-system": nil,
 	} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-		if _, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}))(t)
 	}
 	var p *controller.Process
 	begin := func() {
@@ -103,9 +102,7 @@ func TestRewrittenSelectors(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Kill)
-		if err := p.WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.WaitReady(t.Context()))
 	}
 	ours := func(args ...string) string {
 		t.Helper()
@@ -116,10 +113,7 @@ func TestRewrittenSelectors(t *testing.T) {
 	t.Cleanup(func() { rewrite(t) })
 	warnings, config := &said{}, cp.RESTConfig()
 	config.WarningHandler = warnings
-	user, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := must.Get(kubernetes.NewForConfig(config))(t)
 	elsewhere := newSet(t, user, "default", "elsewhere")
 	rewrite(t, clouds...)
 	eventually(t, "the policies know what is left out", func() (bool, error) {
@@ -193,10 +187,7 @@ func TestRewrittenSelectors(t *testing.T) {
 	}
 
 	// A controller with the rights of the whole cluster that looks after one namespace only looks whether that is one of those.
-	one, err := controller.Start(t.Context(), cp, controller.Options{Args: []string{"--namespace=default"}, Log: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := must.Get(controller.Start(t.Context(), cp, controller.Options{Args: []string{"--namespace=default"}, Log: t.Output()}))(t)
 	t.Cleanup(one.Kill)
 	if err := one.WaitReady(t.Context()); err != nil {
 		t.Error(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var (
@@ -66,9 +67,7 @@ func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown fu
 // serve starts both replicas of the webhook again, for this test. They make a certificate of their own.
 func serve(t *testing.T, args ...string) *controller.Webhook {
 	t.Helper()
-	if err := webhook.Renew(t.Context(), args...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, webhook.Renew(t.Context(), args...))
 	return webhook
 }
 
@@ -79,14 +78,10 @@ func restart(t *testing.T, args ...string) {
 		webhook.Replica(i).Kill()
 	}
 	for i := range 2 {
-		if err := webhook.Start(t.Context(), i, args...); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, webhook.Start(t.Context(), i, args...))
 	}
 	for i := range 2 {
-		if err := webhook.Replica(i).WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, webhook.Replica(i).WaitReady(t.Context()))
 	}
 }
 
@@ -109,9 +104,7 @@ func newSet(t *testing.T, c kubernetes.Interface, namespace, name string, change
 	for _, f := range change {
 		f(set)
 	}
-	if _, err := c.AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{}))(t)
 	t.Cleanup(func() {
 		if err := client.AppsV1().StatefulSets(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // secrets are what only the other tenant knows: a namespace, the name of a workload.
@@ -37,30 +38,18 @@ var paths = []string{
 // It alone proves that of both at once.
 func TestTenant(t *testing.T) {
 	for _, name := range []string{"rich-bank", "poor"} {
-		if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(t)
 	}
-	if _, err := cp.Kubectl(t.Context(), "create", "serviceaccount", "tenant", "--namespace", "poor"); err != nil {
-		t.Fatal(err)
-	}
-	token, err := cp.Kubectl(t.Context(), "create", "token", "tenant", "--namespace", "poor")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(cp.Kubectl(t.Context(), "create", "serviceaccount", "tenant", "--namespace", "poor"))(t)
+	token := must.Get(cp.Kubectl(t.Context(), "create", "token", "tenant", "--namespace", "poor"))(t)
 
 	// As deploy/ starts them.
 	t.Setenv("GOGC", "100")
 	t.Setenv("GOMEMLIMIT", "230MiB")
 	w := serve(t)
-	leader, err := controller.Start(t.Context(), cp, controller.Options{Log: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	leader := must.Get(controller.Start(t.Context(), cp, controller.Options{Log: t.Output()}))(t)
 	t.Cleanup(leader.Kill)
-	if err := leader.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, leader.WaitReady(t.Context()))
 	pods := map[string]*controller.Process{"controller": leader, "webhook": w.Replica(0), "other webhook": w.Replica(1)}
 	ports := map[string]string{"https://" + w.Address(): ""}
 	for name, p := range pods {
@@ -76,9 +65,7 @@ func TestTenant(t *testing.T) {
 		}
 		return err
 	}
-	if err := edit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, edit())
 
 	for port, name := range ports {
 		for _, path := range paths {
@@ -144,10 +131,7 @@ func request(t *testing.T, url, token string) (code int, said string) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 	r.Header.Set("Authorization", "Bearer "+token)
 	response, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(r)
 	if err != nil {
@@ -233,10 +217,7 @@ func connect(ctx context.Context, scheme, address string) net.Conn {
 // peak is the most memory that a process has held, in KiB.
 func peak(t *testing.T, pid int) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	_, after, _ := strings.Cut(string(status), "VmHWM:")
 	var kib int
 	if _, err := fmt.Sscan(after, &kib); err != nil {

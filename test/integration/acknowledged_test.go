@@ -8,6 +8,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestBuiltInControllersAreSlow stops the built-in controllers during an edit: what their status
@@ -18,15 +19,9 @@ func TestBuiltInControllersAreSlow(t *testing.T) {
 	w.waitComplete()
 	d.waitComplete()
 	uidsOfSet, uids := w.uids(), d.uids()
-	goOn, err := cp.Pause("kube-controller-manager")
-	if err != nil {
-		t.Fatal(err)
-	}
+	goOn := must.Get(cp.Pause("kube-controller-manager"))(t)
 	t.Cleanup(goOn)
-	mark, err := cp.AuditMark()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mark := must.Get(cp.AuditMark())(t)
 	w.setResources("cpu=150m", "")
 	d.setResources("cpu=150m", "")
 	for _, namespace := range []string{w.namespace, d.namespace} {

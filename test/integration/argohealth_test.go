@@ -9,6 +9,8 @@ import (
 
 	lua "github.com/yuin/gopher-lua"
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // health is what Argo CD makes of an object with the check in deploy/argocd. It
@@ -16,34 +18,20 @@ import (
 // package, base and table are there, and a table comes back.
 func health(t *testing.T, kind string, object any) (status, message string) {
 	t.Helper()
-	data, err := os.ReadFile(shipped("deploy", "argocd", "argocd-cm.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(shipped("deploy", "argocd", "argocd-cm.yaml")))(t)
 	var config struct{ Data map[string]string }
-	if err := yaml.UnmarshalStrict(data, &config); err != nil {
-		t.Fatal(err)
-	}
-	data, err = json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(data, &config))
+	data = must.Get(json.Marshal(object))(t)
 	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(data, &fields))
 
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})
 	defer l.Close()
 	for name, open := range map[string]lua.LGFunction{lua.LoadLibName: lua.OpenPackage, lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable} {
-		if err := l.CallByParam(lua.P{Fn: l.NewFunction(open), Protect: true}, lua.LString(name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.CallByParam(lua.P{Fn: l.NewFunction(open), Protect: true}, lua.LString(name)))
 	}
 	l.SetGlobal("obj", toLua(l, fields))
-	if err := l.DoString(config.Data["resource.customizations.health.apps_"+kind]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.DoString(config.Data["resource.customizations.health.apps_"+kind]))
 	answer, ok := l.Get(-1).(*lua.LTable)
 	if !ok {
 		t.Fatalf("the check of %s answers %v", kind, l.Get(-1))

@@ -21,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/autoscaler"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // used is what the metrics API reports of each container: three times what [base] requests.
@@ -29,10 +30,7 @@ const used = `annotations: {` + autoscaler.Usage + `: "cpu=300m,memory=300Mi"}`
 // TestAutoscalers proves what docs/autoscalers.md says, with the real ones.
 // It alone runs them; the Vertical Pod Autoscaler takes twenty seconds to begin.
 func TestAutoscalers(t *testing.T) {
-	stop, err := autoscaler.Start(t.Context(), cp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stop := must.Get(autoscaler.Start(t.Context(), cp))(t)
 	t.Cleanup(func() {
 		if err := stop(context.Background()); err != nil {
 			t.Error(err)
@@ -97,10 +95,7 @@ func testRecommendation(t *testing.T) {
 	w.ownController(t, controller.Options{})
 	w.waitComplete()
 	before := w.uids()
-	example, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "examples", "recommendation.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	example := must.Get(os.ReadFile(filepath.Join(controller.Root(), "docs", "examples", "recommendation.yaml")))(t)
 	w.apply(regexp.MustCompile(`\bdb\b`).ReplaceAllString(string(example), "web"))
 	cpu := w.recommended()
 	for _, pod := range w.pods() {
@@ -109,10 +104,7 @@ func testRecommendation(t *testing.T) {
 		}
 	}
 
-	job, err := client.BatchV1().CronJobs(w.namespace).Get(t.Context(), "apply-recommendation", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(client.BatchV1().CronJobs(w.namespace).Get(t.Context(), "apply-recommendation", metav1.GetOptions{}))(t)
 	w.runJob(&job.Spec.JobTemplate.Spec)
 	w.assertMoved(0)
 	w.assertReplaced(before)
@@ -133,10 +125,7 @@ func testRecommendation(t *testing.T) {
 func (s *sandbox[W]) runJob(job *batchv1.JobSpec) {
 	s.t.Helper()
 	pod := job.Template.Spec
-	kubeconfig, err := cp.ServiceAccountKubeconfig(s.t.Context(), s.namespace, pod.ServiceAccountName, "")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	kubeconfig := must.Get(cp.ServiceAccountKubeconfig(s.t.Context(), s.namespace, pod.ServiceAccountName, ""))(s.t)
 	s.kubectl("config", "set-context", "--current", "--namespace", s.namespace, "--kubeconfig", kubeconfig)
 	command := pod.Containers[0].Command
 	cmd := exec.CommandContext(s.t.Context(), command[0], command[1:]...)

@@ -18,6 +18,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // planner is a user of this sandbox that may only do what plan needs.
@@ -42,10 +43,7 @@ metadata: {name: planner-` + s.namespace + `}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: planner}
 subjects: [{kind: ServiceAccount, name: planner, namespace: ` + s.namespace + `}]
 `)
-	kubeconfig, err := cp.ServiceAccountKubeconfig(s.t.Context(), s.namespace, "planner", "")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	kubeconfig = must.Get(cp.ServiceAccountKubeconfig(s.t.Context(), s.namespace, "planner", ""))(s.t)
 	user = "system:serviceaccount:" + s.namespace + ":planner"
 	s.waitAllowed(user, "list", "nodes")
 	return kubeconfig, user
@@ -70,10 +68,7 @@ func (s *sandbox[W]) plan(manifest string) planned {
 	if result.code != 0 || result.stderr != "" {
 		s.t.Fatalf("plan ended with %d: %s", result.code, result.stderr)
 	}
-	asked, err := cp.AuditAbout(user, s.mark, controlplane.ByUser(user))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	asked := must.Get(cp.AuditAbout(user, s.mark, controlplane.ByUser(user)))(s.t)
 	if len(asked) == 0 {
 		s.t.Error("the audit log has nothing of what plan read")
 	}
@@ -239,10 +234,7 @@ func TestCommandsForbidden(t *testing.T) {
 	w := newWorkload(t, options{Replicas: 1})
 	manifest := w.kubectl("get", w.ref, "-o", "yaml")
 	w.apply(`{apiVersion: v1, kind: ServiceAccount, metadata: {name: nobody}}`)
-	kubeconfig, err := cp.ServiceAccountKubeconfig(t.Context(), w.namespace, "nobody", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := must.Get(cp.ServiceAccountKubeconfig(t.Context(), w.namespace, "nobody", ""))(t)
 	for _, args := range [][]string{{"plan", "-f", "-"}, {"status"}, {"release", "--all", "--yes"}} {
 		got := command(t, kubeconfig, w.namespace, manifest, args...)
 		if got.code != 1 || !strings.Contains(got.stderr, "is forbidden") || !strings.Contains(got.stderr, "You need get and list for statefulsets, deployments and daemonsets (apps)") {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // daemonSet is a DaemonSet in a sandbox, with nodes of its own, to which no other pods come.
@@ -68,9 +69,7 @@ func addNodes(t *testing.T, namespace string, o options) {
 		}
 		nodes.Go(func() error { return addNode(t.Context(), namespace, i+1, node) })
 	}
-	if err := nodes.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, nodes.Wait())
 }
 
 // addNode makes the i-th node of a DaemonSet.
@@ -94,9 +93,7 @@ func (d *daemonSet) node(i int) string { return nodeName(d.namespace, i) }
 // addNode adds the i-th node.
 func (d *daemonSet) addNode(i int, node controlplane.Node) {
 	d.t.Helper()
-	if err := addNode(d.t.Context(), d.namespace, i, node); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Do(d.t, addNode(d.t.Context(), d.namespace, i, node))
 }
 
 // notReady has the i-th node and its pod not be Ready, with a silent kubelet.
@@ -197,10 +194,7 @@ func (d *daemonSet) edit(cpu string) {
 // revisions are the ControllerRevisions, the newest last.
 func (d *daemonSet) revisions() []appsv1.ControllerRevision {
 	d.t.Helper()
-	list, err := client.AppsV1().ControllerRevisions(d.namespace).List(d.t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	list := must.Get(client.AppsV1().ControllerRevisions(d.namespace).List(d.t.Context(), metav1.ListOptions{LabelSelector: "app=web"}))(d.t)
 	slices.SortFunc(list.Items, func(a, b appsv1.ControllerRevision) int { return int(a.Revision - b.Revision) })
 	return list.Items
 }

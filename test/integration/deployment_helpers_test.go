@@ -14,6 +14,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // revisionAnnotation is where the Deployment controller numbers ReplicaSets.
@@ -77,10 +79,7 @@ func (d *deployment) edit(cpu string) {
 // replicaSets in the order of their revisions.
 func (d *deployment) replicaSets() []appsv1.ReplicaSet {
 	d.t.Helper()
-	list, err := client.AppsV1().ReplicaSets(d.namespace).List(d.t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	list := must.Get(client.AppsV1().ReplicaSets(d.namespace).List(d.t.Context(), metav1.ListOptions{LabelSelector: "app=web"}))(d.t)
 	slices.SortFunc(list.Items, func(a, b appsv1.ReplicaSet) int { return revision(a) - revision(b) })
 	return list.Items
 }
@@ -204,10 +203,7 @@ func (d *deployment) budget(rule string, allowed int32) {
 	d.t.Helper()
 	d.apply(`{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web}, spec: {selector: {matchLabels: {app: web}}, ` + rule + `}}`)
 	eventually(d.t, "the budget to be counted", func() (bool, string) {
-		pdb, err := client.PolicyV1().PodDisruptionBudgets(d.namespace).Get(d.t.Context(), "web", metav1.GetOptions{})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		pdb := must.Get(client.PolicyV1().PodDisruptionBudgets(d.namespace).Get(d.t.Context(), "web", metav1.GetOptions{}))(d.t)
 		s := pdb.Status
 		return s.ObservedGeneration == pdb.Generation && s.DisruptionsAllowed == allowed && s.CurrentHealthy == *d.get().Spec.Replicas, fmt.Sprintf("%+v", s)
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // restore creates what an earlier commit left, with its status. The UIDs are those of now,
@@ -31,27 +32,16 @@ func restore(t *testing.T, namespace, file string) {
 	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	golden, err := os.ReadFile(filepath.Join("testdata", "upgrade", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden := must.Get(os.ReadFile(filepath.Join("testdata", "upgrade", file)))(t)
 	for rest := string(golden); rest != ""; {
 		var text string
 		text, rest, _ = strings.Cut(rest, "\n---\n")
 		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(text), object); err != nil {
-			t.Fatal(err)
-		}
-		gv, err := schema.ParseGroupVersion(object.GetAPIVersion())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), object))
+		gv := must.Get(schema.ParseGroupVersion(object.GetAPIVersion()))(t)
 		of := objects.Resource(gv.WithResource(strings.ToLower(object.GetKind()) + "s")).Namespace(namespace)
 		uid, status, managed := object.GetUID(), object.Object["status"], object.GetManagedFields()
-		created, err := of.Create(t.Context(), object, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		created := must.Get(of.Create(t.Context(), object, metav1.CreateOptions{}))(t)
 		rest = strings.ReplaceAll(rest, string(uid), string(created.GetUID()))
 		if len(managed) > 0 { // whoever creates an object owns all of it
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": append(created.GetManagedFields(), managed...)}})
@@ -68,9 +58,7 @@ func restore(t *testing.T, namespace, file string) {
 		if status, is := status.(map[string]any); is {
 			status["observedGeneration"] = created.GetGeneration()
 			created.Object["status"] = status
-			if _, err := of.UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(of.UpdateStatus(t.Context(), created, metav1.UpdateOptions{}))(t)
 		}
 	}
 }
@@ -81,15 +69,10 @@ func TestUpgradeFromEarlierCommits(t *testing.T) {
 	other := newWorkload(t, options{Replicas: 1})
 	install := reinstall(t)
 	defer install()
-	if err := controller.Uninstall(t.Context(), cp); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, controller.Uninstall(t.Context(), cp))
 	other.waitPolicies(false)
 	// Otherwise the built-in controllers would make pods before those of the file are there.
-	resume, err := cp.Pause("kube-controller-manager")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resume := must.Get(cp.Pause("kube-controller-manager"))(t)
 	t.Cleanup(resume) // a failure must not keep it from the other tests
 	from := func(file string) options {
 		return options{By: func(namespace, _ string) { restore(t, namespace, file) }}
@@ -116,9 +99,7 @@ func TestUpgradeFromEarlierCommits(t *testing.T) {
 		}
 	}
 	install()
-	if err := cp.Restart(t.Context(), "kube-controller-manager"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cp.Restart(t.Context(), "kube-controller-manager"))
 	ownController(t, controller.Options{})
 
 	w.waitComplete()

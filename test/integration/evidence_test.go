@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // history is what `kubectl rollout history` lists.
@@ -157,18 +159,12 @@ func (s *sandbox[W]) logPods() *podLog {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	s.t.Cleanup(cancel)
 	pods := client.CoreV1().Pods(s.namespace)
-	list, err := pods.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	list := must.Get(pods.List(ctx, metav1.ListOptions{}))(s.t)
 	l := &podLog{t: s.t, pods: s.pods, initial: map[types.UID]corev1.Pod{}}
 	for _, pod := range list.Items {
 		l.initial[pod.UID] = pod
 	}
-	changes, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	changes := must.Get(pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion}))(s.t)
 	go func() {
 		for e := range changes.ResultChan() {
 			l.mu.Lock()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestGuardChecks: a check that fails takes the size back. Prometheus is played: what a real one answers to the checks that are
@@ -30,15 +31,10 @@ func TestGuardChecks(t *testing.T) {
 	}))
 	defer prometheus.Close()
 	configMaps := client.CoreV1().ConfigMaps(controller.Namespace)
-	shipped, err := configMaps.Get(t.Context(), podchecks.ConfigMapName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := must.Get(configMaps.Get(t.Context(), podchecks.ConfigMapName, metav1.GetOptions{}))(t)
 	more := shipped.DeepCopy()
 	more.Data["too-busy"] = "{message: is busy for $value, unit: '%', above: 50, window: 1s, query: 'busy{namespace=~$namespace, pod=~$pod, container=~$container}'}"
-	if _, err := configMaps.Update(t.Context(), more, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(configMaps.Update(t.Context(), more, metav1.UpdateOptions{}))(t)
 	t.Cleanup(func() {
 		if _, err := configMaps.Patch(context.Background(), podchecks.ConfigMapName, types.MergePatchType, []byte(`{"data": {"too-busy": null}}`), metav1.PatchOptions{}); err != nil {
 			t.Error(err)

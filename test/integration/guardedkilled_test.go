@@ -18,6 +18,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/faults"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestGuardedKilled has no controller live for longer than until its first write, which arrives or does not, nor than a third of the
@@ -50,10 +51,7 @@ func testGuardedKilled[W metav1.Object](t *testing.T, s *sandbox[W]) {
 				return strings.Contains(r.URL.Path, "/namespaces/"+s.namespace+"/") && !strings.Contains(r.URL.Path, "/events") && r.URL.Query().Get("dryRun") == ""
 			})
 		}
-		process, err := launch(controller.Options{Server: proxy.URL(), Args: []string{"--namespace=" + s.namespace}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		process := must.Get(launch(controller.Options{Server: proxy.URL(), Args: []string{"--namespace=" + s.namespace}}))(t)
 		life := duration / 3
 		if len(s.askedPods()) > 1 {
 			life = patience
@@ -73,13 +71,8 @@ func testGuardedKilled[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	canaries, well := map[types.UID]bool{}, time.Time{}
 	for _, e := range s.audited(controlplane.ByUser(controller.User), controlplane.OnResource(strings.ToLower(s.kind)+"s", "")) {
 		var o unstructured.Unstructured
-		if err := o.UnmarshalJSON(e.ResponseObject.Raw); err != nil {
-			t.Fatal(err)
-		}
-		record, err := rollout.ReadRecord(o.GetAnnotations())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, o.UnmarshalJSON(e.ResponseObject.Raw))
+		record := must.Get(rollout.ReadRecord(o.GetAnnotations()))(t)
 		if record == nil {
 			continue
 		}

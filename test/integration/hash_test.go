@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestHashIgnoresWhatTheServerDefaults sends each golden template through the
@@ -24,23 +25,13 @@ func TestHashIgnoresWhatTheServerDefaults(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(file))(t)
 			var template map[string]any
-			if err := yaml.Unmarshal(text, &template); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, yaml.Unmarshal(text, &template))
 			delete(template, "$patch") // of a ControllerRevision
-			if err := unstructured.SetNestedField(template, "true", "metadata", "labels", "served"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unstructured.SetNestedField(template, "true", "metadata", "labels", "served"))
 			served := serve(t, template)
-			bare, err := json.Marshal(template)
-			if err != nil {
-				t.Fatal(err)
-			}
+			bare := must.Get(json.Marshal(template))(t)
 			paths, err := hash.Differences(bare, served)
 			if err != nil || len(paths) > 0 {
 				t.Errorf("the served template differs in %v, %v", paths, err)
@@ -67,25 +58,15 @@ func serve(t *testing.T, template map[string]any) []byte {
 			}},
 		},
 	}
-	text, err := yaml.Marshal(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(yaml.Marshal(set))(t)
 	file := filepath.Join(t.TempDir(), "served.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := cp.Kubectl(t.Context(), "create", "--dry-run=server", "--output=json", "--filename", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, text, 0o600))
+	out := must.Get(cp.Kubectl(t.Context(), "create", "--dry-run=server", "--output=json", "--filename", file))(t)
 	var served struct {
 		Spec struct {
 			Template json.RawMessage `json:"template"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal([]byte(out), &served); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(out), &served))
 	return served.Spec.Template
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
@@ -53,15 +54,12 @@ func everyKind(string) bool { return true }
 func interfere(t *testing.T, ask []string, mutate webhook.Mutate) (stop func()) {
 	t.Helper()
 	var asked atomic.Bool
-	end, err := webhook.Start(t.Context(), client, webhook.Options{
+	end := must.Get(webhook.Start(t.Context(), client, webhook.Options{
 		Namespace: controller.Namespace, Again: true, Mutate: func(r *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
 			asked.Store(true)
 			mutate(r, object)
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	stop = func() {
 		t.Helper()
 		if err := end(t.Context()); err != nil {
@@ -98,10 +96,7 @@ func TestHeldIsUndone(t *testing.T) {
 		})
 		want := "edits of " + kind + "s are not held: another policy or a mutating webhook removes the hold"
 		others := func(other string) bool { return other != kind }
-		fresh, err := launch(letGo)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fresh := must.Get(launch(letGo))(t)
 		waitNotReady(t, fresh, want)
 		assertEditsHeld(t, fresh, others)
 		fresh.Stop()
@@ -109,9 +104,7 @@ func TestHeldIsUndone(t *testing.T) {
 		waitNotReady(t, process, want)
 		assertEditsHeld(t, process, others)
 		stop()
-		if err := process.WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, process.WaitReady(t.Context()))
 		assertEditsHeld(t, process, everyKind)
 	}
 }

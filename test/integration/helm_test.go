@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestHelm upgrades a release with new sizes, again in the middle of the rollout, and
@@ -116,19 +117,13 @@ func (r *release) chart(manifest string) {
 func (r *release) write(name, text string) {
 	r.t.Helper()
 	file := filepath.Join(r.folder, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, os.MkdirAll(filepath.Dir(file), 0o700))
+	must.Do(r.t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 func (r *release) run(args ...string) {
 	r.t.Helper()
-	if err := r.try(args...); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.try(args...))
 }
 
 // try is run where an error is an answer.

@@ -25,6 +25,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/faults"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Annotations of pods that the simulated kubelet knows, as kubectl annotate takes them or as metadata: see test/controlplane.
@@ -95,10 +96,7 @@ func shipped(path ...string) string {
 // administer runs kubectl as the administrator, outside of any sandbox.
 func administer(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := cp.Kubectl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cp.Kubectl(t.Context(), args...))(t)
 	return out
 }
 
@@ -133,10 +131,7 @@ func (s *sandbox[W]) run(args ...string) ran {
 // untyped is a workload as other tools read it.
 func untyped(t *testing.T, kind string, workload any) *unstructured.Unstructured {
 	t.Helper()
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(workload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	object := must.Get(runtime.DefaultUnstructuredConverter.ToUnstructured(workload))(t)
 	object["apiVersion"], object["kind"] = "apps/v1", kind
 	return &unstructured.Unstructured{Object: object}
 }
@@ -154,29 +149,21 @@ func done(set *appsv1.StatefulSet) bool {
 // scrape returns the metrics of the controller.
 func scrape(t *testing.T, p *controller.Process) map[string]*dto.MetricFamily {
 	t.Helper()
-	text, err := p.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(p.Metrics(t.Context()))(t)
 	return parseMetrics(t, text)
 }
 
 func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(parser.TextToMetricFamilies(strings.NewReader(text)))(t)
 	return families
 }
 
 // applyFolder applies what kustomize makes of a folder.
 func applyFolder(t *testing.T, folder string) {
 	t.Helper()
-	if err := cp.Apply(t.Context(), "--kustomize", folder); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cp.Apply(t.Context(), "--kustomize", folder))
 }
 
 func addToPool(t *testing.T, pool, name, cpu string) {
@@ -185,9 +172,7 @@ func addToPool(t *testing.T, pool, name, cpu string) {
 		CPU: cpu, Memory: "16Gi", Labels: map[string]string{"pool": pool, corev1.LabelHostname: name},
 		Taints: []corev1.Taint{{Key: "pool", Value: pool, Effect: corev1.TaintEffectNoSchedule}},
 	}
-	if err := cp.AddNode(t.Context(), name, node); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cp.AddNode(t.Context(), name, node))
 }
 
 // letsGo has edits go unheld while no controller is there, for the rest of the test.
@@ -198,9 +183,7 @@ func letsGo(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := controller.WhenAbsent(t.Context(), cp, api.LetGo); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, controller.WhenAbsent(t.Context(), cp, api.LetGo))
 }
 
 // fall takes the heartbeat away, as a controller does that ends.
@@ -227,22 +210,14 @@ func waitAllComplete(t *testing.T, namespace string, kinds map[string]string) {
 		refs = append(refs, strings.ToLower(kind)+"/"+name)
 	}
 	args := append([]string{"wait", "--namespace", namespace, "--for=condition=inplace-rollout.io/Complete", "--timeout=" + patience.String()}, refs...)
-	if _, err := cp.Kubectl(t.Context(), args...); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(cp.Kubectl(t.Context(), args...))(t)
 }
 
 // newProxy is one without faults.
 func newProxy(t *testing.T) *faults.Proxy {
 	t.Helper()
-	certificate, err := cp.Certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, err := faults.New(faults.Options{Target: cp.RESTConfig(), Certificate: certificate})
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(cp.Certificate())(t)
+	proxy := must.Get(faults.New(faults.Options{Target: cp.RESTConfig(), Certificate: certificate}))(t)
 	t.Cleanup(proxy.Close)
 	return proxy
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // overlay is the installation for one namespace, as docs/install.md describes it.
@@ -29,13 +30,9 @@ func (o overlay) user() string {
 func newOverlay(t *testing.T, deploy, namespace string) overlay {
 	t.Helper()
 	o := overlay{namespace, filepath.Join(filepath.Dir(deploy), namespace)}
-	if err := os.Mkdir(o.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(o.dir, 0o700))
 	kustomization := fmt.Sprintf("namespace: %s\nresources: [../%s/overlays/one-namespace]\n", namespace, filepath.Base(deploy))
-	if err := os.WriteFile(filepath.Join(o.dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(o.dir, "kustomization.yaml"), []byte(kustomization), 0o600))
 	administer(t, "create", "clusterrolebinding", "inplace-rollout-"+namespace,
 		"--clusterrole=inplace-rollout-cluster", "--serviceaccount="+namespace+":inplace-rollout")
 	applyFolder(t, o.dir)
@@ -46,20 +43,14 @@ func newOverlay(t *testing.T, deploy, namespace string) overlay {
 // launch runs the controller with the arguments that the overlay gives it.
 func (o overlay) launch(t *testing.T) *controller.Process {
 	t.Helper()
-	d, err := client.AppsV1().Deployments(o.namespace).Get(t.Context(), "inplace-rollout", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(client.AppsV1().Deployments(o.namespace).Get(t.Context(), "inplace-rollout", metav1.GetOptions{}))(t)
 	var args []string
 	for _, arg := range d.Spec.Template.Spec.Containers[0].Args[1:] {
 		if !strings.HasPrefix(arg, "--metrics-bind-address") { // it is not alone on this machine
 			args = append(args, strings.ReplaceAll(arg, "$(NAMESPACE)", o.namespace))
 		}
 	}
-	process, err := launch(controller.Options{Namespace: o.namespace, Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
+	process := must.Get(launch(controller.Options{Namespace: o.namespace, Args: args}))(t)
 	t.Cleanup(process.Stop)
 	return process
 }
@@ -68,10 +59,7 @@ func (o overlay) launch(t *testing.T) *controller.Process {
 // it may not, and nothing of another namespace.
 func (o overlay) assertLeastRights(t *testing.T, mark int64) {
 	t.Helper()
-	asked, err := cp.AuditAbout(o.user(), mark, controlplane.ByUser(o.user()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	asked := must.Get(cp.AuditAbout(o.user(), mark, controlplane.ByUser(o.user())))(t)
 	if len(asked) == 0 {
 		t.Error("the audit log has nothing of the controller")
 	}
@@ -104,19 +92,14 @@ func TestOneNamespace(t *testing.T) {
 	install := reinstall(t)
 	defer install()
 	deploy := filepath.Join(t.TempDir(), "deploy")
-	if err := os.CopyFS(deploy, os.DirFS(filepath.Join(controller.Root(), "deploy"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(deploy, os.DirFS(filepath.Join(controller.Root(), "deploy"))))
 	applyFolder(t, filepath.Join(deploy, "overlays", "one-namespace", "cluster"))
 
 	w, d := newWorkload(t, options{}), newDeployment(t, options{Spec: "strategy: {rollingUpdate: {maxUnavailable: 1}}"})
 	w.waitPolicies(false)
 	otherSet, otherDeployment := newWorkload(t, options{}), newDeployment(t, options{})
 	otherSet.unchecked, otherDeployment.unchecked = true, true // nothing is held in their namespaces
-	mark, err := cp.AuditMark()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mark := must.Get(cp.AuditMark())(t)
 	a, b := newOverlay(t, deploy, w.namespace), newOverlay(t, deploy, d.namespace)
 	ofA, ofB := a.launch(t), b.launch(t)
 	eventually(t, "the controller to say what is missing", func() (bool, string) {
@@ -126,9 +109,7 @@ func TestOneNamespace(t *testing.T) {
 	})
 	administer(t, "label", "namespace", a.namespace, b.namespace, api.InstalledLabel+"=true")
 	for _, process := range []*controller.Process{ofA, ofB} {
-		if err := process.WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, process.WaitReady(t.Context()))
 	}
 
 	// One namespace has a workload of either kind.

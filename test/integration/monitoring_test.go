@@ -26,15 +26,13 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	promserver "github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	return string(text)
 }
 
@@ -98,9 +96,7 @@ func alertRules(t *testing.T) []alertRule {
 	var file struct {
 		Groups []struct{ Rules []alertRule }
 	}
-	if err := yaml.Unmarshal([]byte(read(t, shipped("deploy", "monitoring", "alerts.yaml"))), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(read(t, shipped("deploy", "monitoring", "alerts.yaml"))), &file))
 	var rules []alertRule
 	for _, group := range file.Groups {
 		rules = append(rules, group.Rules...)
@@ -129,10 +125,7 @@ func serveWebhook(t *testing.T) *controller.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := controller.ServeFiles(cp, writeFile(t, string(certificate)), writeFile(t, string(key)), t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(controller.ServeFiles(cp, writeFile(t, string(certificate)), writeFile(t, string(key)), t.Output()))(t)
 	t.Cleanup(p.Kill)
 	// It does not become ready, because no configuration has its path.
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -147,17 +140,10 @@ func serveWebhook(t *testing.T) *controller.Process {
 // serveEstimator runs an estimator for its metrics. It finds no Prometheus.
 func serveEstimator(t *testing.T) *controller.Process {
 	t.Helper()
-	if err := cp.Apply(t.Context(), "--namespace", controller.Namespace, "--filename", shipped("deploy", "initial-resources", "roles.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	p, err := controller.StartEstimator(t.Context(), cp, controller.Options{Log: t.Output(), Args: []string{"--leader-elect=false", "--prometheus-url=http://127.0.0.1:1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cp.Apply(t.Context(), "--namespace", controller.Namespace, "--filename", shipped("deploy", "initial-resources", "roles.yaml")))
+	p := must.Get(controller.StartEstimator(t.Context(), cp, controller.Options{Log: t.Output(), Args: []string{"--leader-elect=false", "--prometheus-url=http://127.0.0.1:1"}}))(t)
 	t.Cleanup(p.Kill)
-	if err := p.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.WaitReady(t.Context()))
 	return p
 }
 
@@ -233,10 +219,7 @@ func TestMonitoring(t *testing.T) {
 // assertLint has promtool find nothing to improve in our metrics; those of Kubernetes' libraries are not ours.
 func assertLint(t *testing.T, p *controller.Process) {
 	t.Helper()
-	text, err := p.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(p.Metrics(t.Context()))(t)
 	var own strings.Builder
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE "), ours) {
@@ -262,9 +245,7 @@ func testDashboard(t *testing.T, prom *prometheus) {
 			Targets     []struct{ Expr, LegendFormat string }
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(text), &dashboard))
 	// What Grafana puts in place of variables.
 	values := map[string]string{"__rate_interval": "10s", "__range": "1m", "job": "inplace-rollout.*", "namespace": ".*", "cluster": ".*", "datasource": ""}
 	variable := regexp.MustCompile(`\$\{?(\w+)\}?`)
@@ -327,10 +308,7 @@ func lacks(found []map[string]string, legend string) bool {
 func TestScrapeConfigs(t *testing.T) {
 	t.Parallel()
 	const service = "inplace-rollout-metrics"
-	metrics, err := client.CoreV1().Services(controller.Namespace).Get(t.Context(), service, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := must.Get(client.CoreV1().Services(controller.Namespace).Get(t.Context(), service, metav1.GetOptions{}))(t)
 	var scrapeConfig, monitor string
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, shipped("docs", "monitoring.md")), -1) {
 		switch {
@@ -349,13 +327,8 @@ func TestScrapeConfigs(t *testing.T) {
 				Endpoints []struct{ Port string }
 			}
 		}
-		if err := yaml.Unmarshal([]byte(monitor), &spec); err != nil {
-			t.Fatal(err)
-		}
-		selector, err := metav1.LabelSelectorAsSelector(&spec.Spec.Selector)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(monitor), &spec))
+		selector := must.Get(metav1.LabelSelectorAsSelector(&spec.Spec.Selector))(t)
 		if !selector.Matches(labels.Set(metrics.Labels)) || selector.Empty() || spec.Metadata.Namespace != metrics.Namespace {
 			t.Errorf("it selects %s in %s, and the Service has %v in %s", selector, spec.Metadata.Namespace, metrics.Labels, metrics.Namespace)
 		}
@@ -370,14 +343,12 @@ func TestScrapeConfigs(t *testing.T) {
 		for name, address := range addresses {
 			if name != service {
 				other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: metrics.Spec.Ports}}
-				if _, err := client.CoreV1().Services(controller.Namespace).Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(client.CoreV1().Services(controller.Namespace).Create(t.Context(), other, metav1.CreateOptions{}))(t)
 				t.Cleanup(func() {
 					_ = client.CoreV1().Services(controller.Namespace).Delete(context.Background(), name, metav1.DeleteOptions{})
 				})
 			}
-			_, err := client.DiscoveryV1().EndpointSlices(controller.Namespace).Create(t.Context(), &discoveryv1.EndpointSlice{
+			must.Get(client.DiscoveryV1().EndpointSlices(controller.Namespace).Create(t.Context(), &discoveryv1.EndpointSlice{
 				ObjectMeta:  metav1.ObjectMeta{Name: "test-" + name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 				AddressType: discoveryv1.AddressTypeIPv4,
 				Endpoints: []discoveryv1.Endpoint{{
@@ -385,10 +356,7 @@ func TestScrapeConfigs(t *testing.T) {
 					TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: controller.Namespace, Name: name + "-0"},
 				}},
 				Ports: []discoveryv1.EndpointPort{{Name: ptr.To(metrics.Spec.Ports[0].Name), Port: ptr.To[int32](8080)}},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}, metav1.CreateOptions{}))(t)
 			t.Cleanup(func() {
 				_ = client.DiscoveryV1().EndpointSlices(controller.Namespace).Delete(context.Background(), "test-"+name, metav1.DeleteOptions{})
 			})
@@ -399,9 +367,7 @@ func TestScrapeConfigs(t *testing.T) {
 			"prometheus.yaml": scrapeConfig, "outside.yaml": outside,
 			"alerts.yaml": read(t, shipped("deploy", "monitoring", "alerts.yaml")),
 		} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 		}
 		promtool(t, "check", "config", "--lint=all", "--lint-fatal", filepath.Join(dir, "prometheus.yaml"))
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	promserver "github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
@@ -49,13 +50,8 @@ scrape_configs:
 - job_name: inplace-rollout-estimator
   static_configs: [{targets: [%q]}]
 `, p.Address(), webhook.Address(), estimator.Address())
-	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server, err := promserver.Start(t.Context(), dir, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600))
+	server := must.Get(promserver.Start(t.Context(), dir, config))(t)
 	t.Cleanup(func() {
 		server.Stop()
 		if t.Failed() {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // prometheusOperator runs the real one, with the rights that it comes with, for one namespace.
@@ -26,24 +27,15 @@ func prometheusOperator(t *testing.T, namespace string) {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/prometheus-operator/prometheus-operator")
 	list.Dir = filepath.Join(controller.Root(), "hack", "tools", "prometheus-operator")
-	dir, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(list.Output())(t)
 	example := filepath.Join(strings.TrimSpace(string(dir)), "example")
 	administer(t, "apply", "--server-side", "--filename", filepath.Join(example, "prometheus-operator-crd"))
 	for _, file := range []string{"service-account", "cluster-role", "cluster-role-binding"} {
 		administer(t, "apply", "--filename", filepath.Join(example, "rbac", "prometheus-operator", "prometheus-operator-"+file+".yaml"))
 	}
 	administer(t, "wait", "--for=condition=Established", "--timeout="+patience.String(), "customresourcedefinition", "--all")
-	kubeconfig, err := cp.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "prometheus-operator", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(t.TempDir(), "prometheus-operator.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := must.Get(cp.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "prometheus-operator", ""))(t)
+	log := must.Get(os.Create(filepath.Join(t.TempDir(), "prometheus-operator.log")))(t)
 	operator := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "operators", "prometheus-operator"),
 		"--namespaces="+namespace, "--web.listen-address=127.0.0.1:0")
 	operator.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
@@ -69,10 +61,7 @@ func TestPrometheusOperator(t *testing.T) {
 	prometheusOperator(t, namespace)
 	kubectl := func(args ...string) string {
 		t.Helper()
-		out, err := cp.Kubectl(t.Context(), append([]string{"-n", namespace}, args...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(cp.Kubectl(t.Context(), append([]string{"-n", namespace}, args...)...))(t)
 		return out
 	}
 	apply(t, namespace, fmt.Sprintf(`
@@ -95,10 +84,7 @@ spec:
 		return set
 	}
 	sizes := func() (uids map[string]types.UID, cpu string) {
-		pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		pods := must.Get(client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{}))(t)
 		uids = map[string]types.UID{}
 		for _, pod := range pods.Items {
 			uids[pod.Name] = pod.UID

@@ -36,6 +36,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
@@ -85,10 +86,7 @@ const base = "{requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m, memory:
 // newSandbox creates the namespace and applies the workload's manifest.
 func newSandbox[W metav1.Object](t *testing.T, o options, typed func(namespace string) getter[W]) *sandbox[W] {
 	t.Helper()
-	mark, err := cp.AuditMark()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mark := must.Get(cp.AuditMark())(t)
 	namespace := newNamespace(t, o.NS)
 	s := &sandbox[W]{
 		t: t, namespace: namespace, workloads: typed(namespace), began: mark, mark: mark,
@@ -155,12 +153,9 @@ func newNamespace(t *testing.T, labels map[string]string) string {
 		}
 		return '-'
 	}, strings.ToLower(t.Name()))
-	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+	ns := must.Get(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: name[:min(len(name), 40)] + "-", Labels: labels},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	return ns.Name
 }
 
@@ -203,10 +198,7 @@ spec:
 	merge(t, workload, o.Spec, "spec")
 	merge(t, workload, o.PodMeta, "spec", "template", "metadata")
 	merge(t, workload, o.Pod, "spec", "template", "spec")
-	merged, err := yaml.Marshal(workload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	merged := must.Get(yaml.Marshal(workload))(t)
 	return string(merged)
 }
 
@@ -226,9 +218,7 @@ func merge(t *testing.T, object map[string]any, text string, path ...string) {
 func writeFile(t *testing.T, manifest string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "manifest.yaml")
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(manifest), 0o600))
 	return file
 }
 
@@ -253,10 +243,7 @@ func (s *sandbox[W]) dump() {
 // kubectl runs the real kubectl in the sandbox.
 func (s *sandbox[W]) kubectl(args ...string) string {
 	s.t.Helper()
-	out, err := cp.Kubectl(s.t.Context(), append([]string{"-n", s.namespace}, args...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	out := must.Get(cp.Kubectl(s.t.Context(), append([]string{"-n", s.namespace}, args...)...))(s.t)
 	return out
 }
 
@@ -273,13 +260,11 @@ func (s *sandbox[W]) allow(user, role, verb, resource string) {
 	s.t.Helper()
 	flag, name, _ := strings.Cut(role, "=")
 	kind := map[string]string{"--role": "Role", "--clusterrole": "ClusterRole"}[flag]
-	if _, err := client.RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), &rbacv1.RoleBinding{
+	must.Get(client.RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}, metav1.CreateOptions{}); err != nil {
-		s.t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(s.t)
 	s.waitAllowed(user, verb, resource)
 }
 
@@ -323,10 +308,7 @@ func (s *sandbox[W]) setResources(requests, limits string) {
 			}
 		}
 	}
-	container, err := json.Marshal(map[string]any{"name": "app", "resources": resources})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	container := must.Get(json.Marshal(map[string]any{"name": "app", "resources": resources}))(s.t)
 	s.patchAs("kubectl-set", fmt.Sprintf(`{"spec": {"template": {"spec": {"containers": [%s]}}}}`, container))
 }
 
@@ -351,20 +333,14 @@ func (s *sandbox[W]) patchAs(manager, patch string) {
 
 func (s *sandbox[W]) get() W {
 	s.t.Helper()
-	workload, err := s.workloads.Get(s.t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	workload := must.Get(s.workloads.Get(s.t.Context(), "web", metav1.GetOptions{}))(s.t)
 	return workload
 }
 
 // pods by their names.
 func (s *sandbox[W]) pods() map[string]corev1.Pod {
 	s.t.Helper()
-	list, err := client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	list := must.Get(client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app=web"}))(s.t)
 	pods := map[string]corev1.Pod{}
 	for _, pod := range list.Items {
 		pods[pod.Name] = pod
@@ -397,19 +373,14 @@ func (s *sandbox[W]) annotatePod(name, annotation string) {
 	} else {
 		annotations[strings.TrimSuffix(key, "-")] = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	patch := must.Get(json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}}))(s.t)
 	s.patchPod(name, string(patch))
 }
 
 // patchPod patches one pod, or a subresource of it.
 func (s *sandbox[W]) patchPod(name, patch string, subresources ...string) {
 	s.t.Helper()
-	if _, err := client.CoreV1().Pods(s.namespace).Patch(s.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Get(client.CoreV1().Pods(s.namespace).Patch(s.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...))(s.t)
 }
 
 // begin starts a rollout to cpu and returns when the pod name has that size in
@@ -453,10 +424,7 @@ func hasSize(pod corev1.Pod, cpu string) bool {
 // assertSize checks that a pod has the size of a template, and runs with it.
 func (s *sandbox[W]) assertSize(pod corev1.Pod, template *corev1.PodTemplateSpec) {
 	s.t.Helper()
-	target, err := resize.Whole(&pod, template, template)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	target := must.Get(resize.Whole(&pod, template, template))(s.t)
 	target = target.By(resize.Kubelet{Silent: pod.Annotations[simKubelet] == "1.33", Now: time.Now()})
 	if state, message := target.Observe(); state != resize.Actuated {
 		s.t.Errorf("%s: %s %s %s, want the template's size", pod.Name, state, message, resize.Describe(target.Changes))
@@ -638,10 +606,7 @@ func eventually(t *testing.T, what string, check func() (bool, string)) {
 // markAudit makes the audit log begin now, for writes and its like.
 func (s *sandbox[W]) markAudit() {
 	s.t.Helper()
-	mark, err := cp.AuditMark()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	mark := must.Get(cp.AuditMark())(s.t)
 	s.mark = mark
 }
 
@@ -649,12 +614,9 @@ func (s *sandbox[W]) markAudit() {
 // made or since markAudit, in the order in which they were done.
 func (s *sandbox[W]) audited(filters ...controlplane.AuditFilter) []auditv1.Event {
 	s.t.Helper()
-	events, err := cp.AuditAbout(s.namespace, s.mark, append([]controlplane.AuditFilter{controlplane.Writes, func(e *auditv1.Event) bool {
+	events := must.Get(cp.AuditAbout(s.namespace, s.mark, append([]controlplane.AuditFilter{controlplane.Writes, func(e *auditv1.Event) bool {
 		return e.ObjectRef != nil && e.ObjectRef.Namespace == s.namespace
-	}}, filters...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}}, filters...)...))(s.t)
 	return events
 }
 
@@ -717,12 +679,9 @@ func only(writes []string, prefix string) []string {
 // events on the workload: their messages.
 func (s *sandbox[W]) events(reason string) []string {
 	s.t.Helper()
-	list, err := client.CoreV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{
+	list := must.Get(client.CoreV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=" + s.kind + ",reason=" + reason,
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}))(s.t)
 	var messages []string
 	for _, e := range list.Items {
 		messages = append(messages, e.Message)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestSecureMetrics: with the rights of the component, only those who may get /metrics can read them, and
@@ -49,10 +50,7 @@ func TestSecureMetrics(t *testing.T) {
 			return controller.StartEstimator(t.Context(), cp, controller.Options{Args: []string{"--secure-metrics", "--leader-elect=false", "--prometheus-url=http://127.0.0.1:1"}, Log: t.Output()})
 		}, "inplace_rollout_estimate_publish_errors_total"},
 	} {
-		process, err := tt.start()
-		if err != nil {
-			t.Fatal(err)
-		}
+		process := must.Get(tt.start())(t)
 		defer process.Stop()
 		t.Run(tt.name, func(t *testing.T) { testSecureMetrics(t, process, namespace, tt.metrics, token) })
 	}
@@ -62,10 +60,7 @@ func testSecureMetrics(t *testing.T, process *controller.Process, namespace, met
 	verifiesNobody := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it has signed its certificate itself
 	get := func(path, token string) (code int, body string) {
 		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+process.Address()+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+process.Address()+path, nil))(t)
 		if token != "" {
 			request.Header.Set("Authorization", "Bearer "+token)
 		}
@@ -74,10 +69,7 @@ func testSecureMetrics(t *testing.T, process *controller.Process, namespace, met
 			return 0, err.Error()
 		}
 		defer response.Body.Close()
-		read, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		read := must.Get(io.ReadAll(response.Body))(t)
 		return response.StatusCode, string(read)
 	}
 	eventually(t, "the metrics", func() (bool, string) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // The memory that deploy/ gives the controller.
@@ -39,9 +40,7 @@ func TestStuckNeighbours(t *testing.T) {
 	process := ownController(t, controller.Options{})
 	for i := range number/100 + 1 {
 		name := fmt.Sprintf("stuck-%d", i)
-		if err := cp.AddNode(t.Context(), name, controlplane.Node{CPU: "8", Memory: "16Gi"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cp.AddNode(t.Context(), name, controlplane.Node{CPU: "8", Memory: "16Gi"}))
 		defer administer(t, "delete", "node", name)
 	}
 	w := newWorkload(t, options{})
@@ -129,14 +128,8 @@ func TestStuckNeighbours(t *testing.T) {
 	if count := stuck(); count != number {
 		t.Errorf("%d of %d are stuck still", count, number)
 	}
-	p, err := procfs.NewProc(process.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	status, err := p.NewStatus()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(procfs.NewProc(process.PID()))(t)
+	status := must.Get(p.NewStatus())(t)
 	t.Logf("%d workloads are stuck: %s beside them, %s alone, %d MiB", number, beside.Round(time.Millisecond), alone.Round(time.Millisecond), status.VmHWM>>20)
 	if status.VmHWM > memoryLimit {
 		t.Errorf("the controller took %d MiB", status.VmHWM>>20)

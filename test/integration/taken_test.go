@@ -21,6 +21,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // dryRun makes a write go through admission and no further.
@@ -36,18 +37,9 @@ type taken struct {
 
 func takeOver(t *testing.T, namespace string) taken {
 	t.Helper()
-	kubeconfig, err := cp.ServiceAccountKubeconfig(t.Context(), controller.Namespace, controller.ServiceAccount, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := must.Get(cp.ServiceAccountKubeconfig(t.Context(), controller.Namespace, controller.ServiceAccount, ""))(t)
+	config := must.Get(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
+	c := must.Get(kubernetes.NewForConfig(config))(t)
 	return taken{t, c, namespace}
 }
 
@@ -123,10 +115,7 @@ const bigger = `{"spec":{"containers":[{"name":"app","resources":{"requests":{"c
 
 func getPod(t *testing.T, namespace, name string) corev1.Pod {
 	t.Helper()
-	pod, err := client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := must.Get(client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{}))(t)
 	return *pod
 }
 
@@ -145,9 +134,6 @@ func component(t *testing.T, name string, inForce func() bool) {
 
 func podsOf(t *testing.T, namespace, selector string) []corev1.Pod {
 	t.Helper()
-	list, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector}))(t)
 	return list.Items
 }

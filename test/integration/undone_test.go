@@ -19,6 +19,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // undoesAnnotation is what a policy does that takes the hold's annotation away.
@@ -103,9 +104,7 @@ func (s *sandbox[W]) undoingPolicy(t *testing.T, does string) (update func(does 
 		t.Helper()
 		round++
 		patch := fmt.Sprintf(`{"metadata": {"labels": {"round": "%d"}}, "spec": {"mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": %q}}]}}`, round, expression(does))
-		if _, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(client.AdmissionregistrationV1().MutatingAdmissionPolicies().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))(t)
 	}
 }
 
@@ -128,14 +127,10 @@ func otherPolicy(t *testing.T, namespace, name, mutation string, change func(*ad
 		},
 	}
 	change(&policy.Spec)
-	if _, err := policies.Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bindings.Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{
+	must.Get(policies.Create(t.Context(), policy, metav1.CreateOptions{}))(t)
+	must.Get(bindings.Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	t.Cleanup(func() {
 		if err := errors.Join(
 			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}),

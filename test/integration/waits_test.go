@@ -18,6 +18,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // waits is what each tool shows of a rollout that is held: for a StatefulSet, a Deployment and a DaemonSet.
@@ -40,10 +41,7 @@ const helmWait = "Helm 3 and 4, `--wait`, also `=watcher` and `=legacy`"
 
 // TestWaitsTable: docs/gitops.md says what is tested here.
 func TestWaitsTable(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(controller.Root(), "docs", "gitops.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join(controller.Root(), "docs", "gitops.md")))(t)
 	for tool, cells := range waits {
 		if row := "| " + tool + " | " + strings.Join(cells[:], " | ") + " |"; !strings.Contains(string(page), row) {
 			t.Errorf("docs/gitops.md lacks the row\n%s", row)
@@ -74,10 +72,7 @@ func TestWaits(t *testing.T) {
 // argocd is what Argo CD itself takes the workload for.
 func argocd(ctx context.Context, t *testing.T, kind string, workload any) string {
 	t.Helper()
-	object, err := json.Marshal(untyped(t, kind, workload))
-	if err != nil {
-		t.Fatal(err)
-	}
+	object := must.Get(json.Marshal(untyped(t, kind, workload)))(t)
 	cmd := exec.CommandContext(ctx, filepath.Join(controller.Root(), "bin", "gitops", "argocd"))
 	cmd.Stdin = bytes.NewReader(object)
 	out, err := cmd.Output()
@@ -112,10 +107,7 @@ func asked[W metav1.Object](t *testing.T, column int, s *sandbox[W], waitComplet
 			timeout = patience
 		}
 		custom, _ := health(t, s.kind, s.get())
-		flux, err := status.Compute(untyped(t, s.kind, s.get()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		flux := must.Get(status.Compute(untyped(t, s.kind, s.get())))(t)
 		generation := "does not"
 		if statusOf(s.get()).ObservedGeneration != s.get().GetGeneration() {
 			generation = "waits"

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // beat logs that the ServiceAccount says for how long a controller is there; it says that none is if that is 0.
@@ -42,14 +43,9 @@ func stored(version string) step {
 	return func(l *trail) {
 		l.t.Helper()
 		e, object := &l.events[len(l.events)-1], map[string]any{}
-		if err := json.Unmarshal(e.ResponseObject.Raw, &object); err != nil {
-			l.t.Fatal(err)
-		}
+		must.Do(l.t, json.Unmarshal(e.ResponseObject.Raw, &object))
 		object["metadata"].(map[string]any)["resourceVersion"] = version
-		raw, err := json.Marshal(object)
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(object))(l.t)
 		e.ResponseObject.Raw = raw
 	}
 }

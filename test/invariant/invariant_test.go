@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const (
@@ -56,10 +57,7 @@ func (l *trail) answered(by, verb, resource, name string, code int32, object run
 	}
 	e.User.Username = by
 	if object != nil {
-		encoded, err := json.Marshal(object)
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		encoded := must.Get(json.Marshal(object))(l.t)
 		e.ResponseObject = &runtime.Unknown{Raw: encoded}
 	}
 	l.events = append(l.events, e)
@@ -512,13 +510,10 @@ func checkAll(t *testing.T, tests []promised) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := &trail{t: t}
 			together(tt.do...)(l)
-			violations, err := invariant.Check(l.events, invariant.Options{
+			violations := must.Get(invariant.Check(l.events, invariant.Options{
 				Controllers: []string{ours}, Operators: "operator:", DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute,
 				Gaps: l.gaps, Doubts: l.doubts,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			var got []string
 			for _, v := range violations {
 				got = append(got, v.Invariant+" "+v.Object)

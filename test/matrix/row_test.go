@@ -6,16 +6,12 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestRow runs the tests in which versions differ most, in one row of the matrix. It alone proves, until somebody runs all
 // of it, that another version than the newest still works.
 func TestRow(t *testing.T) {
-	root, err := controlplane.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (cell{version: "1.35", hold: "webhook"}).run(t.Context(), root, true); err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(controlplane.ModuleRoot())(t)
+	must.Get((cell{version: "1.35", hold: "webhook"}).run(t.Context(), root, true))(t)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestMutants checks that what each mutant takes out is there, and that what is left can be read.
@@ -18,20 +20,11 @@ func TestMutants(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, e := range m.edits {
-				source, err := os.ReadFile(filepath.Join(root, e.file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, e.file)), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, e.file), source, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				source := must.Get(os.ReadFile(filepath.Join(root, e.file)))(t)
+				must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, e.file)), 0o755))
+				must.Do(t, os.WriteFile(filepath.Join(dir, e.file), source, 0o600))
 			}
-			if err := m.apply(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, m.apply(dir))
 			for _, e := range m.edits {
 				source, err := os.ReadFile(filepath.Join(dir, e.file))
 				if err != nil {

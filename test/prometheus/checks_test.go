@@ -21,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
@@ -34,15 +35,10 @@ func (c configMap) Get(context.Context, string, metav1.GetOptions) (*corev1.Conf
 // shippedChecks are those of deploy/.
 func shippedChecks(t testing.TB) configMap {
 	t.Helper()
-	file, err := os.ReadFile(filepath.Join(controller.Root(), "deploy", "controller", "checks.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.ReadFile(filepath.Join(controller.Root(), "deploy", "controller", "checks.yaml")))(t)
 	var o corev1.ConfigMap
 	first, _, _ := strings.Cut(string(file), "\n---\n")
-	if err := yaml.UnmarshalStrict([]byte(first), &o); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(first), &o))
 	return o.Data
 }
 
@@ -138,10 +134,7 @@ func TestShippedChecks(t *testing.T) {
 		g.series(&lines, now.Add(-30*time.Minute), since, now.Add(10*time.Minute))
 	}
 	server := start(t, prometheus.History{Every: time.Minute, Extra: lines.String()})
-	client, err := promapi.New(podchecks.Server(server.URL(), ""), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(promapi.New(podchecks.Server(server.URL(), ""), nil))(t)
 	runner := podchecks.New(shippedChecks(t), client, podchecks.Options{})
 	names := slices.Sorted(maps.Keys(shippedChecks(t)))
 	subjects := make([]podchecks.Subject, len(pods))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
@@ -29,10 +30,7 @@ func ago(d time.Duration) time.Time { return now.Add(-d) }
 // start runs a Prometheus with the history until the test ends.
 func start(t testing.TB, h prometheus.History, flags ...string) *prometheus.Server {
 	t.Helper()
-	server, err := prometheus.StartWith(t.Context(), t.TempDir(), h, flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(prometheus.StartWith(t.Context(), t.TempDir(), h, flags...))(t)
 	t.Cleanup(func() {
 		server.Stop()
 		if t.Failed() {
@@ -51,10 +49,7 @@ func options(server *prometheus.Server, h prometheus.History) history.Options {
 
 func newStore(t testing.TB, o history.Options) *history.Store {
 	t.Helper()
-	store, err := history.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(history.New(o))(t)
 	return store
 }
 
@@ -62,9 +57,7 @@ func newStore(t testing.TB, o history.Options) *history.Store {
 func refreshed(t testing.TB, o history.Options, now time.Time) *history.Store {
 	t.Helper()
 	store := newStore(t, o)
-	if err := store.Refresh(t.Context(), now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.Refresh(t.Context(), now))
 	if want := now.Add(-o.Lag).Truncate(o.Resolution); !store.Complete() || !store.Until().Equal(want) {
 		t.Fatalf("complete: %v, until %s, want %s", store.Complete(), store.Until(), want)
 	}
@@ -73,10 +66,7 @@ func refreshed(t testing.TB, o history.Options, now time.Time) *history.Store {
 
 func image(t testing.TB, s string) estimate.Image {
 	t.Helper()
-	image, err := estimate.ParseImage(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(estimate.ParseImage(s))(t)
 	return image
 }
 

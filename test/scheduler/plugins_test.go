@@ -5,14 +5,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestJudge asks whether a pod of 600m comes for one of 300m on nodes of one cpu each.
 func TestJudge(t *testing.T) {
-	plugins, err := NewPlugins(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugins := must.Get(NewPlugins(t.Context()))(t)
 	on := func(s *scene, node, name, cpu string) *corev1.Pod {
 		pod := s.other(name, home, db, cpu)
 		pod.Spec.NodeName = node
@@ -60,10 +59,7 @@ func TestJudge(t *testing.T) {
 			comes := on(s, "", "comes", "600m")
 			s.Pods = s.Pods[:1]
 			tt.world(s, comes)
-			verdicts, err := plugins.Judge(s.World, []Replacement{{leaves, comes}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			verdicts := must.Get(plugins.Judge(s.World, []Replacement{{leaves, comes}}))(t)
 			got := "depends"
 			switch v := verdicts[0]; {
 			case v.Always && v.Preempts:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Words are the values that a type of strings has.
@@ -36,15 +37,10 @@ func Assert[R any](t *testing.T, docs, kind string, types map[reflect.Type]*json
 		one[R](t, kind, types), one[cli.List[R]](t, kind+"List", types),
 	}}
 	strict.OneOf[1].Properties["items"].Items = strict.OneOf[0].CloneSchemas()
-	resolved, err := strict.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resolved := must.Get(strict.Resolve(nil))(t)
 	for _, document := range documents {
 		var read map[string]any
-		if err := json.Unmarshal(document, &read); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(document, &read))
 		if err := resolved.Validate(read); err != nil {
 			t.Errorf("%v: this is no %s:\n%s", err, kind, document)
 		}
@@ -58,9 +54,7 @@ func Assert[R any](t *testing.T, docs, kind string, types map[reflect.Type]*json
 	var page bytes.Buffer
 	encoder := json.NewEncoder(&page)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(open); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, encoder.Encode(open))
 	golden.Assert(t, filepath.Join("..", docs, "schemas", strings.ToLower(kind)+".json"), page.Bytes())
 }
 
@@ -75,10 +69,7 @@ func one[R any](t *testing.T, kind string, types map[reflect.Type]*jsonschema.Sc
 	for of, s := range types {
 		known[of] = s
 	}
-	s, err := jsonschema.For[R](&jsonschema.ForOptions{TypeSchemas: known})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(jsonschema.For[R](&jsonschema.ForOptions{TypeSchemas: known}))(t)
 	var version, named any = cli.APIVersion, kind
 	s.Properties["apiVersion"].Const, s.Properties["kind"].Const = &version, &named
 	s.Required = append([]string{"apiVersion", "kind"}, s.Required...)

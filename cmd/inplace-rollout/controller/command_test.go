@@ -13,6 +13,7 @@ import (
 	engine "github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/server"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const kubeconfig = `apiVersion: v1
@@ -25,9 +26,7 @@ current-context: c
 func kubeconfigFile(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(kubeconfig), 0o600))
 	return file
 }
 
@@ -49,10 +48,7 @@ func TestRateLimits(t *testing.T) {
 		"the Lease does not wait with it": {qps: 5, burst: 7, ofLease: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, err := options{kubeconfig: file, qps: tt.qps, burst: tt.burst}.restConfig()
-			if err != nil {
-				t.Fatal(err)
-			}
+			config := must.Get(options{kubeconfig: file, qps: tt.qps, burst: tt.burst}.restConfig())(t)
 			if tt.ofLease {
 				config = server.Unlimited(config)
 			}
@@ -77,10 +73,7 @@ func atOnce(config *rest.Config) int {
 
 // TestEveryKindRuns: each kind whose edits are held has a controller.
 func TestEveryKindRuns(t *testing.T) {
-	c, err := newControllers(t.Context(), fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), nil, engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(newControllers(t.Context(), fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), nil, engine.Options{}))(t)
 	if len(c.kinds) != len(prerequisite.HeldKinds) {
 		t.Errorf("%d controllers for %v", len(c.kinds), prerequisite.HeldKinds)
 	}

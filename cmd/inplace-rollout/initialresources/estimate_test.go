@@ -31,6 +31,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // estimated runs the command with what the containers of estimateUsage have used, in the
@@ -49,12 +50,8 @@ func estimated(t *testing.T, args string, objects ...runtime.Object) (out, warni
 		return known, nil
 	}
 	cmd := o.command()
-	if err := cmd.ParseFlags(strings.Fields("--prometheus-url=http://127.0.0.1:9090 " + args)); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.validate(cmd.Flags().Args()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.ParseFlags(strings.Fields("--prometheus-url=http://127.0.0.1:9090 "+args)))
+	must.Do(t, o.validate(cmd.Flags().Args()))
 	var stdout, stderr bytes.Buffer
 	err = o.run(t.Context(), &stdout, &stderr, cmd.Flags().Args(), nil)
 	return stdout.String(), stderr.String(), err
@@ -64,10 +61,7 @@ func estimateUsage(t *testing.T) build.Usage {
 	const mi = 1 << 20
 	var usage build.Usage
 	used := func(namespace, image string, name corev1.ResourceName, daysAgo int, values ...float64) *build.Used {
-		parsed, err := estimate.ParseImage(image)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := must.Get(estimate.ParseImage(image))(t)
 		usage = append(usage, build.Used{
 			Of: estimate.Key{Namespace: namespace, Image: parsed}, Resource: name, At: build.Start.AddDate(0, 0, -daysAgo), Values: values,
 		})
@@ -153,9 +147,7 @@ func TestEstimateIsSet(t *testing.T) {
 			"'}}\nspec: {resources: " + cmp.Or(tt.ofPod, "null") + ", containers: [{name: app, image: 'nginx:1.25', resources: " + tt.has + "}]}\n"
 		out, _, err := estimated(t, "-o json --policy="+tt.flag+" -f "+written(t, manifest))
 		var list cli.List[estimateReport]
-		if err := errors.Join(err, json.Unmarshal([]byte(out), &list)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(err, json.Unmarshal([]byte(out), &list)))
 		got := list.Items[0].Containers[0].Resources[0].Reason
 		if e := list.Items[0].Containers[0].Resources[0]; e.Set {
 			got += e.Estimate.Request.String()
@@ -173,9 +165,7 @@ func TestEstimateIsSet(t *testing.T) {
 func written(t *testing.T, manifest string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "manifest.yaml")
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(manifest), 0o600))
 	return file
 }
 
@@ -210,14 +200,8 @@ func TestEstimatePatch(t *testing.T) {
 			if err != nil || warnings != "" {
 				t.Fatal(err, warnings)
 			}
-			original, err := yaml.YAMLToJSON([]byte(manifest))
-			if err != nil {
-				t.Fatal(err)
-			}
-			patched, err := strategicpatch.StrategicMergePatch(original, []byte(patch), object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			original := must.Get(yaml.YAMLToJSON([]byte(manifest)))(t)
+			patched := must.Get(strategicpatch.StrategicMergePatch(original, []byte(patch), object))(t)
 			const cpu, memory = `"cpu":"106m"`, `"memory":"30Mi"`
 			want := strings.NewReplacer(
 				`"name":"a"`, `"name":"a","resources":{"requests":{`+cpu+`,`+memory+`}}`,
@@ -233,9 +217,7 @@ func TestEstimatePatch(t *testing.T) {
 
 func sameJSON(t *testing.T, a, b []byte) bool {
 	var x, y any
-	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)))
 	return reflect.DeepEqual(x, y)
 }
 
@@ -281,9 +263,7 @@ func TestEstimateWithoutRights(t *testing.T) {
 // TestEstimateDefault: of what nobody has run, that is estimated which a file says.
 func TestEstimateDefault(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "defaults.yaml")
-	if err := os.WriteFile(file, []byte("valkey/valkey: {cpu: 70m, memory: 90Mi}\nnginx: {cpu: 5, memory: 5Gi}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("valkey/valkey: {cpu: 70m, memory: 90Mi}\nnginx: {cpu: 5, memory: 5Gi}\n"), 0o600))
 	for _, format := range []string{"", " -o wide"} {
 		out, _, err := estimated(t, "valkey/valkey:9 nginx:1.25 --default-requests="+file+format)
 		if err != nil || !strings.Contains(out, "70m") || !strings.Contains(out, "90Mi") || !strings.Contains(out, "default of the image") ||

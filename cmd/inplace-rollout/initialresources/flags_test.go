@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func usageOf(t *testing.T, flags string) (usageOptions, error) {
@@ -16,18 +17,13 @@ func usageOf(t *testing.T, flags string) (usageOptions, error) {
 	o := newUsageOptions()
 	cmd := &cobra.Command{}
 	o.addFlags(cmd)
-	if err := cmd.ParseFlags(strings.Fields(flags)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.ParseFlags(strings.Fields(flags)))
 	return o, o.complete()
 }
 
 func TestUsageFlags(t *testing.T) {
 	const server = "--prometheus-url=http://127.0.0.1:9090 "
-	o, err := usageOf(t, server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(usageOf(t, server))(t)
 	// The proposal's ladder; only with a flag are other namespaces told of.
 	want := estimate.Default()
 	if l := o.ladder; l.Percentile != want.Percentile || !slices.Equal(l.Rungs, want.Rungs) || !slices.Equal(l.Scopes, want.Scopes[:1]) ||
@@ -45,11 +41,8 @@ func TestUsageFlags(t *testing.T) {
 		t.Errorf("with flags cAdvisor is %q, kube-state-metrics %q: %v", o.history.CAdvisor, o.history.StateMetrics, err)
 	}
 
-	o, err = usageOf(t, server+`--percentile=95 --rung=1d:tag:10,2d:image:5 --rung=60d:image:1 --cluster-wide --key=image,container
-		--least-cpu=5m --least-memory=16Mi --oom-percent=50 --oom-least=1Gi --matcher=cluster="eu-1" --matcher=job=~"a,b" --metric-cpu=cpu`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o = must.Get(usageOf(t, server+`--percentile=95 --rung=1d:tag:10,2d:image:5 --rung=60d:image:1 --cluster-wide --key=image,container
+		--least-cpu=5m --least-memory=16Mi --oom-percent=50 --oom-least=1Gi --matcher=cluster="eu-1" --matcher=job=~"a,b" --metric-cpu=cpu`))(t)
 	rungs := make([]string, len(o.ladder.Rungs))
 	for i, r := range o.ladder.Rungs {
 		rungs[i] = r.String()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const (
@@ -24,10 +25,7 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // key is what runs in a namespace.
 func key(t *testing.T, namespace, image string) estimate.Key {
 	t.Helper()
-	parsed, err := estimate.ParseImage(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(estimate.ParseImage(image))(t)
 	return estimate.Key{Namespace: namespace, Image: parsed}
 }
 
@@ -223,10 +221,7 @@ func TestRounding(t *testing.T) {
 
 func rung(t *testing.T, s string) estimate.Rung {
 	t.Helper()
-	r, err := estimate.ParseRung(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(estimate.ParseRung(s))(t)
 	return r
 }
 

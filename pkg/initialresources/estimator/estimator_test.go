@@ -30,6 +30,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/watchdog"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // past is a history that can be incomplete.
@@ -235,9 +236,7 @@ func (w *world) fail(verb, resource string, times int, err error) {
 func value(t *testing.T, m prometheus.Metric) float64 {
 	t.Helper()
 	var into dto.Metric
-	if err := m.Write(&into); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Write(&into))
 	return into.Counter.GetValue()
 }
 
@@ -267,9 +266,7 @@ func TestAnnotated(t *testing.T) {
 		t.Errorf("the table says %s: %s", estimate.AnnotateEntry, value)
 	}
 	annotate := parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: annotate}}}")
-	if _, err := w.api.CoreV1().Namespaces().Update(t.Context(), annotate, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.api.CoreV1().Namespaces().Update(t.Context(), annotate, metav1.UpdateOptions{}))(t)
 	w.waitEntry(estimate.AnnotateEntry, "true")
 }
 
@@ -401,12 +398,8 @@ func TestTaken(t *testing.T) {
 	}
 
 	faster := newWorld(t, Options{})
-	if _, err := faster.api.CoreV1().ConfigMaps("shop").Create(t.Context(), theirs.DeepCopy(), metav1.CreateOptions{FieldManager: "kubectl"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := faster.apply(t.Context(), "shop", nil, map[string]string{"ours": "1"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(faster.api.CoreV1().ConfigMaps("shop").Create(t.Context(), theirs.DeepCopy(), metav1.CreateOptions{FieldManager: "kubectl"}))(t)
+	must.Get(faster.apply(t.Context(), "shop", nil, map[string]string{"ours": "1"}))(t)
 	if c := faster.table(); !maps.Equal(c.Data, theirs.Data) || len(c.Labels) > 0 {
 		t.Errorf("it is %v, with the labels %v", c.Data, c.Labels)
 	}
@@ -420,18 +413,14 @@ func TestTouched(t *testing.T) {
 	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
 	change := func(patch string) {
 		t.Helper()
-		if _, err := w.api.CoreV1().ConfigMaps("shop").Patch(t.Context(), api.EstimatesName, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubectl"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.api.CoreV1().ConfigMaps("shop").Patch(t.Context(), api.EstimatesName, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubectl"}))(t)
 	}
 	change(`{"metadata":{"labels":{"` + api.ManagedByLabel + `":null}}}`)
 	w.eventually("the label", func() bool { return w.table().Labels[api.ManagedByLabel] == api.ManagedBy })
 	change(`{"data":{"theirs":"1"}}`)
 	w.eventually("their data", func() bool { stored := w.stored("shop"); return stored != nil && stored.Data["theirs"] == "1" })
 	out := parsed[corev1.Namespace](t, "{metadata: {name: shop}}")
-	if _, err := w.api.CoreV1().Namespaces().Update(t.Context(), out, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.api.CoreV1().Namespaces().Update(t.Context(), out, metav1.UpdateOptions{}))(t)
 	w.eventually("theirs alone", func() bool { c := w.table(); return c == nil || maps.Equal(c.Data, map[string]string{"theirs": "1"}) })
 	if c := w.table(); c == nil || len(c.Labels) > 0 {
 		t.Errorf("it is %v", c)
@@ -445,12 +434,8 @@ func TestPreconditions(t *testing.T) {
 		Namespace: "shop", Name: api.EstimatesName, UID: "u", ResourceVersion: "7", Labels: map[string]string{api.ManagedByLabel: api.ManagedBy},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: api.EstimatorFieldManager, Operation: metav1.ManagedFieldsOperationApply}},
 	}}
-	if err := w.withdraw(t.Context(), stored); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.apply(t.Context(), "shop", stored, map[string]string{"a": "b"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.withdraw(t.Context(), stored))
+	must.Get(w.apply(t.Context(), "shop", stored, map[string]string{"a": "b"}))(t)
 	for _, a := range w.api.Actions() {
 		switch a := a.(type) {
 		case clienttesting.DeleteActionImpl:
@@ -483,9 +468,7 @@ func TestDiesAfterResize(t *testing.T) {
 	if _, refused := errors.AsType[refusal](w.newPassWith(1000).resize(t.Context(), before)); refused || len(patches) != 2 {
 		t.Fatalf("refused: %t, after %q", refused, patches)
 	}
-	if err := w.newPassWith(1000).resize(t.Context(), stripPod(after).whole); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.newPassWith(1000).resize(t.Context(), stripPod(after).whole))
 	resize, note := patches[0], patches[len(patches)-1]
 	if len(patches) != 3 || !strings.HasPrefix(resize, "resize ") || !strings.Contains(resize, `"cpu":"200m"`) || !strings.Contains(resize, `"resourceVersion":"1"`) || !strings.Contains(resize, `"uid":"uid-of-web"`) {
 		t.Errorf("it has written %q", patches)
@@ -510,9 +493,7 @@ func TestQuotaOnce(t *testing.T) {
 	})
 	round := w.newPassWith(1000)
 	for _, name := range []string{"first", "second"} {
-		if err := round.resize(t.Context(), sized(t, func(p *corev1.Pod) { p.Namespace, p.Name = "shop", name })); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, round.resize(t.Context(), sized(t, func(p *corev1.Pod) { p.Namespace, p.Name = "shop", name })))
 	}
 	if n := value(t, w.metrics.resized.WithLabelValues(outcomeResized)); n != 1 {
 		t.Errorf("%v pods are resized", n)
@@ -526,9 +507,7 @@ func TestRefusedLate(t *testing.T) {
 	w.see(estimates("50m", "")) // what shrinks needs no room
 	for _, name := range []string{"first", "second", "third"} {
 		p := sized(t, func(p *corev1.Pod) { p.Namespace, p.Name, p.UID = "shop", name, types.UID(name) })
-		if err := w.watched.pods.GetStore().Add(stripPod(p)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.watched.pods.GetStore().Add(stripPod(p)))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := 0
@@ -555,9 +534,7 @@ func (w *world) see(data map[string]string) {
 		w.watched.tables.GetStore():     table,
 		w.watched.namespaces.GetStore(): parsed[corev1.Namespace](w.t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
 	} {
-		if err := store.Add(object); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Do(w.t, store.Add(object))
 	}
 }
 
@@ -597,9 +574,7 @@ func TestTold(t *testing.T) {
 	w.eventually("an event", func() bool { return len(w.said.events()) > 0 })
 	changed := young.DeepCopy()
 	changed.Labels = map[string]string{"a": "b"}
-	if _, err := w.api.CoreV1().Pods("shop").Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.api.CoreV1().Pods("shop").Update(t.Context(), changed, metav1.UpdateOptions{}))(t)
 	w.waitEntry("room.cpu", "7800m")
 	if all := w.said.events(); len(all) != 1 || !strings.HasPrefix(all[0], "young InitialResourcesSet: app: cpu 100m") {
 		t.Errorf("the events are %q", all)
@@ -614,10 +589,7 @@ func TestTold(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, Options{})
 	names := func() []string {
-		families, err := w.registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(w.registry.Gather())(t)
 		var all []string
 		for _, f := range families {
 			for _, m := range f.Metric {
@@ -637,10 +609,7 @@ func TestMetrics(t *testing.T) {
 	w.run()
 	w.waitEntry(nginx+".cpu", "200m ")
 	for name, want := range map[string]float64{"inplace_rollout_estimates_timestamp_seconds": float64(w.clock.Now().Unix()), "inplace_rollout_history_complete": 1, "inplace_rollout_history_images": 1} {
-		families, err := w.registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(w.registry.Gather())(t)
 		i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
 		if i < 0 || families[i].Metric[0].Gauge.GetValue() != want {
 			t.Errorf("%s is not %v", name, want)
@@ -680,9 +649,7 @@ func TestRoomBound(t *testing.T) {
 			if tt.annotation != "" {
 				shop.Annotations = map[string]string{api.RoomAnnotation: tt.annotation}
 			}
-			if _, err := w.api.CoreV1().Namespaces().Update(t.Context(), shop, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(w.api.CoreV1().Namespaces().Update(t.Context(), shop, metav1.UpdateOptions{}))(t)
 			w.run()
 			w.waitEntry(nginx+"_-1.25.cpu", "200m ")
 			w.eventually("the room to be there or not", func() bool { return (w.table().Data["room.cpu"] != "") == tt.want })
@@ -701,18 +668,14 @@ func TestRoomBound(t *testing.T) {
 	})
 	w.run()
 	w.waitEntry("room.cpu", "8")
-	if _, err := w.api.CoreV1().ConfigMaps("kube-system").Create(t.Context(), status, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.api.CoreV1().ConfigMaps("kube-system").Create(t.Context(), status, metav1.CreateOptions{}))(t)
 	w.eventually("room to be no bound", func() bool { return w.table().Data["room.cpu"] == "" })
 	away.Store(3)
 	time.Sleep(20 * time.Millisecond)
 	if room := w.table().Data["room.cpu"]; room != "" {
 		t.Errorf("while it cannot be looked at, room is %s", room)
 	}
-	if err := w.api.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), status.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.api.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), status.Name, metav1.DeleteOptions{}))
 	w.waitEntry("room.cpu", "8")
 }
 
@@ -728,9 +691,7 @@ func TestRoomInterval(t *testing.T) {
 	takes := func(name, cpu string) {
 		t.Helper()
 		p := parsed[corev1.Pod](t, "{metadata: {namespace: bank, name: "+name+", uid: "+name+"}, spec: {nodeName: node, containers: [{name: app, resources: {requests: {cpu: '"+cpu+"'}}}]}}")
-		if _, err := w.api.CoreV1().Pods("bank").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.api.CoreV1().Pods("bank").Create(t.Context(), p, metav1.CreateOptions{}))(t)
 		w.eventually("the pod to be seen", func() bool {
 			_, there, _ := w.watched.pods.GetStore().GetByKey("bank/" + name)
 			return there
@@ -750,9 +711,7 @@ func TestRoomInterval(t *testing.T) {
 	takes("second", "2")
 	w.eventually("the room to be known", func() bool { _, room := w.current(); return room.MilliCPU == 3000 })
 	quota := parsed[corev1.ResourceQuota](t, "{metadata: {namespace: shop, name: few}, status: {hard: {requests.cpu: 1}, used: {requests.cpu: 0}}}")
-	if _, err := w.api.CoreV1().ResourceQuotas("shop").Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.api.CoreV1().ResourceQuotas("shop").Create(t.Context(), quota, metav1.CreateOptions{}))(t)
 	w.waitEntry("quota.cpu", "1")
 	w.waitEntry("room.cpu", "3")
 }

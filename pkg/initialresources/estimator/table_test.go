@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var now = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
@@ -47,10 +48,7 @@ func (u *usage) Samples(from time.Time, of estimate.Key, resource corev1.Resourc
 // ran is a container that has used so much for two hours.
 func (u *usage) ran(t *testing.T, namespace, image string, cpu, mebibytes float64) {
 	t.Helper()
-	of, err := estimate.ParseImage(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	of := must.Get(estimate.ParseImage(image))(t)
 	for resource, value := range map[corev1.ResourceName]float64{corev1.ResourceCPU: cpu, corev1.ResourceMemory: mebibytes * (1 << 20)} {
 		u.Usage = append(u.Usage, build.Used{
 			Of: estimate.Key{Namespace: namespace, Image: of}, Resource: resource, At: now.Add(-time.Hour), Values: build.Evenly(120, value, value),
@@ -178,10 +176,7 @@ func TestClampedAndLookUp(t *testing.T) {
 		t.Errorf("within bounds it is %v, and then %v", within, again)
 	}
 	key := func(image string) estimate.Key {
-		of, err := estimate.ParseImage(image)
-		if err != nil {
-			t.Fatal(err)
-		}
+		of := must.Get(estimate.ParseImage(image))(t)
 		return estimate.Key{Image: of}
 	}
 	for image, want := range map[string]string{"nginx:1.25": "150m", "library/nginx:1.27": "150m", "redis": ""} {

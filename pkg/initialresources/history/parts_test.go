@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // end of what is read here.
@@ -63,10 +65,7 @@ func TestParts(t *testing.T) {
 		asked := map[string]int{}
 		store, _ := answering(t, busy(3, func(query string) { asked[query]++ }))
 		store.samples = samples
-		harvest, err := store.reader.read(t.Context(), span{end - 3600, end}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harvest := must.Get(store.reader.read(t.Context(), span{end - 3600, end}, true))(t)
 		want := []int{1, 9}[i] // 60 samples of each container, seven at once
 		for query, times := range asked {
 			if times != want {
@@ -109,10 +108,7 @@ func BenchmarkMemory(b *testing.B) {
 		}
 	}()
 	for range b.N {
-		found, err := store.reader.read(b.Context(), span{end - 3600, end}, true)
-		if err != nil {
-			b.Fatal(err)
-		}
+		found := must.Get(store.reader.read(b.Context(), span{end - 3600, end}, true))(b)
 		runtime.KeepAlive(found)
 	}
 	close(done)

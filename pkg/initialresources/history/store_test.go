@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // answering is a store that asks a server that answers so.
@@ -25,10 +27,7 @@ func answering(t testing.TB, answer http.HandlerFunc, change ...func(*Options)) 
 	for _, f := range change {
 		f(&o)
 	}
-	store, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(New(o))(t)
 	return store, server
 }
 
@@ -152,9 +151,7 @@ func TestRefusals(t *testing.T) {
 func TestLengthen(t *testing.T) {
 	store, _ := answering(t, limited(60, 422, ""), func(o *Options) { o.Window = 2 * 24 * time.Hour })
 	store.length = time.Minute
-	if err := store.Refresh(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.Refresh(t.Context(), time.Now()))
 	if store.length != time.Hour {
 		t.Errorf("%s are read at once", store.length)
 	}
@@ -179,9 +176,7 @@ func TestOptions(t *testing.T) {
 	} {
 		o := Defaults()
 		o.URL = "http://prometheus"
-		if _, err := New(o); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(New(o))(t)
 		change(&o)
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want …%s…", err, want)
@@ -195,10 +190,7 @@ func TestMatchers(t *testing.T) {
 	o.URL, o.Namespaces = "http://prometheus", []string{"a", "b.c"}
 	o.Matchers = []string{`cluster=eu-1`, `tier!~"a|\"b"`}
 	o.CAdvisor, o.StateMetrics = []string{"", "job=node"}, []string{`job="states"`, "tenant=us"}
-	r, err := newReader(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(newReader(o))(t)
 	const node, states = `,job="node"`, `,job="states",tenant="us"`
 	for expression, source := range map[string]string{
 		r.runners(time.Hour, r.narrow): states, r.cpu(r.narrow): node, r.memory(r.narrow): node, r.kills(r.narrow): states,

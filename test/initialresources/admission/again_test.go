@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
@@ -171,24 +172,17 @@ func TestAskedAgain(t *testing.T) {
 	} {
 		t.Run(tt.sentence, func(t *testing.T) {
 			t.Parallel()
-			if err := tt.namespace.create(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, tt.namespace.create(t.Context()))
 			webhook.Serve(t, client, webhook.Options{Namespace: tt.namespace.name, Resources: []string{"pods"}, Mutate: tt.mutate})
-			pod, err := newPod(tt.pod)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pod := must.Get(newPod(tt.pod))(t)
 			var made *corev1.Pod
-			if err := await(t.Context(), func() (err error) {
+			must.Do(t, await(t.Context(), func() (err error) {
 				made, err = client.CoreV1().Pods(tt.namespace.name).Create(t.Context(), pod, metav1.CreateOptions{})
 				if err == nil && made.Labels["seen"] == "" {
 					err = errors.New("the webhook is not asked yet")
 				}
 				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			check(t, made, tt.requests, tt.says)
 		})
 	}

@@ -13,18 +13,15 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestWorkloads has the built-in controllers make pods.
 func TestWorkloads(t *testing.T) {
 	t.Parallel()
-	if err := cp.AddNode(t.Context(), "node", controlplane.Node{CPU: "10", Memory: "10Gi"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cp.AddNode(t.Context(), "node", controlplane.Node{CPU: "10", Memory: "10Gi"}))
 	n := namespace{name: "workloads", label: "enabled", table: known}
-	if err := n.create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.create(t.Context()))
 	const pods = `{metadata: {labels: {app: %[1]s}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "web:1"}]}}`
 	const text = `apiVersion: apps/v1
 kind: %[2]s
@@ -44,11 +41,9 @@ spec: {template: {metadata: {labels: {app: %[1]s}}, spec: {restartPolicy: Never,
 		t.Run(tt.kind, func(t *testing.T) {
 			t.Parallel()
 			name := strings.ToLower(tt.kind)
-			if err := kubectl(t, fmt.Sprintf(tt.text, name, tt.kind), "apply", "--namespace", n.name); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, kubectl(t, fmt.Sprintf(tt.text, name, tt.kind), "apply", "--namespace", n.name))
 			var pod corev1.Pod
-			if err := await(t.Context(), func() error {
+			must.Do(t, await(t.Context(), func() error {
 				pods, err := client.CoreV1().Pods(n.name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
 				if err != nil {
 					return err
@@ -58,9 +53,7 @@ spec: {template: {metadata: {labels: {app: %[1]s}}, spec: {restartPolicy: Never,
 				}
 				pod = pods.Items[0]
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			check(t, &pod, tt.requests, tt.says)
 		})
 	}
@@ -70,34 +63,24 @@ spec: {template: {metadata: {labels: {app: %[1]s}}, spec: {restartPolicy: Never,
 func TestTable(t *testing.T) {
 	t.Parallel()
 	n := namespace{name: "table", label: "enabled", table: known}
-	if err := n.create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.create(t.Context()))
 	create := func(image string) *corev1.Pod {
 		t.Helper()
 		pod, err := newPod(`spec: {containers: [{name: app, image: "` + image + `"}]}`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if pod, err = client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		pod = must.Get(client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 		return pod
 	}
 	// One that is not the estimator's, with what it is found by.
 	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}}, Data: entries("new:1", "5", "5Gi")}
-	if _, err := client.CoreV1().ConfigMaps(n.name).Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := publish(t.Context(), n.name, table(known, entries("web:1", "130m", ""))); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.CoreV1().ConfigMaps(n.name).Create(t.Context(), other, metav1.CreateOptions{}))(t)
+	must.Do(t, publish(t.Context(), n.name, table(known, entries("web:1", "130m", ""))))
 	check(t, create("web:1"), "app cpu=130m memory=300Mi", "app cpu=130m(image:tag) memory=300Mi(image:tag)")
 	check(t, create("new:1"), "app", "")
 
-	if err := client.CoreV1().ConfigMaps(n.name).Delete(t.Context(), api.EstimatesName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.CoreV1().ConfigMaps(n.name).Delete(t.Context(), api.EstimatesName, metav1.DeleteOptions{}))
 	if err := await(t.Context(), func() error {
 		if pod := create("web:1"); requests(pod) != "app" {
 			return fmt.Errorf("the containers request %s", requests(pod))
@@ -111,31 +94,20 @@ func TestTable(t *testing.T) {
 // TestLater changes pods that are there: nothing is estimated then.
 func TestLater(t *testing.T) {
 	t.Parallel()
-	pod, err := newPod(`spec: {containers: [{name: app, image: "web:1"}, {name: own, image: "web:1", resources: {requests: {cpu: 5m, memory: 5Mi}}}, {name: new, image: "new:1"}]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := must.Get(newPod(`spec: {containers: [{name: app, image: "web:1"}, {name: own, image: "web:1", resources: {requests: {cpu: 5m, memory: 5Mi}}}, {name: new, image: "new:1"}]}`))(t)
 	n := namespace{name: "later", label: "enabled", table: known}
-	if err := n.create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.create(t.Context()))
 	pods := client.CoreV1().Pods(n.name)
-	if pod, err = pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	pod = must.Get(pods.Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 	const said = "app cpu=120m(image:tag) memory=300Mi(image:tag)"
 	check(t, pod, "app cpu=120m memory=300Mi; own cpu=5m memory=5Mi; new", said)
 
 	pod.Annotations[api.InitialResourcesLabel] = "always"
 	pod.Spec.Containers[2].Image = "web:1"
-	if pod, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	pod = must.Get(pods.Update(t.Context(), pod, metav1.UpdateOptions{}))(t)
 	check(t, pod, "app cpu=120m memory=300Mi; own cpu=5m memory=5Mi; new", said)
 
 	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("77m")
-	if pod, err = pods.UpdateResize(t.Context(), pod.Name, pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	pod = must.Get(pods.UpdateResize(t.Context(), pod.Name, pod, metav1.UpdateOptions{}))(t)
 	check(t, pod, "app cpu=77m memory=300Mi; own cpu=5m memory=5Mi; new", said)
 }

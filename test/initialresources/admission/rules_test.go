@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func with(bounds map[string]string) map[string]string { return table(known, bounds) }
@@ -232,10 +233,7 @@ func TestRules(t *testing.T) {
 	} {
 		t.Run(tt.sentence, func(t *testing.T) {
 			t.Parallel()
-			pod, err := newPod(tt.pod)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pod := must.Get(newPod(tt.pod))(t)
 			annotations := maps.Clone(pod.Annotations)
 			dry, err := client.CoreV1().Pods(tt.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil {
@@ -270,9 +268,7 @@ func TestManyContainers(t *testing.T) {
 	}
 	n := namespace{name: "many", label: "enabled", table: entries("registry.example.com:5000/some-team/some-folder/some-service:v1.2.3", "120m", "300Mi")}
 	n.table["quota.cpu"], n.table["quota.memory"] = "100", "100Gi"
-	if err := n.create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.create(t.Context()))
 	pod, err := newPod("spec: {containers: [" + strings.Join(containers, ", ") + "]}")
 	if err != nil {
 		t.Fatal(err)

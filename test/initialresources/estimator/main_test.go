@@ -24,6 +24,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
@@ -77,23 +78,15 @@ func setUp(ctx context.Context, started *controlplane.ControlPlane) (tearDown fu
 // launch starts an estimator that ends with the test at the latest.
 func launch(t *testing.T, o controller.Options) *controller.Process {
 	t.Helper()
-	log, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "estimator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.OpenFile(filepath.Join(cp.Dir(), "log", "estimator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
 	o.Log = log
 	o.Args = append([]string{"--prometheus-url=" + server.URL(), "--resolution=5m", "--range=10m", "--rung=7d:tag:60,7d:image:1", "--refresh-interval=2s", "--publish-interval=100ms", "--room-interval=100ms"}, o.Args...)
-	p, err := controller.StartEstimator(t.Context(), cp, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(controller.StartEstimator(t.Context(), cp, o))(t)
 	t.Cleanup(func() {
 		p.Kill()
 		_ = log.Close() // it has been written
 	})
-	if err := p.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.WaitReady(t.Context()))
 	return p
 }
 
@@ -140,9 +133,7 @@ func label(t *testing.T, namespace, mode string) {
 		value = fmt.Sprintf("%q", mode)
 	}
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, api.InitialResourcesLabel, value)
-	if _, err := client.CoreV1().Namespaces().Patch(context.Background(), namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.CoreV1().Namespaces().Patch(context.Background(), namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))(t)
 }
 
 // table is what is published in a namespace; nil if nothing is.
@@ -193,12 +184,8 @@ func eventually(t *testing.T, what string, check func() (bool, string)) {
 func apply(t *testing.T, manifest string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "manifest.yaml")
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := cp.Apply(t.Context(), "--filename", file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(manifest), 0o600))
+	must.Do(t, cp.Apply(t.Context(), "--filename", file))
 	t.Cleanup(func() {
 		if _, err := cp.Kubectl(context.Background(), "delete", "--ignore-not-found", "--grace-period=0", "--force", "--filename", file); err != nil {
 			t.Error(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const (
@@ -63,9 +64,7 @@ func TestPublish(t *testing.T) {
 	waitEntry(t, "shop", "quota.cpu", "")
 
 	t.Run("what nodes have room for", func(t *testing.T) {
-		if _, err := cp.Kubectl(t.Context(), "cordon", "node-2"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(cp.Kubectl(t.Context(), "cordon", "node-2"))(t)
 		defer func() {
 			if _, err := cp.Kubectl(t.Context(), "uncordon", "node-2"); err != nil {
 				t.Error(err)
@@ -114,18 +113,9 @@ func TestRights(t *testing.T) {
 // asEstimator is a client with the rights of the estimator.
 func asEstimator(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	kubeconfig, err := cp.ServiceAccountKubeconfig(t.Context(), controller.Namespace, controller.EstimatorAccount, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	as, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := must.Get(cp.ServiceAccountKubeconfig(t.Context(), controller.Namespace, controller.EstimatorAccount, ""))(t)
+	config := must.Get(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
+	as := must.Get(kubernetes.NewForConfig(config))(t)
 	return as
 }
 

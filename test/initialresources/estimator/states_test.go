@@ -13,38 +13,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
 // TestStateMetrics: what pkg/initialresources/history asks for has the names and labels that the real kube-state-metrics gives.
 func TestStateMetrics(t *testing.T) {
 	t.Parallel()
-	states, err := prometheus.StartStateMetrics(t.Context(), t.TempDir(), filepath.Join(cp.Dir(), "kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	states := must.Get(prometheus.StartStateMetrics(t.Context(), t.TempDir(), filepath.Join(cp.Dir(), "kubeconfig")))(t)
 	t.Cleanup(states.Stop)
 	pods := client.CoreV1().Pods("default")
-	pod, err := pods.Create(t.Context(), &corev1.Pod{
+	pod := must.Get(pods.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "states"},
 		Spec: corev1.PodSpec{
 			SchedulerName:  "nobody",
 			InitContainers: []corev1.Container{{Name: "copy", Image: "copy"}},
 			Containers:     []corev1.Container{{Name: "web", Image: "web:1"}, {Name: "job", Image: "job:1"}},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	killed := &corev1.ContainerStateTerminated{Reason: "OOMKilled", FinishedAt: metav1.Unix(1000, 0)}
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "copy", Image: "sha256:0", ContainerID: "containerd://c"}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
 		{Name: "web", Image: "docker.io/library/web:2", ContainerID: "containerd://w", RestartCount: 2, LastTerminationState: corev1.ContainerState{Terminated: killed}},
 		{Name: "job", State: corev1.ContainerState{Terminated: killed}},
 	}
-	if _, err := pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}))(t)
 	ofPod := regexp.MustCompile(`(?m)^.*pod="states".*$`)
 	for _, line := range []string{
 		`kube_pod_container_info\{namespace="default",pod="states",uid="[^"]*",container="web",image_spec="web:1",image="docker.io/library/web:2",.*\} 1`,

@@ -19,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // webhookWith runs the webhook in place of the policy, in two replicas, beside a namespace that has a table. The
@@ -26,14 +27,8 @@ import (
 func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
 	t.Helper()
 	withoutPolicy(t)
-	log, err := os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := controller.StartWebhook(t.Context(), cp, controller.WebhookOptions{InitialResources: true, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
+	w := must.Get(controller.StartWebhook(t.Context(), cp, controller.WebhookOptions{InitialResources: true, Log: log}))(t)
 	t.Cleanup(func() {
 		w.Stop()
 		_ = log.Close() // it has been written
@@ -46,9 +41,7 @@ func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
 		ObjectMeta: metav1.ObjectMeta{Name: api.EstimatesName, Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}},
 		Data:       map[string]string{"docker.io-_library-_web_-1.cpu": `120m {"request":"120m","from":"image:tag"}`},
 	}
-	if _, err := client.CoreV1().ConfigMaps(name).Create(t.Context(), table, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.CoreV1().ConfigMaps(name).Create(t.Context(), table, metav1.CreateOptions{}))(t)
 	eventually(t, "pods to be created", func() (bool, string) {
 		_, err := client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err)
@@ -90,10 +83,7 @@ func requested(t *testing.T, namespace string, requests corev1.ResourceList) str
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-"}, Spec: corev1.PodSpec{SchedulerName: "nobody"}}
 	pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "web:1", Resources: corev1.ResourceRequirements{Requests: requests}}}
-	pod, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod = must.Get(client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 	return pod.Spec.Containers[0].Resources.Requests.Cpu().String()
 }
 
@@ -127,9 +117,7 @@ func TestNobodyEstimates(t *testing.T) {
 	if now := w.Connections(); now != asked {
 		t.Errorf("the API server has asked %d times about pods that want nothing", now-asked)
 	}
-	if err := w.Start(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Start(t.Context(), 0))
 	estimated(t, "nobody-estimates")
 }
 
@@ -138,9 +126,7 @@ func TestEstimatesHang(t *testing.T) {
 	w := webhookWith(t, "estimates-hang", api.InitialResourcesEnabled)
 	estimated(t, "estimates-hang")
 	for i := range 2 {
-		if err := w.Replica(i).Pause(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Replica(i).Pause())
 	}
 	var took []time.Duration
 	for range 3 {
@@ -155,9 +141,7 @@ func TestEstimatesHang(t *testing.T) {
 		t.Errorf("creating a pod has taken %s at least", least)
 	}
 	for i := range 2 {
-		if err := w.Replica(i).Resume(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Replica(i).Resume())
 	}
 	estimated(t, "estimates-hang")
 }
