@@ -215,27 +215,3 @@ func TestHostileBornDuringImage(t *testing.T) {
 func TestRevertToTheSecond(t *testing.T) {
 	newCluster(t, 3, controller.Options{}).guarded(t).RevertsToTheSecond(t)
 }
-
-// Where pods of the former size could not be created, lost ones are made of the newest revision: that ends when a later pod fails with it.
-func TestHostileMadeOfNewest(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{})
-	g := c.guarded(t)
-	g.CanaryPasses(t)
-	c.refuses = func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU == older.CPU }
-	c.Judge = func(*corev1.Pod, version) simulated.Outcome { return simulated.Outcome{Slow: 1 << 19} }
-	c.DeletePod("web-1")
-	c.Rounds(60)
-	if c.Set.Status.CurrentRevision != c.Set.Status.UpdateRevision {
-		t.Fatalf("the setup: %+v", c.Set.Status)
-	}
-	c.refuses, c.Judge = func(*corev1.Pod) bool { return false }, nil
-	c.Kills = func(pod *corev1.Pod, v version) bool { return v.CPU == newer.CPU && pod.Name != "web-3" }
-	c.Rounds(60)
-	g.Scale(7)
-	c.Rounds(60)
-	for _, name := range []string{"web-4", "web-5", "web-6"} {
-		if pod := c.Pods[name]; pod == nil || simulated.SizeOf(pod).CPU != older.CPU {
-			t.Errorf("%s is %v: %+v", name, pod, condition(c.Set))
-		}
-	}
-}

@@ -214,8 +214,8 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 // does names what a plan does.
 func does(p rollout.Plan) string {
 	return simulated.InWords(p, func(write rollout.Write, say func(string, ...string)) {
-		if _, is := write.(makeOf); is {
-			say("made of the newest")
+		if w, is := write.(makeOf); is {
+			say(map[bool]string{true: "made of the newest", false: "made of the former"}[w.revision == p.Revision.Name])
 			return
 		}
 		if _, is := write.(rollout.ShowGeneration); is {
@@ -837,7 +837,7 @@ func TestNewSetIsNotGuarded(t *testing.T) {
 	guarded := func(set *appsv1.StatefulSet) {
 		set.Annotations[api.CanaryAnnotation], set.Annotations[api.CanaryDurationAnnotation] = "1", "1h"
 	}
-	for places, want := range map[string]string{"updated|updated": "release", "resized|updated": ""} {
+	for places, want := range map[string]string{"updated|updated": "release", "resized|updated": "made of the former"} {
 		o := observed(t, places, currentIsNewest, held("0", everything), guarded)
 		o.VersionSince = o.Now.Add(-time.Minute)
 		p, err := planned(o)
