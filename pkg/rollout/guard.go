@@ -262,18 +262,21 @@ func (g *guarded) count(t *trial, v *Verdict, o Options) {
 			c.Proved = true
 		}
 	}
-	if contested := m.Target.Conceded && !g.opened(t); g.Stopped() || g.Back || g.again != nil {
-		return
-	} else if contested { // it would prove another size; nothing may be left to show that it was asked
-		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it again and again"})
-	} else if !m.Target.Resized.IsZero() || g.born(m) {
-		g.judge(v, o)
+	if !g.Stopped() && !g.Back && g.again == nil {
+		g.judge(t, v, o)
 	}
 }
 
 // judge notes whether a pod that has got the size in this rollout has failed, and that it has to pass the checks.
-func (g *guarded) judge(v *Verdict, o Options) {
+func (g *guarded) judge(t *trial, v *Verdict, o Options) {
 	m := &v.Member
+	if m.Target.Conceded && !g.opened(t) { // it would prove another size; nothing may be left to show that it was asked
+		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it again and again"})
+		return
+	}
+	if m.Target.Resized.IsZero() && !g.born(m) {
+		return
+	}
 	if what := cmp.Or(v.failed(g.NotReadyTimeout, o), g.neverProves(v, o), g.failedCheck(m)); what != "" {
 		g.failures = append(g.failures, Failure{*m, what})
 	}

@@ -274,6 +274,11 @@ func (p *plan) letGo(o observation) {
 		}
 		return
 	}
+	p.keepOut(o)
+}
+
+// keepOut has the partition above the pods that nothing is to be done to now.
+func (p *plan) keepOut(o observation) {
 	switch index := p.exposed(o); {
 	case p.partition != nil:
 	case index >= 0:
