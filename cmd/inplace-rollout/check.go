@@ -197,12 +197,12 @@ func (o checkOptions) former(ctx context.Context) []finding {
 	policies := o.client.AdmissionregistrationV1() // where they are not served, or not for this user's eyes, nothing is known
 	if mutating, err := policies.MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
 		for _, p := range mutating.Items {
-			note("mutatingadmissionpolicy", p.Name, prerequisite.FormerMutatingPolicies)
+			note("mutatingadmissionpolicy", p.Name, prerequisite.FormerMutatingPolicies())
 		}
 	}
 	if validating, err := policies.ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
 		for _, p := range validating.Items {
-			note("validatingadmissionpolicy", p.Name, prerequisite.FormerValidatingPolicies)
+			note("validatingadmissionpolicy", p.Name, prerequisite.FormerValidatingPolicies())
 		}
 	}
 	if len(left) == 0 {

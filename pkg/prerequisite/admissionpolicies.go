@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,10 +37,11 @@ var (
 	ValidatingPolicies = namesOf("ValidatingAdmissionPolicy")
 )
 
-// FormerMutatingPolicies and FormerValidatingPolicies are those of the version before, which do nothing any more.
+// FormerMutatingPolicies and FormerValidatingPolicies are those of the version before, which do nothing any more. Only commands want to
+// know them: a server does not read them when it starts.
 var (
-	FormerMutatingPolicies   = formerNames[*admissionv1.MutatingAdmissionPolicy]()
-	FormerValidatingPolicies = formerNames[*admissionv1.ValidatingAdmissionPolicy]()
+	FormerMutatingPolicies   = sync.OnceValue(formerNames[*admissionv1.MutatingAdmissionPolicy])
+	FormerValidatingPolicies = sync.OnceValue(formerNames[*admissionv1.ValidatingAdmissionPolicy])
 )
 
 func formerNames[P metav1.Object]() (names []string) {

@@ -177,7 +177,7 @@ func (o observation) allPlaced() bool {
 // bornOld reports whether the next pod at the index will be made from the old revision: the
 // index is below the partition, and there is an old revision. A new set has none.
 func (o observation) bornOld(index int) bool {
-	return rolling(o.set) && index < partition(o.set) && o.set.Status.CurrentRevision != o.set.Status.UpdateRevision
+	return rolling(o.set) && index < partition(o.set) && !o.madeOfUpdate()
 }
 
 // orphaned reports whether the StatefulSet controller is about to adopt a pod at the index
@@ -379,7 +379,7 @@ func (o observation) caughtUp() bool {
 // asMade reports whether pods have no other labels than they were made with, all of one revision.
 func (o observation) asMade() bool {
 	relabelled := func(pod *corev1.Pod) bool { return !rollout.Relabelled(pod).IsZero() }
-	return o.set.Status.CurrentRevision == o.set.Status.UpdateRevision && !slices.ContainsFunc(o.pods, relabelled)
+	return o.madeOfUpdate() && !slices.ContainsFunc(o.pods, relabelled)
 }
 
 // settles returns for how long letting go of a new set waits; 0 if it does not, or the set is not new.

@@ -312,7 +312,7 @@ func (o observation) madeOfUpdate() bool {
 // is what the user has left. Nor is it if no pod of it can be made. Where the user keeps pods back,
 // they come back as they were, and the partition is lowered to the others.
 func (o observation) renew() *makeOf {
-	if o.set.Status.CurrentRevision == o.set.Status.UpdateRevision || wishedPartition(o.set) > 0 {
+	if o.madeOfUpdate() || wishedPartition(o.set) > 0 {
 		return nil
 	}
 	if differs := o.differs(o.set.Status.CurrentRevision); differs != "" {

@@ -137,7 +137,7 @@ func comparable(objects []object) map[string]object {
 	for _, o := range objects {
 		name := fmt.Sprint(o.metadata()["name"])
 		if o["kind"] == "Namespace" || o.annotation("helm.sh/hook") != nil ||
-			slices.Contains(prerequisite.FormerMutatingPolicies, name) || slices.Contains(prerequisite.FormerValidatingPolicies, name) { // Helm deletes these
+			slices.Contains(prerequisite.FormerMutatingPolicies(), name) || slices.Contains(prerequisite.FormerValidatingPolicies(), name) { // Helm deletes these
 			continue
 		}
 		if !slices.Contains(namespaced, o["kind"]) {
