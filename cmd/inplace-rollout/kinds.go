@@ -75,8 +75,8 @@ var (
 		released: func(u *unstructured.Unstructured) map[string]any {
 			return map[string]any{"paused": policy.WishedPaused(u, false)}
 		},
-		former: func(ctx context.Context, c *cluster, u *unstructured.Unstructured, _ *rollout.Record) (*hash.Template, error) {
-			return deployment.Former(ctx, c.objects, u)
+		former: func(ctx context.Context, c *cluster, u *unstructured.Unstructured, r *rollout.Record) (*hash.Template, error) {
+			return deployment.Former(ctx, c.objects, u, r.From)
 		},
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			return deployment.Forecast(ctx, q.objects, q.world, q.after, q.settings, q.defaults)

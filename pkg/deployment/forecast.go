@@ -44,8 +44,9 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster *capacity.
 	return o.forecast(ctx, cluster)
 }
 
-// Former returns the template that a held Deployment had before its edit, as its ReplicaSets tell; nil if none does. It only reads.
-func Former(ctx context.Context, objects dynamic.Interface, held *unstructured.Unstructured) (*hash.Template, error) {
+// Former returns the template that a held Deployment had before its edit, as its ReplicaSets tell, or the one of that digest; nil if
+// none has it. It only reads.
+func Former(ctx context.Context, objects dynamic.Interface, held *unstructured.Unstructured, digest string) (*hash.Template, error) {
 	d, err := decodeDeployment(held)
 	if err != nil {
 		return nil, err
@@ -54,29 +55,19 @@ func Former(ctx context.Context, objects dynamic.Interface, held *unstructured.U
 	if err != nil {
 		return nil, err
 	}
-	return newObservation(d, sets, nil).formerTemplate(), nil
-}
-
-// formerTemplate returns that of the ReplicaSet whose pods are resized; where it has the Deployment's already, the one that it had,
-// or else the newest one of the history that has the size of before.
-func (o observation) formerTemplate() *hash.Template {
-	base := o.base()
-	switch newest := o.deployment.template; {
-	case base != nil && !base.template.Same(newest):
-		return base.template
-	case base != nil && base.previous != nil && !base.previous.template.Same(newest):
-		return base.previous.template
+	o := newObservation(d, sets, nil)
+	if digest == "" {
+		return o.former(o.base()), nil
 	}
-	var former *replicaSet
-	for _, rs := range o.sets {
-		if rs.template.Hash == o.deployment.template.Hash && !rs.template.Same(o.deployment.template) && (former == nil || rs.revision > former.revision) {
-			former = rs
+	if rs := o.last(has(digest)); rs != nil {
+		return rs.template, nil
+	}
+	for _, rs := range sets {
+		if rs.previous != nil && has(digest)(rs.previous.template) {
+			return rs.previous.template, nil
 		}
 	}
-	if former == nil {
-		return nil
-	}
-	return former.template
+	return nil, nil
 }
 
 func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {

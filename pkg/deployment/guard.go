@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -18,12 +19,51 @@ func (o observation) guard(base *replicaSet) *rollout.Guard {
 		return nil
 	}
 	d := o.deployment
-	back := o.Settings.Guard != nil && base != nil && base.template.Same(d.template) && (!base.adopted() || base.adoption.Back)
-	g := o.Guard(rollout.Edit{Version: rollout.EditNamed(d.Annotations[api.EditAnnotation]), Began: editedAt(d), Back: back}, d.Spec.MinReadySeconds)
+	g := o.Guard(rollout.Edit{
+		Version: rollout.EditNamed(d.Annotations[api.EditAnnotation]), Newest: d.template.Digest(), Began: editedAt(d),
+		Former: func() string {
+			if former := o.former(base); former != nil {
+				return former.Digest()
+			}
+			return ""
+		},
+	}, d.Spec.MinReadySeconds)
 	if g != nil {
 		g.NotReadyTimeout = time.Duration(ptr.Deref(d.Spec.ProgressDeadlineSeconds, int32(g.NotReadyTimeout.Seconds()))) * time.Second
 	}
 	return g
+}
+
+// former returns the template from before the edit: of base, or the one that base had before it took the Deployment's over, or of the
+// newest ReplicaSet that has another size. It is nil if there is none.
+func (o observation) former(base *replicaSet) *hash.Template {
+	switch {
+	case base != nil && base.previous != nil && !base.adoption.Back && base.template.Same(o.deployment.template):
+		return base.previous.template
+	case base != nil:
+		return base.template
+	}
+	newest := o.deployment.template
+	if rs := o.last(func(t *hash.Template) bool { return t.Hash == newest.Hash && !t.Same(newest) }); rs != nil {
+		return rs.template
+	}
+	return nil
+}
+
+// last returns the ReplicaSet of the highest revision whose template is such a one; nil if there is none.
+func (o observation) last(such func(*hash.Template) bool) *replicaSet {
+	var last *replicaSet
+	for _, rs := range o.sets {
+		if such(rs.template) && (last == nil || rs.revision > last.revision) {
+			last = rs
+		}
+	}
+	return last
+}
+
+// has reports whether a template is the one of that digest.
+func has(digest string) func(*hash.Template) bool {
+	return func(t *hash.Template) bool { return t.Digest() == digest }
 }
 
 // editedAt is when the Deployment itself, but for its status and its replicas, was written last, by the clock of the API server.
@@ -36,28 +76,63 @@ func editedAt(d *Deployment) (last time.Time) {
 	return last
 }
 
-// deserted returns the step of a guarded rollout whose Deployment was scaled to zero in the midst of it: it stays as it is, and so
-// its pods come back as they were before. Where they would come back as something else, it is let go: without pods of any
-// ReplicaSet, a Deployment that is paused scales the newest one, unless there is one of its template (FindActiveOrLatest in
-// pkg/controller/deployment/util of Kubernetes). Where none is left, because of the revisionHistoryLimit, only a stop stays.
-func (o observation) deserted() rollout.Step {
+// deserted plans for a guarded rollout whose Deployment was scaled to zero in the midst of it, and whether it is one: its pods come
+// back as they were before. Without pods of any ReplicaSet, a Deployment that is paused scales the one that has its template or, if
+// there is none, the youngest one (FindActiveOrLatest in pkg/controller/deployment/util of Kubernetes). So none keeps the Deployment's
+// template, and the youngest gets the one from before. Where no ReplicaSet has that, because of the revisionHistoryLimit, only a stop
+// stays.
+func (o observation) deserted() (plan, bool) {
 	options := rollout.Options{Now: o.Now, Guard: o.guard(nil)}
-	next := func(rs *replicaSet) bool {
-		return !slices.ContainsFunc(o.sets, func(other *replicaSet) bool { return byAge(rs, other) < 0 })
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(nil, options)}}
+	if !p.Canary && !p.Guarding || options.Guard.Back {
+		return plan{}, false
 	}
-	if options.Guard == nil || o.deployment.replicas() > 0 && len(o.sets) == 0 && !options.Guard.Stopped() ||
-		slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
-			return rs.template.Same(o.deployment.template) || next(rs) && rs.template.Hash != o.deployment.template.Hash
-		}) {
-		return rollout.Step{}
+	former := has(options.Guard.Former())
+	from, newest := o.last(former), o.newest()
+	switch {
+	case from != nil && newest != nil:
+		p.remake(o, from, newest)
+	case from != nil && !former(o.youngest().template):
+		p.remake(o, from, nil)
+	case from != nil:
+	case newest != nil && newest.previous != nil && former(newest.previous.template):
+		p.write = revert{newest, newest.previous.template}
+	case o.deployment.replicas() > 0:
+		p.Condition = p.Step.Condition()
+		p.Condition.Details = "no ReplicaSet has the size from before: no pod comes before an edit, or a retry"
+		return p, options.Guard.Stopped()
 	}
-	return rollout.Next(nil, options)
+	p.Condition = p.Step.Condition()
+	return p, true
 }
 
-// givesBack reports whether base, which has taken the Deployment's template over, is to have its former one back: the rollout was
-// stopped, and is to be reverted, or a kubelet rejects what base makes of that template, again and again.
-func (o observation) givesBack(base *replicaSet, guard *rollout.Guard) bool {
-	return guard.Stopped() && (guard.Revert || o.Rejections.First() != nil) && base.previous != nil && base.template.Same(o.deployment.template)
+// youngest returns the ReplicaSet that was made last; there must be one.
+func (o observation) youngest() *replicaSet { return slices.MaxFunc(o.sets, byAge) }
+
+// remake writes the template of a ReplicaSet into another one that has no pods or, if that is nil, into a new one.
+func (p *plan) remake(o observation, from, into *replicaSet) {
+	of := *from
+	of.previous = &previousTemplate{Annotations: historyAnnotations(from), Template: from.template.Raw, template: from.template}
+	refused := o.history.Of(of.UID, formerTemplate(&of))
+	switch {
+	case into != nil && !into.idle(): // its pods are about to go
+	case refused.Reason == "" || !refused.Final && !o.Now.Before(refused.Until):
+		p.write = saveHistory{&of, into, o.sets}
+	default:
+		p.Waits = append(p.Waits, rollout.Wait{
+			Member: rollout.Member{Place: rollout.Place{Name: from.Name}}, Reason: refused.Kind, Message: "no other ReplicaSet can have the size from before: " + refused.Reason,
+		})
+		p.RequeueWithin(refused.Until.Sub(o.Now))
+	}
+}
+
+// givesBack reports whether base, which has taken the Deployment's template over, is to have the one from before again: the guarded
+// rollout was stopped, or its canaries have been restarted. What else base makes then has the size from before, too.
+func (p *plan) givesBack(o observation, guard *rollout.Guard) bool {
+	if guard == nil || guard.Back || p.base.previous == nil || p.base.previous.template.Digest() != guard.Former() || p.base.template.Digest() == guard.Former() {
+		return false
+	}
+	return guard.Stopped() || p.Canarying() && !p.base.lags() && len(p.Restart)+len(o.detached()) == 0 && p.Total >= int(p.base.replicas())
 }
 
 // madeSince names the pods of base that were made of the template that it has taken over.

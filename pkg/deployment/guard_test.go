@@ -53,17 +53,38 @@ func TestGuardAndTwoReplicaSets(t *testing.T) {
 	g.Stops(t, had)
 }
 
-// TestGuardedRestarts: where only new pods can have the size, one of them is the canary. It keeps the size.
+// TestGuardedRestarts: where only new pods can have the size, one of them is the canary. It keeps the size, and those that come later
+// have the one from before.
 func TestGuardedRestarts(t *testing.T) {
-	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert, ""} {
 		c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 3)(&scene{d: d}) })
 		g := c.guarded(t)
 		had := g.Doomed(onFailure)
 		g.Annotate(map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
+		phase := map[string]rollout.Phase{policy.OnFailureHold: rollout.PhaseStopped, policy.OnFailureRevert: rollout.PhaseReverted, "": rollout.PhaseCanary}[onFailure]
+		if onFailure == "" { // it is well, and nobody promotes it
+			c.Kills = nil
+			g.Annotate(map[string]string{api.CanaryDurationAnnotation: policy.Manual, api.OnFailureAnnotation: policy.OnFailureHold})
+		}
 		g.Edit(newer)
 		g.AtMostOne(t, 100, had)
-		if have := g.Condition(); len(had()) != 1 || !slices.Equal(g.Sized(newer), had()) || g.Phase() != rollout.PhaseCanary {
-			t.Errorf("%s: %v have had the size, %v have it, and the condition says %+v", onFailure, had(), g.Sized(newer), have)
+		g.Scale(6)
+		g.AtMostOne(t, 20, had)
+		if have := g.Condition(); len(had()) != 1 || !slices.Equal(g.Sized(newer), had()) || g.Phase() != phase || len(g.Sized(older)) != 5 {
+			t.Errorf("%s: %v have had the size, %v have it, the phase is %s, and the condition says %+v", onFailure, had(), g.Sized(newer), g.Phase(), have)
+		}
+		for _, n := range []int32{0, 4} {
+			g.Scale(n)
+			c.Rounds(20)
+		}
+		if len(g.Sized(newer)) > asInt(onFailure == "") || len(c.Pods) < 4 || g.Phase() != phase { // another canary
+			t.Errorf("%s: after a scaling to zero, %v have the size, and the phase is %s", onFailure, g.Sized(newer), g.Phase())
+		}
+		if onFailure == "" {
+			g.Annotate(map[string]string{api.PromoteAnnotation: g.Promotion()})
+			if g.Completes(t); len(g.Sized(newer)) != 4 {
+				t.Errorf("promoted: %v have the size", g.Sized(newer))
+			}
 		}
 	}
 }

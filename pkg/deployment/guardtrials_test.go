@@ -57,6 +57,44 @@ func TestHostileScaledToZeroWithoutHistory(t *testing.T) {
 	g.Completes(t)
 }
 
+// Whatever the history has, pods come back from zero as they were before the rollout, and a stop stays one.
+func TestHostileScaledToZero(t *testing.T) {
+	image := func(v version) version { v.Image = 2; return v }
+	for name, edits := range map[string][]version{
+		"an older size":     {other},
+		"the size itself":   {newer, other},
+		"another image":     {image(older), older},
+		"all of them":       {newer, image(other), older, other},
+		"one that is older": {other, older},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 4, controller.Options{})
+			g := c.guarded(t)
+			for _, v := range edits {
+				g.Edit(v)
+				g.Completes(t)
+			}
+			had := edits[len(edits)-1]
+			g.Doomed(policy.OnFailureHold)
+			g.Edit(newer)
+			c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
+			for _, n := range []int32{0, 4} {
+				g.Scale(n)
+				c.Rounds(20)
+			}
+			if got := g.Sized(had); len(got) != 4 || !simulated.Stopped(g.Condition()) || !g.Held() {
+				t.Errorf("%v have the size from before, held: %t: %+v", got, g.Held(), g.Condition())
+			}
+			g.Edit(had)
+			if g.Completes(t); len(g.Sized(had)) != 4 {
+				t.Errorf("edited back, %v have the size", g.Sized(had))
+			}
+			g.Edit(version{Image: had.Image, CPU: had.CPU, Memory: 1})
+			g.Completes(t)
+		})
+	}
+}
+
 // Every pod that gets the size is drained: one other follows the canary, and no third one.
 func TestHostileEvicted(t *testing.T) {
 	c, g := hostile(t, nil)

@@ -8,10 +8,10 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// lacks reports whether the former template of rs is still to go into the history: no
-// ReplicaSet has it, and the history has room.
+// lacks reports whether the former template of rs is still to go into the history: neither a
+// ReplicaSet nor the Deployment itself has it, and the history has room.
 func (o observation) lacks(rs *replicaSet) bool {
-	return rs.previous != nil && !rs.previous.template.Same(rs.template) && !o.keeps(rs) && o.historyHasRoom(rs)
+	return rs.previous != nil && !rs.previous.template.Same(rs.template) && !rs.previous.template.Same(o.deployment.template) && !o.keeps(rs) && o.historyHasRoom(rs)
 }
 
 // keeps reports whether another ReplicaSet has the former template of rs, in any spelling: that

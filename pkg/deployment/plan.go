@@ -128,6 +128,11 @@ func (o observation) nextStep() (plan, error) {
 			return plan{Plan: rollout.Plan{Condition: condition}}, nil
 		}
 	}
+	if base == nil {
+		if p, deserted := o.deserted(); deserted {
+			return p, nil
+		}
+	}
 	if p, unfinished := o.unfinished(base); unfinished {
 		return p, nil
 	}
@@ -169,7 +174,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	p.Beside = o.allPods() - len(verdicts)
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
 	switch historyDue := p.awaitsHistory(o); {
-	case o.givesBack(base, options.Guard):
+	case p.givesBack(o, options.Guard):
 		p.write = adopt{
 			set: base, template: base.previous.template, restarts: o.madeSince(base), forgets: o.forgets(base),
 			back: true, rejects: o.Rejections.First() != nil,
@@ -197,7 +202,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	case p.Unready: // it may be the size
 	case len(p.Restart) > 0 && o.deployment.recreates():
 		p.recreate(o)
-	case p.Canarying() && p.Total < int(base.replicas()): // what is missing would come with a size that is not proved
+	case p.keepsFormer():
 		p.awaits()
 	case base.lags():
 		p.wait("waiting for the ReplicaSet controller to observe the template of ReplicaSet %s", base.Name)
@@ -205,6 +210,11 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	default:
 		p.write = adopt{set: base, template: o.deployment.template, restarts: p.outdated(), forgets: o.forgets(base)}
 	}
+}
+
+// keepsFormer reports whether the base keeps the template from before, as what comes would else have a size that is not proved.
+func (p *plan) keepsFormer() bool {
+	return p.Canarying() && (p.Total < int(p.base.replicas()) || len(p.Restart) == 0)
 }
 
 // rejects reports whether kubelets reject what the base makes, and it may take over the new template for that: the canary of a
@@ -215,12 +225,6 @@ func (p *plan) rejects(o observation) bool { return !p.Canarying() && o.rejects(
 // more than their size.
 func (o observation) withoutBase() plan {
 	p := plan{}
-	if p.Step = o.deserted(); p.Canary || p.Guarding {
-		if p.Condition = p.Step.Condition(); len(o.sets) == 0 && o.deployment.replicas() > 0 {
-			p.Condition.Details = "no ReplicaSet has the size from before: no pod comes before an edit, or a retry"
-		}
-		return p
-	}
 	p.letGo(o, o.differs(), rollout.CauseTemplate)
 	if p.Condition = handedOver(""); p.write == nil && o.deployment.switched() {
 		p.Condition = p.Step.Condition()

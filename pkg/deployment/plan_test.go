@@ -874,8 +874,9 @@ func TestSame(t *testing.T) {
 		if got := template.Same(templateOf(tt.set)); got != tt.same {
 			t.Errorf("%s: %t, want %t", tt.name, got, tt.same)
 		}
-		if got := template.Means(templateOf(tt.set)); got != tt.means {
-			t.Errorf("%s: it means the same: %t, want %t", tt.name, got, tt.means)
+		got, digests := template.Means(templateOf(tt.set)), template.Digest() == templateOf(tt.set).Digest()
+		if got != tt.means || digests != got {
+			t.Errorf("%s: it means the same: %t, and has the same digest: %t, want %t", tt.name, got, digests, tt.means)
 		}
 	}
 	if !templateOf(withField(t, webSet(d, "a", newer, 1), "x")).Same(templateOf(withField(t, webSet(d, "b", newer, 1), "x"))) {

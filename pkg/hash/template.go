@@ -2,8 +2,10 @@ package hash
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"time"
 
@@ -86,6 +88,16 @@ func (t *Template) Same(other *Template) bool {
 // when it stores a template.
 func (t *Template) Means(other *Template) bool {
 	return t.Hash == other.Hash && len(resize.Between(t.PodTemplateSpec, other.PodTemplateSpec)) == 0
+}
+
+// Digest names the template by what it means: two have the same one exactly when each [Template.Means] the other.
+func (t *Template) Digest() string {
+	sum := fnv.New64a()
+	_, _ = fmt.Fprint(sum, t.Hash) // never fails
+	for _, size := range resize.Between(&corev1.PodTemplateSpec{}, t.PodTemplateSpec) {
+		_, _ = fmt.Fprintln(sum, size.Container, size.Resource, size.Side, canonicalQuantity(size.To))
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // SpelledAs returns the template as it is stored, but with each quantity that means the same in other spelled as there:

@@ -69,12 +69,9 @@ type Subject struct {
 // Edit is what is rolled out, for [Facts.Guard].
 type Edit struct {
 	Version Version
-	// Newest revision, and what returns the one that most of the other pods are of; empty if there are none. Of a Deployment there
-	// is neither.
+	// Newest revision, and what returns the one that most of the other pods are of; empty if there are none.
 	Newest string
 	Former func() string
-	// Back: it is known that pods go back to what they were made of. Of other kinds than Deployments, the record tells.
-	Back bool
 	// Began is when the workload came to this version, by the clock of the API server.
 	Began time.Time
 }
@@ -90,8 +87,6 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	retry, stored := f.Annotations[api.RetryAnnotation], f.Record
 	g.Record = Record{Phase: PhaseCanary, Schema: RecordSchema, Of: e.Version, Began: seconds(e.Began), Since: seconds(f.Now), Retry: retry}
 	switch {
-	case stored == nil && e.Former != nil:
-		g.Record.From = cmp.Or(e.Former(), e.Newest)
 	case stored == nil:
 	case stored.Of != e.Version:
 		g.Record.From = stored.From
@@ -101,8 +96,11 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 		g.Record = *stored
 		g.Record.Retry = cmp.Or(retry, stored.Retry)
 	}
+	if g.Record.From == "" && e.Former != nil {
+		g.Record.From = cmp.Or(e.Former(), e.Newest)
+	}
 	g.Record.Promoted = g.Record.Promoted || g.Promoted != "" && g.Promoted == g.Record.Promotion()
-	if g.Back = e.Back || e.Newest != "" && g.Record.From == e.Newest; g.Back && stored == nil { // there is no former size
+	if g.Back = e.Newest != "" && g.Record.From == e.Newest; g.Back && stored == nil { // there is no former size
 		return nil
 	}
 	return g
@@ -388,7 +386,7 @@ func (v *Verdict) givenUp() bool {
 
 // born reports whether the pod was made with the size in this rollout.
 func (g *guarded) born(m *Member) bool {
-	return m.Labelled && g.newest != "" && g.Record.From != g.newest && m.Target.Resized.IsZero() && !m.Pod.CreationTimestamp.Time.Before(g.Record.Began.Time)
+	return m.Updated && g.newest != "" && g.Record.From != g.newest && m.Target.Resized.IsZero() && !m.Pod.CreationTimestamp.Time.Before(g.Record.Began.Time)
 }
 
 // provedAt returns when the pod will have been well with its size for long enough; zero if it is not well. Of a canary that is

@@ -27,7 +27,8 @@ type Record struct {
 	Began metav1.Time `json:"began"`
 	// Since is when the rollout was recorded first, by the controller's clock.
 	Since metav1.Time `json:"since"`
-	// From is the revision from before: the last one that was proved. After A→B→C, where B never was, it is A. A Deployment has none.
+	// From is the revision from before: the last one that was proved. After A→B→C, where B never was, it is A. Of
+	// a Deployment, it is the digest of a template.
 	From string `json:"from,omitempty"`
 	// Promoted: the others need not wait for the canary any longer.
 	Promoted bool `json:"promoted,omitempty"`
