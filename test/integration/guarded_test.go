@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
@@ -133,6 +134,7 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 		t.Errorf("asked %v, held %t, want %s alone, and the hold", got, held(s.get()), canary)
 	}
 	s.assertReplaced(before)
+	s.comesBack("150m", true)
 	s.patch(`{"spec": {"revisionHistoryLimit": 0}}`)
 	s.comesBack("150m", false)
 	n := len(only(s.writes(), "patch pods/resize"))
@@ -158,4 +160,37 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 		return !held(o) && !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) != "150m" })
 	})
 	s.assertReplaced(before)
+	s.restartedCanary()
+}
+
+// restartedCanary has one pod restarted for a size that it has to prove: what comes then has the one from before.
+func (s *sandbox[W]) restartedCanary() {
+	s.t.Helper()
+	if s.kind == "DaemonSet" {
+		return
+	}
+	s.guard("resize-action", "Restart", "canary-duration", "manual")
+	s.setResources("cpu=200m", "")
+	having := func(cpu string) (n int) {
+		for _, pod := range s.pods() {
+			if cpuOf(pod.Spec.Containers[0].Resources) == cpu && podutils.IsPodReady(&pod) {
+				n++
+			}
+		}
+		return n
+	}
+	s.waitFor("one pod with the size", func(W) bool { return having("200m") == 1 && having("150m") == 2 })
+	s.waitCondition("Progressing", "the others wait until it is promoted")
+	s.kubectl("scale", s.ref, "--replicas=5")
+	s.waitFor("five pods", func(W) bool { return having("200m")+having("150m") == 5 })
+	if n := having("200m"); n != 1 {
+		s.t.Errorf("%d pods have the size: %s", n, describe(s.get()))
+	}
+	if ran := s.run("promote", s.ref); ran.code != 0 {
+		s.t.Fatalf("%+v", ran)
+	}
+	s.waitComplete()
+	if n := having("200m"); n != 5 {
+		s.t.Errorf("%d of 5 pods have the size", n)
+	}
 }
