@@ -197,7 +197,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	case p.Unready: // it may be the size
 	case len(p.Restart) > 0 && o.deployment.recreates():
 		p.recreate(o)
-	case p.Canarying() && p.Total < int(base.replicas()): // what is missing would come with a size that is not proved
+	case p.SizeUnproved() && p.Total < int(base.replicas()): // what is missing would come with a size that is not proved
 		p.awaits()
 	case base.lags():
 		p.wait("waiting for the ReplicaSet controller to observe the template of ReplicaSet %s", base.Name)
@@ -209,7 +209,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 
 // rejects reports whether kubelets reject what the base makes, and it may take over the new template for that: the canary of a
 // guarded rollout has proved it.
-func (p *plan) rejects(o observation) bool { return !p.Canarying() && o.rejects(p.base) }
+func (p *plan) rejects(o observation) bool { return !p.SizeUnproved() && o.rejects(p.base) }
 
 // withoutBase returns the plan where no pod can be resized: there is none, or all differ in
 // more than their size.

@@ -63,6 +63,22 @@ func TestAbsent(t *testing.T) {
 	x.waitThere(false)
 	x.setImage("app:5")
 	x.assertHeld("an edit after that", false)
+	x.waitRolledOut()
+
+	beat(t, time.Minute)
+	x.waitThere(true)
+	x.annotate(api.CanaryAnnotation, `"1"`)
+	x.setCPU("170m")
+	fall(t)
+	x.waitThere(false)
+	x.annotate("e", "f")
+	x.assertHeld("an edit with a canary that no controller has looked at", true)
+	if ran := x.w.run("release", x.w.ref, "--dry-run"); !strings.Contains(ran.stdout, "goes back to its template from before, because its canary has not proved the size") {
+		t.Errorf("%+v", ran)
+	}
+	x.setImage("app:6")
+	x.assertHeld("another edit", false)
+	x.waitRolledOut()
 }
 
 // TestAbsentServiceAccount deletes the ServiceAccount of the controller, as goes with its namespace, and leaves the policies:

@@ -65,8 +65,8 @@ var mutants = []mutant{
 	{
 		name: "births", safety: "no pod is born with a size that a canary has not proved",
 		without: without{"status.currentRevision follows each edit, and a scaling to zero", []edit{
-			{"deploy/cluster/status.yaml", `|| variables.unproved`, ``},
-			{"deploy/cluster/status.yaml", `variables.held && ("inplace`, `false && ("inplace`},
+			{"deploy/cluster/status.yaml", `|| variables.formerUnproved`, ``},
+			{"deploy/cluster/status.yaml", `variables.held && (variables.record`, `false && (variables.record`},
 		}},
 		scenario: scenario{tests: "TestLostPodsAreMadeFrom", testsOf: "./pkg/webhook"},
 	},
