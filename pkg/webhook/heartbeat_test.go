@@ -177,6 +177,12 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s: the condition speaks of %q, want what was stored", kind, got)
 		}
 		without.SetLabels(nil)
+		for _, changes := range [][2]*unstructured.Unstructured{{was, without}, {without, was}} {
+			got := admit(t, policies, webhook.Write{Old: changes[0], Object: changes[1], User: "user", Subresource: "status"})
+			if want := changes[0].GetLabels()[api.EnabledLabel]; got.GetLabels()[api.EnabledLabel] != want {
+				t.Errorf("%s: the labels after a status are %v, want %q as before", kind, got.GetLabels(), want)
+			}
+		}
 		if got := admit(t, policies, webhook.Write{Old: was, Object: without, User: "user"}).GetAnnotations()[api.SaidOfAnnotation]; got != "" {
 			t.Errorf("%s: opted out, it still speaks of %q", kind, got)
 		}
