@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -69,6 +70,12 @@ func TestAbsent(t *testing.T) {
 	x.waitThere(true)
 	x.annotate(api.CanaryAnnotation, `"1"`)
 	x.setCPU("170m")
+	const optsOut = `--patch={"metadata": {"labels": {"inplace-rollout.io/enabled": null}}}`
+	x.w.kubectl("patch", x.w.ref, "--subresource=status", optsOut)
+	x.ds.kubectl("patch", x.ds.ref, "--subresource=status", optsOut)
+	if w, ds := x.w.get(), x.ds.get(); !policy.Enabled(w) || !policy.Enabled(ds) {
+		t.Errorf("a status opts out: %v, %v", w.Labels, ds.Labels)
+	}
 	fall(t)
 	x.waitThere(false)
 	x.annotate("e", "f")
