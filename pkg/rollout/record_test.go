@@ -78,7 +78,7 @@ func TestRetriedRecord(t *testing.T) {
 	for stored, want := range map[Phase]Phase{PhaseCanary: PhaseCanary, PhaseRolling: PhaseRolling, PhaseStopped: PhaseCanary, PhaseReverted: PhaseCanary} {
 		r := &Record{Of: "edit 1", Phase: stored, Since: seconds(build.Start), Canaries: []Canary{{UID: "a"}}}
 		for retry, lifts := range map[string]bool{
-			r.Name(): true, r.Name() + ";Restart": true, "now": false, "": false, build.Start.Format(time.RFC3339): false, "edit 1@2026-01-01T00:00:00Z": false,
+			r.Name(): true, r.Name() + ";Restart": true, "now": false, "": false, build.Start.Format(time.RFC3339): false, "edit 1@2025-01-01T00:00:00Z": false,
 		} {
 			f := Facts{
 				Settings: policy.Settings{Guard: &policy.Guard{Canary: ptr.To(intstr.FromInt32(1)), Manual: true}}, Annotations: map[string]string{api.RetryAnnotation: retry},

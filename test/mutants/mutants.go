@@ -71,6 +71,18 @@ var mutants = []mutant{
 		scenario: scenario{tests: "TestLostPodsAreMadeFrom", testsOf: "./pkg/webhook"},
 	},
 	{
+		name: "pending", safety: "an edit with a canary is not let go before anybody has looked at it",
+		without: without{"the edit itself begins no record", []edit{
+			{"deploy/cluster/hold.yaml", `oldObject == null || variables.held && !variables.edited ||`, `true ||`},
+		}},
+		scenario: scenario{tests: "TestPending", testsOf: "./pkg/webhook"},
+	},
+	{
+		name: "retry-by-name", safety: "a stop is lifted only by its name",
+		without: without{"any value lifts it", []edit{{"pkg/rollout/record.go", `r.Stopped() && word == r.Name()`, `r.Stopped() && word != ""`}}},
+		scenario: scenario{tests: "TestRetriedRecord", testsOf: "./pkg/rollout"},
+	},
+	{
 		name: "version-of-condition", safety: "resourceVersion precondition of Complete=True",
 		without: without{"the condition is written with the workload's UID alone", []edit{
 			{"pkg/controller/condition.go", `metadata["resourceVersion"] = w.GetResourceVersion()`, ``},
