@@ -107,10 +107,17 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	if g.Back = e.Back || e.Newest != "" && g.Record.From == e.Newest; g.Back && first { // there is no former size
 		return nil
 	}
-	if g.Record.Promoted = g.Record.Promoted || g.Record.PromotedBy(f.Annotations); g.Record.Phase == PhaseCanary && (g.Canary == nil || g.Back || g.Record.Promoted) {
-		g.Record.Phase, g.Record.Canaries = PhaseRolling, nil
-	}
+	g.pass(f.Annotations)
 	return g
+}
+
+// pass ends the canary where nobody waits for one, or not any longer.
+func (g *Guard) pass(annotations map[string]string) {
+	r := &g.Record
+	r.Promoted = r.Promoted || r.PromotedBy(annotations)
+	if r.Phase == PhaseCanary && (g.Canary == nil || g.Back || r.Promoted) {
+		r.Phase, r.Canaries = PhaseRolling, nil
+	}
 }
 
 // Stopped reports whether a pod has failed, and nothing goes on by itself.
