@@ -79,7 +79,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "retry-by-name", safety: "a stop is lifted only by its name",
-		without: without{"any value lifts it", []edit{{"pkg/rollout/record.go", `r.Stopped() && word == r.Name()`, `r.Stopped() && word != ""`}}},
+		without:  without{"any value lifts it", []edit{{"pkg/rollout/record.go", `r.Stopped() && word == r.Name()`, `r.Stopped() && word != ""`}}},
 		scenario: scenario{tests: "TestRetriedRecord", testsOf: "./pkg/rollout"},
 	},
 	{
