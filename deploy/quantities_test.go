@@ -229,14 +229,16 @@ func TestSizeThatFailed(t *testing.T) {
 		return is && p.Name == "inplace-rollout-notice-only"
 	})
 	evaluate := newEvaluator(t, "notice-only", objects[at].(*admissionv1.ValidatingAdmissionPolicy).Spec.Variables,
-		expression{`variables.again ? variables.sizes[0].join(", ") : ""`, celgo.StringType})
+		expression{`variables.again ? variables.sizes[0].join(", ") : variables.liftsNothing ? "stays" : ""`, celgo.StringType})
 	const size = "web requests.cpu=100m requests.memory=64Mi limits.memory=64Mi"
 	for _, tt := range []struct {
 		phase                   rollout.Phase
 		restarted, memory, want string
+		retry                   string
 	}{
-		{rollout.PhaseStopped, "now", "64Mi", size}, {rollout.PhaseReverting, "now", "64Mi", size}, {rollout.PhaseReverted, "now", "64Mi", size},
-		{rollout.PhaseCanary, "now", "64Mi", ""}, {rollout.PhaseRolling, "now", "64Mi", ""}, {rollout.PhaseStopped, "", "64Mi", ""}, {rollout.PhaseStopped, "now", "1Gi", ""},
+		{rollout.PhaseStopped, "now", "64Mi", size, ""}, {rollout.PhaseReverting, "now", "64Mi", size, ""}, {rollout.PhaseReverted, "now", "64Mi", size, ""},
+		{rollout.PhaseCanary, "now", "64Mi", "", ""}, {rollout.PhaseRolling, "now", "64Mi", "", ""}, {rollout.PhaseStopped, "", "64Mi", "", ""}, {rollout.PhaseStopped, "now", "1Gi", "", ""},
+		{rollout.PhaseStopped, "", "64Mi", "stays", "now"}, {rollout.PhaseReverted, "", "64Mi", "stays", "now;Restart"}, {rollout.PhaseStopped, "", "64Mi", "", "revision b@then"}, {rollout.PhaseCanary, "", "64Mi", "", "now"},
 	} {
 		old := &appsv1.StatefulSet{}
 		old.Annotations = map[string]string{api.RolloutAnnotation: (&rollout.Record{Phase: tt.phase}).String()}
@@ -246,7 +248,7 @@ func TestSizeThatFailed(t *testing.T) {
 			Limits:   corev1.ResourceList{"memory": resource.MustParse("64Mi")},
 		}}}
 		object := old.DeepCopy()
-		object.Spec.Template.Annotations["restartedAt"] = tt.restarted
+		object.Spec.Template.Annotations["restartedAt"], object.Annotations[api.RetryAnnotation] = tt.restarted, tt.retry
 		object.Spec.Template.Spec.Containers[1].Resources.Limits["memory"] = resource.MustParse(tt.memory)
 		for way, typed := range ways {
 			if got := evaluate(t, object, old, typed).Value(); got != tt.want {

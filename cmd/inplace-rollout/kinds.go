@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 )
@@ -132,20 +134,54 @@ func (k *kind) names() []string {
 }
 
 // formerRevision reads the template of the revision from before, which the record names as the label of pods does: of a StatefulSet by
-// its name, of a DaemonSet by its hash.
+// its name, of a DaemonSet by its hash. Where no controller has recorded it, it is that of most of the pods that differ in their size.
 func formerRevision(ctx context.Context, c *cluster, u *unstructured.Unstructured, record *rollout.Record) (*hash.Template, error) {
 	stored, err := c.client.AppsV1().ControllerRevisions(u.GetNamespace()).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
+	of := map[string]*appsv1.ControllerRevision{}
 	for i := range stored.Items {
-		r := &stored.Items[i]
-		named := r.Name == record.From || r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == record.From
-		if named && metav1.IsControlledBy(r, u) {
-			return hash.OfRevision(r)
+		if r := &stored.Items[i]; metav1.IsControlledBy(r, u) {
+			of[r.Name], of[r.Labels[appsv1.ControllerRevisionHashLabelKey]] = r, r
 		}
 	}
-	return nil, nil
+	from := record.From
+	if from == "" {
+		if from, err = mostPods(ctx, c, u, of); err != nil {
+			return nil, err
+		}
+	}
+	if from == "" || of[from] == nil {
+		return nil, nil
+	}
+	return hash.OfRevision(of[from])
+}
+
+// mostPods returns of which revision most of the pods are that differ from the template only in their size; empty if there are none.
+func mostPods(ctx context.Context, c *cluster, u *unstructured.Unstructured, of map[string]*appsv1.ControllerRevision) (string, error) {
+	newest, err := templateOf(u)
+	if err != nil {
+		return "", err
+	}
+	list, err := c.client.CoreV1().Pods(u.GetNamespace()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("listing pods: %w", err)
+	}
+	var pods []*corev1.Pod
+	for i := range list.Items {
+		if pod := &list.Items[i]; metav1.IsControlledBy(pod, u) && !rollout.Gone(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	return revisions.Former(pods, func(pod *corev1.Pod) bool {
+		r := of[revisions.HashOf(pod)]
+		if r == nil {
+			return false
+		}
+		template, err := hash.OfRevision(r)
+		return err == nil && !template.Same(newest) && template.Differs(newest) == ""
+	}), nil
 }
 
 // decoded returns a workload as its Go type, and its template.

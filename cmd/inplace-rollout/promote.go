@@ -59,7 +59,7 @@ func (o promoteOptions) run(ctx context.Context, out io.Writer, args []string) e
 	err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
 		if canary, err = canaryOf(u); err == nil {
 			_, err = o.patch(ctx, u, map[string]any{"metadata": map[string]any{
-				"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.PromoteAnnotation: canary.Promotion()},
+				"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.PromoteAnnotation: canary.Name()},
 			}}, api.FieldManager+"-promote")
 		}
 		return err
@@ -89,9 +89,4 @@ func canaryOf(u *unstructured.Unstructured) (*rollout.Record, error) {
 	default:
 		return r, nil
 	}
-}
-
-// promoted reports whether somebody has promoted a canary, seen by a controller or not.
-func promoted(u *unstructured.Unstructured, r *rollout.Record) bool {
-	return r.Promoted || u.GetAnnotations()[api.PromoteAnnotation] == r.Promotion()
 }

@@ -24,13 +24,13 @@ type recorded struct {
 	there    map[types.UID]*rollout.PodForecast
 }
 
-// recordedOf returns that of a workload with these pods; nil if it has none that can be read.
+// recordedOf returns that of a workload with these pods; nil if it has none that can be read, or no controller has looked at the edit.
 func recordedOf(u *unstructured.Unstructured, g *policy.Guard, pods []rollout.PodForecast) *recorded {
 	r, err := rollout.ReadRecord(u.GetAnnotations())
-	if err != nil || r == nil || g == nil || !policy.Enabled(u) {
+	if err != nil || r == nil || r.Phase == rollout.PhasePending || g == nil || !policy.Enabled(u) {
 		return nil
 	}
-	of := &recorded{r, *g, canaryDuration(u, g), promoted(u, r), map[types.UID]*rollout.PodForecast{}}
+	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), map[types.UID]*rollout.PodForecast{}}
 	for i := range pods {
 		if pod := pods[i].Member.Pod; !rollout.Gone(pod) {
 			of.there[pod.UID] = &pods[i]

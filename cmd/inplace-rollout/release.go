@@ -280,19 +280,9 @@ type unprovedSize struct {
 	former    *hash.Template // from before it; nil if that is not known
 }
 
-// unproved returns the record of a guarded rollout that was stopped, or whose canary nobody has promoted; nil if there is none. No
-// controller is expected to prove the size. It fails if the record cannot be read.
-func unproved(u *unstructured.Unstructured) (*rollout.Record, error) {
-	r, err := rollout.ReadRecord(u.GetAnnotations())
-	if r.Stopped() || r != nil && r.Phase == rollout.PhaseCanary && !promoted(u, r) {
-		return r, err
-	}
-	return nil, err
-}
-
-// unprovedSize returns that of a workload; nil if there is none.
+// unprovedSize returns that of a workload; nil if there is none. No controller is expected to prove the size.
 func (o releaseOptions) unprovedSize(ctx context.Context, u *unstructured.Unstructured) (*unprovedSize, error) {
-	record, err := unproved(u)
+	record, err := rollout.Unproved(u.GetAnnotations())
 	size := &unprovedSize{what: "the size that has failed"}
 	switch {
 	case err != nil:
@@ -304,8 +294,13 @@ func (o releaseOptions) unprovedSize(ctx context.Context, u *unstructured.Unstru
 	default:
 		size.what, size.why = "a size that its canary has not proved", "its canary has not proved the size"
 	}
-	if size.former, err = kindOf(u).former(ctx, o.cluster, u, record); err != nil || size.former == nil {
-		return size, err
+	switch size.former, err = kindOf(u).former(ctx, o.cluster, u, record); {
+	case err != nil:
+		return nil, err
+	case size.former == nil && record.Phase == rollout.PhasePending && record.From == "": // no pod has another size than it
+		return nil, nil
+	case size.former == nil:
+		return size, nil
 	}
 	newest, err := templateOf(u)
 	if err != nil {
@@ -407,8 +402,10 @@ func ask(in io.Reader, out io.Writer) (bool, error) {
 func (o releaseOptions) release(ctx context.Context, u, after *unstructured.Unstructured) error {
 	back, err := between(u, after)
 	if err == nil {
+		announced := u.GetAnnotations()[api.RolloutAnnotation]
 		err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) error {
-			if record, err := unproved(u); (record != nil || err != nil) && back == nil && !o.stopped {
+			record, err := rollout.Unproved(u.GetAnnotations())
+			if (record != nil || err != nil) && back == nil && !o.stopped && u.GetAnnotations()[api.RolloutAnnotation] != announced {
 				return errors.New("its guarded rollout has been stopped meanwhile")
 			}
 			return o.askPolicy(ctx, u, back)

@@ -36,6 +36,8 @@ func TestRelease(t *testing.T) {
 			s.deploy.Annotations[api.HoldAnnotation] = wish
 		})
 	}
+	heldSet := heldSetOf(3)
+	pending := func(s *stage) { s.meta().Annotations[api.RolloutAnnotation] = `{"phase":"Pending","version":1}` }
 	for name, tt := range map[string]struct {
 		stage   func(*testing.T) *stage
 		answer  string
@@ -71,6 +73,11 @@ func TestRelease(t *testing.T) {
 			stage: changed(stoppedStage, func(s *stage) { s.others = s.others[1:] })},
 		"canary":          {yes: true, back: true, stage: canaryStage, spec: "partition 0"},
 		"canary-promoted": {yes: true, stage: changed(canaryStage, func(s *stage) { s.set.Annotations[api.PromoteAnnotation] = "revision web-b@0001-01-01T00:00:00Z" }), spec: "partition 0"},
+		// No controller has looked at it.
+		"pending":           {yes: true, back: true, stage: changed(heldSet, pending), spec: "partition 0"},
+		"pending-dry-run":   {dryRun: true, stage: changed(heldSet, pending), spec: "partition 2147483647, held"},
+		"pending-daemonset": {yes: true, back: true, spec: "RollingUpdate", stage: heldDaemonSetOf(3, pending)},
+		"pending-unguarded": {yes: true, spec: "partition 0", stage: changed(heldSet, pending, func(s *stage) { s.updated(0, 1, 2) })},
 		"stopped-deployment": {yes: true, back: true, spec: "paused false", stage: func(t *testing.T) *stage {
 			s := deployment("false")(t)
 			s.deploy.Spec.Template = pointed(build.Size(t, larger))

@@ -45,7 +45,12 @@ annotations stay as they are, for the next edit.
 Pods that are done are not touched. If no rollout is in flight, the command says so. With
 -A it retries all rollouts in flight; with -l, those in the namespace that the selector
 selects. It leaves guarded rollouts alone that were stopped, unless you name one, or
---stopped is given. If the controller does not run, it retries when it starts.`,
+--stopped is given. If the controller does not run, it retries when it starts.
+
+By hand, give the annotation inplace-rollout.io/retry any new value, such as now, or
+now;Restart with an action. A guarded rollout that was stopped is retried only by its
+name, so that no manifest that was saved before does it: of@since, as the annotation
+inplace-rollout.io/rollout says them.`,
 		Example: `  # A quota was raised: do not wait until the controller notices
   inplace-rollout retry sts/db
 
@@ -211,9 +216,12 @@ func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, e
 	return outcome + ", and " + o.action + " is in force", nil
 }
 
-// ask has the workload ask for another try, as `kubectl annotate` could.
+// ask has the workload ask for another try, as `kubectl annotate` could. What was stopped is named.
 func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	value := time.Now().UTC().Format(time.RFC3339Nano)
+	if r, _ := rollout.ReadRecord(u.GetAnnotations()); r.Stopped() {
+		value = r.Name()
+	}
 	if o.action != "" {
 		value += ";" + o.action
 	}

@@ -115,7 +115,7 @@ func TestRetryAll(t *testing.T) {
 		}
 		s.set.Labels["team"] = "shop"
 		if tt.stopped {
-			s.set.Annotations[api.RolloutAnnotation] = (&rollout.Record{Phase: rollout.PhaseStopped, Schema: rollout.RecordSchema}).String()
+			s.set.Annotations[api.RolloutAnnotation] = (&rollout.Record{Phase: rollout.PhaseStopped, Of: "revision web-b", Schema: rollout.RecordSchema}).String()
 		}
 		tt.retry.cluster = s.cluster(t)
 		var out bytes.Buffer
@@ -124,7 +124,11 @@ func TestRetryAll(t *testing.T) {
 		}
 		asked := false
 		for _, action := range tt.retry.objects.(*dynamicfake.FakeDynamicClient).Actions() {
-			asked = asked || action.GetVerb() == "patch"
+			patch, is := action.(clienttesting.PatchAction)
+			asked = asked || is
+			if name := "revision web-b@0001-01-01T00:00:00Z"; is && strings.Contains(string(patch.GetPatch()), name) != tt.stopped {
+				t.Errorf("%s: asked by %s; what was stopped is named %s", tt.what, patch.GetPatch(), name)
+			}
 		}
 		if asked != strings.Contains(tt.want, "is retried") {
 			t.Errorf("%s: asked: %t", tt.what, asked)

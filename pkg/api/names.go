@@ -76,7 +76,8 @@ const (
 
 	// RetryAnnotation has a rollout tried again whenever its value changes. The value is any
 	// word, such as the time, or `word;action`: then the admission policy puts the action in
-	// force for the rest of the rollout.
+	// force for the rest of the rollout. A guarded rollout that was stopped is tried again only
+	// if the word is its name, `of@since` of its record: a value from before means another one.
 	RetryAnnotation = "inplace-rollout.io/retry"
 
 	// CanaryAnnotation says how many pods get a new size first, as `1` or `10%`: the others wait until these have been well with
@@ -97,7 +98,8 @@ const (
 	PromoteAnnotation = "inplace-rollout.io/promote"
 
 	// RolloutAnnotation is the record of a guarded rollout, as JSON: what has happened since the edit. It is there while one is
-	// under way or stopped. The controller writes it, and nobody else can.
+	// under way or stopped. The admission policy begins it in the edit itself, where there is to be a canary; else the controller
+	// writes it, and nobody else can.
 	RolloutAnnotation = "inplace-rollout.io/rollout"
 
 	// NodeResourcesAnnotation has the sizes of a DaemonSet's pods by class of node: a JSON list

@@ -61,7 +61,7 @@ func (c *Controller[W, K]) recordGuard(w W, k rollout.Keep) {
 		return
 	}
 	was, is, says := rollout.Phase(""), k.After.Phase, string(k.After.Of)+": "+k.Says
-	if k.Before != nil && k.Before.Of == k.After.Of && k.Before.Retry == k.After.Retry {
+	if k.Before != nil && k.Before.Name() == k.After.Name() {
 		was = k.Before.Phase
 	}
 	switch {

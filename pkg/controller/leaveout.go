@@ -19,12 +19,14 @@ import (
 func (c *Controller[W, K]) leaveOut(ctx context.Context, w W) error {
 	name, because := cache.MetaObjectToName(w), ""
 	if policy.Held(w) {
-		switch settings, err := policy.InForce(w.GetAnnotations()); {
+		settings, err := policy.InForce(w.GetAnnotations())
+		unproved, unread := rollout.Unproved(w.GetAnnotations())
+		switch {
 		case err != nil:
 			because = err.Error()
 		case settings.Action == policy.LiveResize:
 			because = "its action is LiveResize"
-		case rollout.Tries(w.GetAnnotations()):
+		case unproved != nil || unread != nil:
 			because = "the size has failed, or its canary has not proved it"
 		default:
 			return c.letGoLeftOut(ctx, w)

@@ -120,7 +120,7 @@ func (p *plan) letGo(o observation) {
 	ours := func(r rollout.Restart) bool { return r.Member.Labelled }
 	surge, _ := bounds(o.set)
 	// With maxSurge the DaemonSet controller makes the new pods, so that none can be a canary, or show what it has before others go.
-	if p.Hold || p.Unready || p.Tries() && surge == 0 || slices.ContainsFunc(p.Restart, ours) {
+	if p.Hold || p.Unready || p.Shows() && surge == 0 || slices.ContainsFunc(p.Restart, ours) {
 		for _, r := range p.Restart {
 			if r.Now && (surge == 0 || ours(r)) {
 				p.remove = append(p.remove, r)

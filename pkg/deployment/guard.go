@@ -132,7 +132,7 @@ func (p *plan) givesBack(o observation, guard *rollout.Guard) bool {
 	if guard == nil || guard.Back || p.base.previous == nil || p.base.previous.template.Digest() != guard.Former() || p.base.template.Digest() == guard.Former() {
 		return false
 	}
-	return guard.Stopped() || p.Canarying() && !p.base.lags() && len(p.Restart)+len(o.detached()) == 0 && p.Total >= int(p.base.replicas())
+	return guard.Stopped() || p.SizeUnproved() && !p.base.lags() && len(p.Restart)+len(o.detached()) == 0 && p.Total >= int(p.base.replicas())
 }
 
 // madeSince names the pods of base that were made of the template that it has taken over.

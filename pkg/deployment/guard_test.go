@@ -81,7 +81,7 @@ func TestGuardedRestarts(t *testing.T) {
 			t.Errorf("%s: after a scaling to zero, %v have the size, and the phase is %s", onFailure, g.Sized(newer), g.Phase())
 		}
 		if onFailure == "" {
-			g.Annotate(map[string]string{api.PromoteAnnotation: g.Promotion()})
+			g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
 			if g.Completes(t); len(g.Sized(newer)) != 4 {
 				t.Errorf("promoted: %v have the size", g.Sized(newer))
 			}

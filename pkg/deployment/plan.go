@@ -214,12 +214,12 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 
 // keepsFormer reports whether the base keeps the template from before, as what comes would else have a size that is not proved.
 func (p *plan) keepsFormer() bool {
-	return p.Canarying() && (p.Total < int(p.base.replicas()) || len(p.Restart) == 0)
+	return p.SizeUnproved() && (p.Total < int(p.base.replicas()) || len(p.Restart) == 0)
 }
 
 // rejects reports whether kubelets reject what the base makes, and it may take over the new template for that: the canary of a
 // guarded rollout has proved it.
-func (p *plan) rejects(o observation) bool { return !p.Canarying() && o.rejects(p.base) }
+func (p *plan) rejects(o observation) bool { return !p.SizeUnproved() && o.rejects(p.base) }
 
 // withoutBase returns the plan where no pod can be resized: there is none, or all differ in
 // more than their size.

@@ -22,8 +22,6 @@ type Guard struct {
 	Duration time.Duration
 	// Manual: the others wait until somebody promotes the rollout.
 	Manual bool
-	// Promoted names the rollout whose other pods need not wait any longer; empty if none was promoted.
-	Promoted string
 	// Revert: the pods that have the size go back when one of them has failed. Otherwise the rollout is held.
 	Revert bool
 	// Checks are the names of those that a pod has to pass.
@@ -65,7 +63,7 @@ const (
 // readGuard reads the annotations of a guarded rollout. It returns nil if none of them is there.
 func readGuard(annotations map[string]string) (*Guard, error) {
 	value := func(annotation string) string { return strings.TrimSpace(annotations[annotation]) }
-	g := &Guard{Promoted: value(api.PromoteAnnotation)}
+	g := &Guard{}
 	canary, duration, onFailure, checks := value(api.CanaryAnnotation), value(api.CanaryDurationAnnotation), value(api.OnFailureAnnotation), value(api.ChecksAnnotation)
 	if canary+onFailure+checks == "" && duration == "" {
 		return nil, nil

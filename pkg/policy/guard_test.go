@@ -42,7 +42,7 @@ func TestGuard(t *testing.T) {
 
 func TestGuardSays(t *testing.T) {
 	read := func(canary string) *policy.Guard {
-		s, err := policy.Read(map[string]string{api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: "90s", api.OnFailureAnnotation: "Revert", api.PromoteAnnotation: "revision web-1"})
+		s, err := policy.Read(map[string]string{api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: "90s", api.OnFailureAnnotation: "Revert"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestGuardSays(t *testing.T) {
 			t.Errorf("%s of %d pods: %d, want %d", tt.canary, tt.of, n, tt.want)
 		}
 	}
-	if g := read("1"); g.Duration != 90*time.Second || g.Manual || !g.Revert || g.Promoted != "revision web-1" {
+	if g := read("1"); g.Duration != 90*time.Second || g.Manual || !g.Revert {
 		t.Errorf("%+v", g)
 	}
 	for _, none := range []map[string]string{nil, {api.CanaryDurationAnnotation: "10m"}, {api.PromoteAnnotation: "revision web-1"}} {

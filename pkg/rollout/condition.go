@@ -60,7 +60,9 @@ const (
 	PhaseCanary Phase = "Canary"
 	// PhaseStopped: a pod of a guarded rollout has failed.
 	PhaseStopped Phase = "Stopped"
-	// PhaseRolling: the canary is over, or there is none. It stands in records only, and so does the next one.
+	// PhasePending: the edit is held, and no controller has looked at it. It stands in records only, and so do the next two.
+	PhasePending Phase = "Pending"
+	// PhaseRolling: the canary is over, or there is none.
 	PhaseRolling Phase = "Rolling"
 	// PhaseReverting: the pods go back to the size from before.
 	PhaseReverting Phase = "Reverting"

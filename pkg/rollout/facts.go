@@ -133,12 +133,12 @@ func (p Plan) records(f Facts, after *Record) bool {
 	_, held := f.Annotations[api.HoldAnnotation]
 	lets := slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
 	switch {
-	case !held, after == nil && f.Settings.Guard != nil: // the plan knows nothing of it
+	case !held || f.Record == nil && (after == nil || lets):
 		return false
-	case after == nil:
-		return f.Record != nil && !lets
+	case after == nil: // where the plan has looked at the pods, nothing is to be guarded
+		return !lets && (f.Settings.Guard == nil || f.Record.Phase == PhasePending && len(p.Verdicts) > 0)
 	case lets: // only that the canary is over
-		return f.Record != nil && f.Record.Phase != after.Phase
+		return f.Record.Phase != PhasePending && f.Record.Phase != after.Phase
 	case after.Stopped() && f.Record.Stopped() && len(p.Writes) > 0: // what goes back is about to change it again
 		return false
 	default:

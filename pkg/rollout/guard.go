@@ -84,26 +84,38 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	}
 	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: f.Defaults.NotReadyTimeout, Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
 	g.Duration, g.losses, g.rejected = CanaryDuration(g.Guard, minReadySeconds), f.Losses, f.Rejections.First()
-	retry, stored := f.Annotations[api.RetryAnnotation], f.Record
-	g.Record = Record{Phase: PhaseCanary, Schema: RecordSchema, Of: e.Version, Began: seconds(e.Began), Since: seconds(f.Now), Retry: retry}
+	stored := f.Record
+	first := stored == nil || stored.Of == ""
+	g.Record = Record{Phase: PhaseCanary, Schema: RecordSchema, Of: e.Version, Began: seconds(e.Began), Since: seconds(f.Now)}
 	switch {
-	case stored == nil:
-	case stored.Of != e.Version:
+	case first:
+	case stored.Of != e.Version, stored.Phase == PhasePending:
 		g.Record.From = stored.From
-	case retry != "" && stored.Retry != retry && stored.Stopped():
+	case stored.triedAgainBy(f.Annotations):
 		g.again, g.Record.Began, g.Record.From, g.Record.Most = stored, stored.Began, stored.From, stored.Most
+		if next := seconds(stored.Since.Add(time.Second)); g.Record.Since.Before(&next) { // it has another name
+			g.Record.Since = next
+		}
 	default: // of what goes on, nobody forgets who is the canary, or that it is over
 		g.Record = *stored
-		g.Record.Retry = cmp.Or(retry, stored.Retry)
 	}
 	if g.Record.From == "" && e.Former != nil {
 		g.Record.From = cmp.Or(e.Former(), e.Newest)
 	}
-	g.Record.Promoted = g.Record.Promoted || g.Promoted != "" && g.Promoted == g.Record.Promotion()
-	if g.Back = e.Newest != "" && g.Record.From == e.Newest; g.Back && stored == nil { // there is no former size
+	if g.Back = e.Newest != "" && g.Record.From == e.Newest; g.Back && first { // there is no former size
 		return nil
 	}
+	g.pass(f.Annotations)
 	return g
+}
+
+// pass ends the canary where nobody waits for one, or not any longer.
+func (g *Guard) pass(annotations map[string]string) {
+	r := &g.Record
+	r.Promoted = r.Promoted || r.PromotedBy(annotations)
+	if r.Phase == PhaseCanary && (g.Canary == nil || g.Back || r.Promoted) {
+		r.Phase, r.Canaries = PhaseRolling, nil
+	}
 }
 
 // Stopped reports whether a pod has failed, and nothing goes on by itself.
@@ -111,7 +123,7 @@ func (g *Guard) Stopped() bool { return g != nil && g.Record.Stopped() }
 
 // Keeps reports whether the rollout goes no further before a person acts: it was stopped, or waits to be promoted.
 func (g *Guard) Keeps() bool {
-	return g.Stopped() || g != nil && g.Manual && g.Canary != nil && !g.Back && g.Record.Phase == PhaseCanary && !g.Record.Promoted
+	return g.Stopped() || g != nil && g.Manual && g.Record.Unproved()
 }
 
 // Former is the revision that pods go back to; empty if g is nil, or none is known.
@@ -429,7 +441,7 @@ func (g *guarded) unproved(v *Verdict, o Options) bool {
 func (g *guarded) open(v *Verdict) bool { return g.opened(g.of(v)) }
 
 func (g *guarded) opened(t *trial) bool {
-	return t.canaries == 0 || g.Back || g.Record.Promoted || g.Record.Phase == PhaseRolling || !g.Manual && t.proved >= t.canaries
+	return t.canaries == 0 || g.Record.Phase == PhaseRolling || !g.Manual && t.proved >= t.canaries
 }
 
 // mayTouch reports whether one more pod may get the size. It does not know of the limits.
@@ -590,12 +602,9 @@ func (s Step) Proving() bool {
 	return (s.Canary || s.Guarding) && !s.record.Stopped()
 }
 
-// Canarying reports whether the canary of a guarded rollout is not over, be there pods that wait for it or not: those that are made
-// now are to have the size from before.
-func (s Step) Canarying() bool {
-	g := s.guard
-	return g != nil && g.Canary != nil && !g.Back && s.record.Phase == PhaseCanary && !s.record.Promoted
-}
+// SizeUnproved reports whether the size of a guarded rollout is not proved, be there pods that wait for it or not: those that are made
+// now are to have the one from before.
+func (s Step) SizeUnproved() bool { return s.record.Unproved() }
 
 // stop has no more pods touched.
 func (s *Step) stop() {

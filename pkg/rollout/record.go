@@ -17,7 +17,7 @@ import (
 // resize that it is about, so that whoever plans next knows which pods have been asked. It begins with the phase, which
 // admission policies match.
 type Record struct {
-	// Phase is one of Canary, Rolling, Stopped, Reverting and Reverted.
+	// Phase is one of Pending, Canary, Rolling, Stopped, Reverting and Reverted.
 	Phase Phase `json:"phase"`
 	// Schema of the record: see [RecordSchema].
 	Schema int `json:"version"`
@@ -25,7 +25,7 @@ type Record struct {
 	Of Version `json:"of"`
 	// Began is when the workload came to that version, by the clock of the API server.
 	Began metav1.Time `json:"began"`
-	// Since is when the rollout was recorded first, by the controller's clock.
+	// Since is when the rollout was recorded first, or tried again, by the controller's clock.
 	Since metav1.Time `json:"since"`
 	// From is the revision from before: the last one that was proved. After A→B→C, where B never was, it is A. Of
 	// a Deployment, it is the digest of a template.
@@ -34,8 +34,6 @@ type Record struct {
 	Promoted bool `json:"promoted,omitempty"`
 	// Failed says which pods have failed, and what was seen of them.
 	Failed string `json:"failed,omitempty"`
-	// Retry is the value of the retry annotation that was obeyed last.
-	Retry string `json:"retry,omitempty"`
 	// Most is how many canaries there were to be at most: a percentage of fewer pods is less.
 	Most int `json:"most,omitempty"`
 	// Canaries are the pods that were asked while others wait for them.
@@ -105,10 +103,18 @@ func Stopped(annotations map[string]string) bool {
 	return err != nil || r.Stopped()
 }
 
-// Tries reports whether the record of a workload says that its size has failed, or is tried on a few pods. One that cannot be read does.
-func Tries(annotations map[string]string) bool {
+// Unproved reports whether the size has failed, or is tried on a few pods, or is to be: it does not get to the others by itself. It is
+// false if r is nil. Admission policies ask the same of the phase.
+func (r *Record) Unproved() bool { return r != nil && r.Phase != PhaseRolling }
+
+// Unproved returns the record of a workload whose size is not proved, and whose canary nobody has promoted; nil if there is none. It fails
+// if the record cannot be read.
+func Unproved(annotations map[string]string) (*Record, error) {
 	r, err := ReadRecord(annotations)
-	return err != nil || r.Stopped() || r != nil && r.Phase == PhaseCanary
+	if !r.Unproved() || r.PromotedBy(annotations) {
+		r = nil
+	}
+	return r, err
 }
 
 // canary returns what is recorded of a pod; nil if it is no canary.
@@ -148,9 +154,21 @@ func (c *Canary) health(resized time.Time) *Health {
 	return h
 }
 
-// Promotion is the value of the annotation with which the rollout is promoted. A later rollout of the same version is another one.
-func (r *Record) Promotion() string {
+// Name is the value of the annotation with which the rollout is promoted, and, where it was stopped, of the one with which it is tried
+// again: a value from before means another rollout, also where it is of the same version.
+func (r *Record) Name() string {
 	return string(r.Of) + "@" + r.Since.UTC().Format(time.RFC3339)
+}
+
+// PromotedBy reports whether somebody has promoted the canary, seen by a controller or not.
+func (r *Record) PromotedBy(annotations map[string]string) bool {
+	return r.Phase == PhaseCanary && (r.Promoted || annotations[api.PromoteAnnotation] == r.Name())
+}
+
+// triedAgainBy reports whether somebody has had the rollout, which was stopped, tried again.
+func (r *Record) triedAgainBy(annotations map[string]string) bool {
+	word, _, _ := strings.Cut(annotations[api.RetryAnnotation], ";")
+	return r.Stopped() && word == r.Name()
 }
 
 // room is how many bytes a record may have beside the other annotations of a workload.

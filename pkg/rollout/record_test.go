@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -69,16 +71,60 @@ func TestNoRoomForTheRecord(t *testing.T) {
 	}
 }
 
-// TestRetriedRecord: who is the canary, and that it is over, is forgotten by a retry only where a pod has failed.
+// TestRetriedRecord: who is the canary, and that it is over, is forgotten by a retry only where a pod has failed, and the retry names that
+// very rollout: a value that is new to it, such as of a manifest that was saved before, means another one. What is tried again has
+// another name, however soon.
 func TestRetriedRecord(t *testing.T) {
 	for stored, want := range map[Phase]Phase{PhaseCanary: PhaseCanary, PhaseRolling: PhaseRolling, PhaseStopped: PhaseCanary, PhaseReverted: PhaseCanary} {
-		f := Facts{
-			Settings: policy.Settings{Guard: &policy.Guard{Manual: true}}, Annotations: map[string]string{api.RetryAnnotation: "now"},
-			Record: &Record{Of: "edit 1", Phase: stored, Promoted: true, Canaries: []Canary{{UID: "a"}}},
+		r := &Record{Of: "edit 1", Phase: stored, Since: seconds(build.Start), Canaries: []Canary{{UID: "a"}}}
+		for retry, lifts := range map[string]bool{
+			r.Name(): true, r.Name() + ";Restart": true, "now": false, "": false, build.Start.Format(time.RFC3339): false, "edit 1@2025-01-01T00:00:00Z": false,
+		} {
+			f := Facts{
+				Settings: policy.Settings{Guard: &policy.Guard{Canary: ptr.To(intstr.FromInt32(1)), Manual: true}}, Annotations: map[string]string{api.RetryAnnotation: retry},
+				Record: r, Now: build.Start,
+			}
+			want := want
+			if !lifts {
+				want = stored
+			}
+			got := f.Guard(Edit{Version: "edit 1"}, 0).Record
+			again := lifts && r.Stopped()
+			if got.Phase != want || (len(got.Canaries) == 0) != again || (got.Name() != r.Name()) != again {
+				t.Errorf("%s, retried by %q: %+v", stored, retry, got)
+			}
 		}
-		got := f.Guard(Edit{Version: "edit 1"}, 0).Record
-		if goesOn := !f.Record.Stopped(); got.Phase != want || got.Retry != "now" || got.Promoted != goesOn || len(got.Canaries) != asInt(goesOn) {
-			t.Errorf("%s: %+v", stored, got)
+	}
+}
+
+// TestPendingRecord: what the hold has begun is a new rollout, also where it is of the version that was recorded before. Of that, only
+// what the pods had before counts. Where nothing is to be guarded, it goes.
+func TestPendingRecord(t *testing.T) {
+	for text, from := range map[string]string{
+		`{"phase":"Pending","version":1}`:                                                       "most",
+		`{"phase":"Pending","version":1,"of":"revision b","from":"a","promoted":true}`:          "a",
+		`{"phase":"Pending","version":1,"of":"revision c","from":"a","canaries":[{"uid":"x"}]}`: "a",
+	} {
+		annotations := map[string]string{api.HoldAnnotation: "0", api.RolloutAnnotation: text}
+		stored, err := Unproved(annotations)
+		if stored == nil || err != nil {
+			t.Fatalf("%s is taken for proved: %v", text, err)
+		}
+		f := Facts{Settings: policy.Settings{Guard: &policy.Guard{Canary: ptr.To(intstr.FromInt32(1))}}, Annotations: annotations, Record: stored, Now: build.Start}
+		edit := Edit{Version: "revision c", Newest: "c", Former: func() string { return "most" }}
+		if r := f.Guard(edit, 0).Record; r.Phase != PhaseCanary || r.From != from || r.Promoted || len(r.Canaries) > 0 || r.Since != seconds(f.Now) {
+			t.Errorf("%s becomes %+v", text, r)
+		}
+		looked := Plan{Step: Step{Verdicts: []*Verdict{{}}}}
+		if p := looked.recorded(f); len(p.Writes) != 1 || p.Writes[0].String() != "remove the record of a guarded rollout" {
+			t.Errorf("unguarded, %s leads to %v", text, p.Writes)
+		}
+		looked.Writes = []Write{Release{}}
+		if p := looked.recorded(f); len(p.Writes) != 1 || p.Writes[0].String() != "release the hold" {
+			t.Errorf("let go, %s leads to %v", text, p.Writes)
+		}
+		if p := (Plan{}).recorded(f); len(p.Writes) > 0 {
+			t.Errorf("before a look, %s leads to %v", text, p.Writes)
 		}
 	}
 }

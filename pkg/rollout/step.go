@@ -179,8 +179,8 @@ func (s Step) Unproved() bool {
 	return (len(s.Restart) > 1 || s.awaitsBirth) && slices.ContainsFunc(s.Restart, func(r Restart) bool { return r.Cause == CauseUnresizable && r.Member.Target.Unproved })
 }
 
-// Tries reports whether the first pods that go show something for the others: a canary, or see [Step.Unproved].
-func (s Step) Tries() bool { return s.Canary || s.Unproved() }
+// Shows reports whether the first pods that go show something for the others: a canary, or see [Step.Unproved].
+func (s Step) Shows() bool { return s.Canary || s.Unproved() }
 
 // Wait says what one place of a workload is waiting for.
 type Wait struct {

@@ -50,7 +50,7 @@ func TestGuardAndPartition(t *testing.T) {
 				}
 			}
 			promote := func() {
-				g.Annotate(map[string]string{api.PromoteAnnotation: g.Promotion()})
+				g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
 			}
 			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: duration})
 			partitionAt := func(n int32) {

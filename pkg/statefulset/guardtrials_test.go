@@ -99,7 +99,7 @@ func TestHostileHoldOfManual(t *testing.T) {
 	if n := simulated.Count(c.Writes, "patch pods/resize"); n != 1 || !policy.Held(c.Set) {
 		t.Errorf("%d pods were asked, held: %t: %+v", n, policy.Held(c.Set), condition(c.Set))
 	}
-	g.Annotate(map[string]string{api.PromoteAnnotation: g.Promotion()})
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
 	if c.Until(1000, func() bool { return condition(c.Set).Complete() }); policy.Held(c.Set) {
 		t.Errorf("once it is promoted: %+v", condition(c.Set))
 	}

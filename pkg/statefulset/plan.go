@@ -149,7 +149,7 @@ func (o observation) keepBack(guard *rollout.Guard, p rollout.Plan) rollout.Plan
 	case !policy.Held(o.set) || !rolling(o.set):
 	case stopped && partition(o.set) < math.MaxInt32:
 		p.Writes = []rollout.Write{lowerPartition{to: math.MaxInt32}}
-	case (stopped || p.Canarying()) && o.madeOfUpdate() && o.revisions[former] != nil && former != o.set.Status.UpdateRevision:
+	case p.SizeUnproved() && o.madeOfUpdate() && o.revisions[former] != nil && former != o.set.Status.UpdateRevision:
 		p.Writes = []rollout.Write{makeOf{former, "the size of the newest revision is not proved"}}
 	}
 	return p
@@ -261,7 +261,7 @@ func (p *plan) letGo(o observation) {
 		p.Defer() // wait for its status before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Hold || p.Unready || p.Tries() || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.turn) < len(p.Restart):
+	case p.Hold || p.Unready || p.Shows() || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.turn) < len(p.Restart):
 		p.lowerPartition(o)
 	case len(p.Restart) == 0 && o.settles() > 0:
 		p.Started = "" // nothing is rolled out

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
@@ -133,6 +134,7 @@ func TestRecord(t *testing.T) {
 			change                         func(map[string]string)
 		}{
 			"somebody takes them away":       {"user", "", "", hold + stored + "12", forget},
+			"somebody empties them":          {"user", "", "", hold + stored + "12", func(a map[string]string) { a[api.RetryAnnotation], a[api.PromoteAnnotation] = "", "" }},
 			"somebody writes others":         {"user", "", "", hold + stored + "32", write},
 			"an edit leaves them out":        {"user", ":2", "", hold + stored, forget},
 			"an edit":                        {"user", ":2", "", hold + stored, write},
@@ -175,8 +177,44 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s: the condition speaks of %q, want what was stored", kind, got)
 		}
 		without.SetLabels(nil)
+		for _, changes := range [][2]*unstructured.Unstructured{{was, without}, {without, was}} {
+			got := admit(t, policies, webhook.Write{Old: changes[0], Object: changes[1], User: "user", Subresource: "status"})
+			if want := changes[0].GetLabels()[api.EnabledLabel]; got.GetLabels()[api.EnabledLabel] != want {
+				t.Errorf("%s: the labels after a status are %v, want %q as before", kind, got.GetLabels(), want)
+			}
+		}
 		if got := admit(t, policies, webhook.Write{Old: was, Object: without, User: "user"}).GetAnnotations()[api.SaidOfAnnotation]; got != "" {
 			t.Errorf("%s: opted out, it still speaks of %q", kind, got)
+		}
+	}
+}
+
+// TestPending: an edit that is held with a canary is not proved from the first moment, also where it overtakes a rollout that was.
+func TestPending(t *testing.T) {
+	const at, guarded = "2026-11-24T03:00:00Z", `, inplace-rollout.io/canary: "1"`
+	policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: "2026-11-24T03:00:40Z"}})
+	for _, kind := range []string{"StatefulSet", "Deployment", "DaemonSet"} {
+		rolling := heldBy(kind) + recorded(rollout.PhaseRolling)[len("held"):]
+		for _, tt := range []struct {
+			what, had, image string
+			want             rollout.Phase
+		}{
+			{"the first edit", guarded, ":2", rollout.PhasePending},
+			{"the first edit without a canary", "", ":2", ""},
+			{"a write that is no edit", guarded, "", ""},
+			{"an edit after a canary", guarded + rolling, ":2", rollout.PhasePending},
+			{"an edit after a canary, without one", rolling, ":2", rollout.PhaseRolling},
+			{"an edit after a failure", guarded + heldBy(kind) + recorded(rollout.PhaseStopped)[len("held"):], ":2", rollout.PhaseStopped},
+			{"a write after a canary", guarded + rolling, "", rollout.PhaseRolling},
+		} {
+			old, object := workload(t, kind, "", tt.had, at), workload(t, kind, tt.image, tt.had, at)
+			for range 2 { // asked twice
+				object = admit(t, policies, webhook.Write{Old: old, Object: object, User: "user"})
+			}
+			r, err := rollout.ReadRecord(object.GetAnnotations())
+			if got := ptr.Deref(r, rollout.Record{}).Phase; got != tt.want || err != nil {
+				t.Errorf("%s, %s: the phase is %q, want %q, %v", kind, tt.what, got, tt.want, err)
+			}
 		}
 	}
 }
@@ -213,6 +251,7 @@ func TestAbsent(t *testing.T) {
 		"LiveResize with blanks around it":                {account: map[string]string{}, time: early, had: `, inplace-rollout.io/resource-resize-action: " LiveResize "`, held: true},
 		"a held one with LiveResize in force":             {account: map[string]string{}, time: early, had: `held, inplace-rollout.io/in-force: "LiveResize;"`, same: true, held: true},
 		"a canary is written":                             {account: map[string]string{}, time: early, had: recorded(rollout.PhaseCanary), same: true, held: true},
+		"what nobody has looked at is written":            {account: map[string]string{}, time: early, had: recorded(rollout.PhasePending), same: true, held: true},
 		"what was stopped is written":                     {account: map[string]string{}, time: early, had: recorded(rollout.PhaseStopped), same: true, held: true},
 		"what was reverted is written":                    {account: map[string]string{}, time: early, had: recorded(rollout.PhaseReverted), same: true, held: true},
 		"what a later version knows of is written":        {account: map[string]string{}, time: early, had: recorded("Tomorrow"), same: true, held: true},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -63,6 +64,28 @@ func TestAbsent(t *testing.T) {
 	x.waitThere(false)
 	x.setImage("app:5")
 	x.assertHeld("an edit after that", false)
+	x.waitRolledOut()
+
+	beat(t, time.Minute)
+	x.waitThere(true)
+	x.annotate(api.CanaryAnnotation, `"1"`)
+	x.setCPU("170m")
+	const optsOut = `--patch={"metadata": {"labels": {"inplace-rollout.io/enabled": null}}}`
+	x.w.kubectl("patch", x.w.ref, "--subresource=status", optsOut)
+	x.ds.kubectl("patch", x.ds.ref, "--subresource=status", optsOut)
+	if w, ds := x.w.get(), x.ds.get(); !policy.Enabled(w) || !policy.Enabled(ds) {
+		t.Errorf("a status opts out: %v, %v", w.Labels, ds.Labels)
+	}
+	fall(t)
+	x.waitThere(false)
+	x.annotate("e", "f")
+	x.assertHeld("an edit with a canary that no controller has looked at", true)
+	if ran := x.w.run("release", x.w.ref, "--dry-run"); !strings.Contains(ran.stdout, "goes back to its template from before, because its canary has not proved the size") {
+		t.Errorf("%+v", ran)
+	}
+	x.setImage("app:6")
+	x.assertHeld("another edit", false)
+	x.waitRolledOut()
 }
 
 // TestAbsentServiceAccount deletes the ServiceAccount of the controller, as goes with its namespace, and leaves the policies:

@@ -20,15 +20,22 @@ func (v version) stopped() bool {
 	return slices.Contains([]string{"Stopped", "Reverting", "Reverted"}, phase)
 }
 
+// named reports whether a retry names the rollout that is recorded: it says of@since.
+func (v version) named(retry string) bool {
+	name, _, _ := strings.Cut(retry, ";")
+	of, since, _ := strings.Cut(name, "@")
+	return strings.Contains(v.annotation("rollout"), `"of":"`+of+`"`) && strings.Contains(v.annotation("rollout"), `"since":"`+since+`"`)
+}
+
 // fail notes whether the size of a version that is stored has failed. A person asks for it all the same by an edit to it, by a retry, by
-// letting go, and by opting out. That the record goes, or the hold, lifts nothing.
+// letting go, and by opting out. A retry names the rollout. That the record goes, or the hold, lifts nothing.
 func (w *workload) fail(v version, by Write, unguarded bool) {
 	before := w.last()
 	same := func(f failure) bool { return equality.Semantic.DeepEqual(sizeOf(f.template), sizeOf(v.template)) }
 	switch {
 	case !v.enabled(), unguarded, before.held && strings.Contains(by.RequestURI, "fieldManager=inplace-rollout-release"):
 		w.failed = nil
-	case v.edit != before.edit, v.annotation("retry") != before.annotation("retry"):
+	case v.edit != before.edit, v.annotation("retry") != before.annotation("retry") && before.named(v.annotation("retry")):
 		w.failed = slices.DeleteFunc(w.failed, same)
 	case v.stopped() && !before.stopped() && !slices.ContainsFunc(w.failed, same):
 		w.failed = append(w.failed, failure{v, by.at})

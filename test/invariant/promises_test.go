@@ -284,7 +284,9 @@ func TestRevert(t *testing.T) {
 
 // TestFailed: nobody gets a size that has failed before a person asks for it.
 func TestFailed(t *testing.T) {
-	stopped, retry := annotated("inplace-rollout.io/rollout", `{"phase":"Stopped"}`), annotated("inplace-rollout.io/retry", "now")
+	stopped, retry := annotated("inplace-rollout.io/rollout", `{"phase":"Stopped","of":"revision b","since":"now"}`), func(value string) func(*appsv1.StatefulSet) {
+		return annotated("inplace-rollout.io/retry", value)
+	}
 	edit := func(cpu string, change ...func(*appsv1.StatefulSet)) step {
 		return wrote(user, set(cpu, append(change, annotated(hold, "0"))...))
 	}
@@ -297,7 +299,8 @@ func TestFailed(t *testing.T) {
 		{"it is born so", failed(born), "failed pods/web-1"},
 		{"it is born as before", failed(birth("web-1", "1", "web-1")), ""},
 		{"the record is lost", failed(edit("2"), gets), "failed pods/web-1"},
-		{"it is tried again", failed(edit("2", stopped, retry), gets), ""},
+		{"it is tried again", failed(edit("2", stopped, retry("revision b@now;Restart")), gets), ""},
+		{"another one was tried again", failed(edit("2", stopped, retry("revision b@then")), gets), "failed pods/web-1"},
 		{"it is opted out", failed(edit("2", optedOut), born), ""},
 		{"it is deleted under OnDelete", failed(edit("2", stopped, onDelete), born), ""},
 		{"after another edit", failed(edit("3", stopped), born), "failed pods/web-1"},

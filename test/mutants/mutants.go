@@ -65,10 +65,22 @@ var mutants = []mutant{
 	{
 		name: "births", safety: "no pod is born with a size that a canary has not proved",
 		without: without{"status.currentRevision follows each edit, and a scaling to zero", []edit{
-			{"deploy/cluster/status.yaml", `|| variables.unproved`, ``},
-			{"deploy/cluster/status.yaml", `variables.held && ("inplace`, `false && ("inplace`},
+			{"deploy/cluster/status.yaml", `|| variables.formerUnproved`, ``},
+			{"deploy/cluster/status.yaml", `variables.held && (variables.record`, `false && (variables.record`},
 		}},
 		scenario: scenario{tests: "TestLostPodsAreMadeFrom", testsOf: "./pkg/webhook"},
+	},
+	{
+		name: "pending", safety: "an edit with a canary is not let go before anybody has looked at it",
+		without: without{"the edit itself begins no record", []edit{
+			{"deploy/cluster/hold.yaml", `oldObject == null || variables.held && !variables.edited ||`, `true ||`},
+		}},
+		scenario: scenario{tests: "TestPending", testsOf: "./pkg/webhook"},
+	},
+	{
+		name: "retry-by-name", safety: "a stop is lifted only by its name",
+		without:  without{"any value lifts it", []edit{{"pkg/rollout/record.go", `r.Stopped() && word == r.Name()`, `r.Stopped() && word != ""`}}},
+		scenario: scenario{tests: "TestRetriedRecord", testsOf: "./pkg/rollout"},
 	},
 	{
 		name: "version-of-condition", safety: "resourceVersion precondition of Complete=True",

@@ -65,10 +65,10 @@ func (g Guarded) Phase() rollout.Phase {
 	return ""
 }
 
-// Promotion is the value of the annotation with which the rollout under way is promoted; empty if it is not guarded.
-func (g Guarded) Promotion() string {
+// Name of the rollout under way, by which it is promoted, or tried again; empty if it is not guarded.
+func (g Guarded) Name() string {
 	if r, err := rollout.ReadRecord(g.Annotations()); err == nil && r != nil {
-		return r.Promotion()
+		return r.Name()
 	}
 	return ""
 }
@@ -813,19 +813,26 @@ func (g *guardedly) retries() {
 	g.killing(all)
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
 	g.stopped("OOMKilled", 1)
-	g.Annotate(map[string]string{api.RetryAnnotation: "now"})
+	g.Annotate(map[string]string{api.RetryAnnotation: "now"}) // which means another rollout, as of a manifest that was saved before
+	g.rounds(10, 1)
+	g.recorded(rollout.EventResizeFailed, 1)
+	first := map[string]string{api.RetryAnnotation: g.Name()}
+	g.Annotate(first)
 	g.rounds(10, 1)
 	g.stopped("OOMKilled", 1)
 	g.recorded(rollout.EventResizeFailed, 2)
 	g.Mended = true
-	g.Annotate(map[string]string{api.RetryAnnotation: "again"})
+	g.Annotate(first)
+	g.rounds(10, 1)
+	g.stopped("OOMKilled", 1)
+	g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
 	g.until(rollout.ReasonComplete, 3)
 }
 
 func (g *guardedly) retriesUnready() {
 	g.stopsUnready()
-	for _, value := range []string{"now", "again"} {
-		g.Annotate(map[string]string{api.RetryAnnotation: value})
+	for range 2 {
+		g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
 		g.rounds(10, 1)
 		g.stopped("not Ready since its resize, for more than 1m0s", 1)
 	}
@@ -1183,7 +1190,7 @@ func (g *guardedly) isPromoted() {
 	}
 	g.Annotate(map[string]string{api.PromoteAnnotation: "another rollout"})
 	g.rounds(10, 1)
-	g.Annotate(map[string]string{api.PromoteAnnotation: g.Promotion()})
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
 	g.rounds(2, 3)
 	g.Annotate(map[string]string{api.PromoteAnnotation: ""}) // a manifest without it is applied
 	g.until(rollout.ReasonComplete, 3)

@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -204,7 +205,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 				}
 			}
 			stopped(1)
-			g.Annotate(map[string]string{api.RetryAnnotation: "1"})
+			g.Annotate(map[string]string{api.RetryAnnotation: cmp.Or(g.Name(), "1")})
 			g.tries(60)
 			stopped(2)
 			g.Edit(larger)

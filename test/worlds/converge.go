@@ -18,6 +18,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
 )
 
@@ -353,8 +354,14 @@ func (p *player) help(ctx context.Context, i int) error {
 	if v.refused() {
 		return p.patch(ctx, i, map[string]any{"metadata": map[string]any{"labels": map[string]any{enabledLabel: nil}}})
 	}
-	// A canary that cannot be well keeps the others waiting, and what has failed stops until it is tried again.
-	patch := merged(merged(annotate(actionAnnotation, nil), annotate(api.CanaryAnnotation, nil)), merged(annotate(api.OnFailureAnnotation, nil), annotate(api.RetryAnnotation, "help")))
+	// A canary that cannot be well keeps the others waiting, and what has failed stops until it is tried again, by its name.
+	retry := func(word string) string {
+		if r, _ := rollout.ReadRecord(v.GetAnnotations()); r.Stopped() {
+			return r.Name()
+		}
+		return word
+	}
+	patch := merged(merged(annotate(actionAnnotation, nil), annotate(api.CanaryAnnotation, nil)), merged(annotate(api.OnFailureAnnotation, nil), annotate(api.RetryAnnotation, retry("help"))))
 	spec := map[string]any{}
 	if v.paused {
 		spec["paused"] = false
@@ -373,7 +380,7 @@ func (p *player) help(ctx context.Context, i int) error {
 	for _, pod := range v.blocking(w, pods) {
 		_ = p.people.CoreV1().Pods(p.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}) // or it has gone
 	}
-	return p.patch(ctx, i, annotate(api.RetryAnnotation, "finally;LiveResizePreferred"))
+	return p.patch(ctx, i, annotate(api.RetryAnnotation, retry("finally")+";LiveResizePreferred"))
 }
 
 // replace deletes the pods of an OnDelete set that wait for that. The reason names what the first pod
