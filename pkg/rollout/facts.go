@@ -125,19 +125,22 @@ func (p Plan) recorded(f Facts) Plan {
 	}
 	p.Resize, p.MarkUpdated, p.Restart, p.Replaced = nil, nil, nil, nil
 	p.Writes = []Write{Keep{Before: f.Record, After: after, Says: p.Condition.Message()}}
+	if p.Condition.Phase == PhaseOver { // it is said of the version that this write makes
+		p.Condition = Condition{}
+	}
 	return p
 }
 
-// records reports whether that record is to be written, or is to go if it is nil. With the hold it goes in any case.
+// records reports whether that record is to be written, or is to go if it is nil. It goes with the hold
+// or, under OnDelete, where it is said that the rollout is over.
 func (p Plan) records(f Facts, after *Record) bool {
-	_, held := f.Annotations[api.HoldAnnotation]
-	lets := slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
+	ends := p.Condition.Phase == PhaseOver || slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
 	switch {
-	case !held, after == nil && f.Settings.Guard != nil: // the plan knows nothing of it
+	case after == nil && f.Settings.Guard != nil: // the plan knows nothing of it
 		return false
 	case after == nil:
-		return f.Record != nil && !lets
-	case lets: // only that the canary is over
+		return f.Record != nil && !ends
+	case ends: // only that the canary is over
 		return f.Record != nil && f.Record.Phase != after.Phase
 	case after.Stopped() && f.Record.Stopped() && len(p.Writes) > 0: // what goes back is about to change it again
 		return false
