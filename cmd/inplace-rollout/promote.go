@@ -32,7 +32,7 @@ A rollout that was stopped because a pod failed cannot be promoted. Use retry.`,
 
   # The same for a Deployment
   inplace-rollout promote deployment/web`,
-		ValidArgsFunction: o.completeWorkload(policy.Held),
+		ValidArgsFunction: o.completeWorkload(policy.Recorded),
 		SilenceUsage:      true,
 		Args:              cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -71,7 +71,7 @@ ends when nothing has been held for some seconds. Then you can uninstall the res
 
   # All of them, before an uninstallation
   inplace-rollout release --all -A --for-good --yes`,
-		ValidArgsFunction: o.completeWorkload(policy.Held),
+		ValidArgsFunction: o.completeWorkload(releasable),
 		SilenceUsage:      true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.all == (len(args) > 0) {
@@ -190,7 +190,7 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 	if err != nil {
 		return nil, err
 	}
-	found = slices.DeleteFunc(found, func(u *unstructured.Unstructured) bool { return !policy.Held(u) })
+	found = slices.DeleteFunc(found, func(u *unstructured.Unstructured) bool { return !releasable(u) })
 	world := capacity.New(o.client, capacity.Pods, time.Now())
 	var all []hold
 	for _, u := range found {
@@ -211,6 +211,9 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 	}
 	return all, nil
 }
+
+// releasable reports whether there is anything to let go of: a hold or, under OnDelete, the record of a guarded rollout.
+func releasable(u metav1.Object) bool { return policy.Held(u) || policy.Recorded(u) }
 
 // found lists the named workload, or all that are opted in.
 func (o releaseOptions) found(ctx context.Context, args []string) ([]*unstructured.Unstructured, error) {
@@ -449,7 +452,7 @@ func between(u, after *unstructured.Unstructured) (map[string]any, error) {
 // it. Where the policy is gone, the fields are written here.
 func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructured, back map[string]any) error {
 	which := map[string]any{"uid": u.GetUID()}
-	if _, guarded := u.GetAnnotations()[api.RolloutAnnotation]; guarded || !o.forGood { // else it is let go whoever edits it meanwhile
+	if policy.Recorded(u) || !o.forGood { // else it is let go whoever edits it meanwhile
 		which["resourceVersion"] = u.GetResourceVersion()
 	}
 	fields := map[string]any{"metadata": which}
@@ -457,11 +460,16 @@ func (o releaseOptions) askPolicy(ctx context.Context, u *unstructured.Unstructu
 		fields["spec"] = map[string]any{"template": back}
 	}
 	after, err := o.patch(ctx, u, fields, api.ReleaseManager)
-	if err != nil || !policy.Held(after) {
+	if err != nil || !releasable(after) {
 		return err
 	}
+	annotations := map[string]any{api.HoldAnnotation: nil, api.RolloutAnnotation: nil}
+	if policy.Recorded(after) { // a controller that is there still would guard the rest, also the way back
+		action, may := policy.ActionInForce(after.GetAnnotations())
+		annotations[api.InForceAnnotation] = action + ";" + may + ";;;;"
+	}
 	_, err = o.patch(ctx, after, map[string]any{
-		"metadata": map[string]any{"uid": after.GetUID(), "annotations": map[string]any{api.HoldAnnotation: nil, api.RolloutAnnotation: nil}},
+		"metadata": map[string]any{"uid": after.GetUID(), "annotations": annotations},
 		"spec":     kindOf(after).released(after),
 	}, api.ReleaseManager)
 	return err

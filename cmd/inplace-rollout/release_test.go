@@ -89,6 +89,10 @@ func TestRelease(t *testing.T) {
 		"stopped-daemonset": {yes: true, back: true, spec: "RollingUpdate", stage: heldDaemonSetOf(3, func(s *stage) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseReverted, From: "a", Failed: "web-za was OOMKilled"}, s.pods[0])
 		})},
+		"stopped-ondelete": {yes: true, back: true, spec: "OnDelete", stage: heldDaemonSetOf(3, func(s *stage) {
+			s.recorded(rollout.Record{Phase: rollout.PhaseStopped, From: "a", Failed: "web-za was OOMKilled"}, s.pods[0])
+			delete(s.daemons.Annotations, api.HoldAnnotation)
+		})},
 		"nonsense": {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "x" })},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,6 +108,9 @@ func TestRelease(t *testing.T) {
 			after := must.Get(o.get(t.Context(), s.live(t)))(t)
 			if got := holding(after); got != tt.spec {
 				t.Errorf("afterwards: %s, want %s", got, tt.spec)
+			}
+			if policy.Recorded(after) && !policy.Held(after) {
+				t.Errorf("what has happened is still recorded: %v", after.GetAnnotations())
 			}
 			if got, want := requestOf(after), requestOf(before); (got != want) != tt.back {
 				t.Errorf("afterwards it has %s, before %s", got, want)

@@ -303,7 +303,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 				f.ProvedAt = time.Time{}
 			}
 			p := statusOf(f)
-			if at := r.recorded.wellUntil(f, settings.Guard, u); r.Held && r.Reason == rollout.ReasonProgressing && at.After(time.Now()) {
+			if at := r.recorded.wellUntil(f, settings.Guard, u); (r.Held || r.recorded != nil) && r.Reason == rollout.ReasonProgressing && at.After(time.Now()) {
 				p.State, p.Why, p.Proved = stateAccepted, "", ptr.To(metav1.NewTime(at))
 			}
 			r.Pods = append(r.Pods, p)

@@ -93,8 +93,8 @@ const (
 	// ChecksAnnotation names the checks that a resized pod has to pass.
 	ChecksAnnotation = "inplace-rollout.io/checks"
 
-	// PromoteAnnotation names the rollout whose canary is over, as the condition calls it. While a rollout is held, only the
-	// controller removes this and [RetryAnnotation].
+	// PromoteAnnotation names the rollout whose canary is over, as the condition calls it. While a rollout is held, or
+	// recorded, only the controller removes this and [RetryAnnotation].
 	PromoteAnnotation = "inplace-rollout.io/promote"
 
 	// RolloutAnnotation is the record of a guarded rollout, as JSON: what has happened since the edit. It is there while one is

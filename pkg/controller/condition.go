@@ -81,11 +81,18 @@ func metadataOf(w metav1.Object, c rollout.Condition) map[string]any {
 		// It is true of this version of the workload, and not after an edit in between.
 		metadata["resourceVersion"] = w.GetResourceVersion()
 	}
+	annotations := map[string]any{}
 	said, is := w.GetAnnotations()[api.SaidOfAnnotation]
 	if of := c.Of().String(); of != "" && of != said {
-		metadata["annotations"] = map[string]any{api.SaidOfAnnotation: of}
+		annotations[api.SaidOfAnnotation] = of
 	} else if of == "" && is {
-		metadata["annotations"] = map[string]any{api.SaidOfAnnotation: nil}
+		annotations[api.SaidOfAnnotation] = nil
+	}
+	if policy.Recorded(w) && c.Phase == rollout.PhaseOver { // under OnDelete; else it has gone with the hold
+		annotations[api.RolloutAnnotation] = nil
+	}
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
 	}
 	return metadata
 }

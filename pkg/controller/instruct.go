@@ -55,7 +55,11 @@ func SameText(a, b *corev1.PodTemplateSpec) bool {
 // wants. If they were deleted a moment ago, nobody has done that, and nothing would say it any more:
 // so it is done here.
 func (s *Session[W, K]) release(ctx context.Context, w W, r rollout.Release) error {
-	written, err := s.Instruct(ctx, w, map[string]any{api.HoldAnnotation: nil, api.RolloutAnnotation: nil})
+	annotations := map[string]any{api.HoldAnnotation: nil}
+	if !policy.Marked(w) { // then the rollout may go on
+		annotations[api.RolloutAnnotation] = nil
+	}
+	written, err := s.Instruct(ctx, w, annotations)
 	if err != nil && !errors.Is(err, ErrEdited) && !pods.Answered(err) {
 		s.controller.awaitAnswer(w)
 	}

@@ -18,9 +18,17 @@ import (
 )
 
 func TestGuardedRollouts(t *testing.T) {
-	simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
-		return newCluster(t, pods, controller.Options{Checks: asks}).guarded(t)
-	})
+	for _, under := range []appsv1.DaemonSetUpdateStrategyType{"RollingUpdate", "OnDelete"} {
+		t.Run(string(under), func(t *testing.T) {
+			simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
+				c := newCluster(t, pods, controller.Options{Checks: asks})
+				if under == "OnDelete" {
+					c.strategy(appsv1.DaemonSetUpdateStrategy{Type: under})
+				}
+				return c.guarded(t)
+			})
+		})
+	}
 }
 
 // guarded is the cluster for the trials of guarded rollouts.
@@ -29,7 +37,7 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 		Annotate: func(annotations map[string]string) {
 			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { maps.Copy(set.Annotations, annotations) }) })
 		},
-		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) }, Annotations: func() map[string]string { return c.Set.Annotations },
+		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) || policy.Recorded(c.Set) }, Annotations: func() map[string]string { return c.Set.Annotations },
 		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
 	})
 }

@@ -32,12 +32,16 @@ func TestFenceOfStatus(t *testing.T) {
 		s.Generation, s.Status.ObservedGeneration, s.Status.CurrentRevision, s.Status.UpdateRevision = 2, 2, current, "web-2"
 		return s
 	}
+	recorded := set("true", 1)
+	recorded.Annotations = map[string]string{api.RolloutAnnotation: "{}"}
 	for _, tt := range []struct {
 		name     string
 		old, now *appsv1.StatefulSet
 		want     string // of the answer; empty if it is let through
 	}{
 		{"opted in, another word", set("true", 1, is("True")), set("true", 1, is("False")), ""},
+		{"opted in, the record of what is over goes", recorded, set("true", 1, is("True")), ""},
+		{"opted in, a record comes", set("true", 1), recorded, nothing},
 		{"opted in, another's condition goes", set("true", 1, theirs), set("true", 1), nothing},
 		{"held, lost pods are made of the newest revision", madeFrom("0", "web-1"), madeFrom("0", "web-2"), ""},
 		{"held, and of another one", madeFrom("0", "web-1"), madeFrom("0", "web-3"), nothing},

@@ -55,6 +55,17 @@ func Held(w metav1.Object) bool {
 	return held
 }
 
+// Marked reports whether w is a StatefulSet under OnDelete whose hold is but a mark.
+func Marked(w metav1.Object) bool {
+	return w.GetAnnotations()[api.HoldAnnotation] == string(appsv1.OnDeleteStatefulSetStrategyType)
+}
+
+// Recorded reports whether it is recorded what has happened in a guarded rollout of w. Under OnDelete, that is so without a hold.
+func Recorded(w metav1.Object) bool {
+	_, recorded := w.GetAnnotations()[api.RolloutAnnotation]
+	return recorded
+}
+
 // heldPartition is the partition of a StatefulSet that is held, until it is lowered for a pod.
 const heldPartition = math.MaxInt32
 

@@ -76,7 +76,7 @@ func (u BuiltInStatus) begins(have *StoredCondition) bool {
 // us. They need no hold: the built-in controller does not touch them. If there is a pod that it does
 // touch, it makes the rollout, and nothing is planned but sizes for which no pod is restarted.
 func (u BuiltInStatus) Plan(p Plan, have *StoredCondition) (notHeld Plan, remove []Restart) {
-	done := true
+	done := !p.Guarding
 	for _, v := range p.Verdicts {
 		m := &v.Member
 		if u.BuiltIn && !m.Labelled && !Gone(m.Pod) {

@@ -125,19 +125,22 @@ func (p Plan) recorded(f Facts) Plan {
 	}
 	p.Resize, p.MarkUpdated, p.Restart, p.Replaced = nil, nil, nil, nil
 	p.Writes = []Write{Keep{Before: f.Record, After: after, Says: p.Condition.Message()}}
+	if p.Condition.Phase == PhaseOver { // it is said of the version that this write makes
+		p.Condition = Condition{}
+	}
 	return p
 }
 
-// records reports whether that record is to be written, or is to go if it is nil. With the hold it goes in any case.
+// records reports whether that record is to be written, or is to go if it is nil. It goes with the hold
+// or, under OnDelete, where it is said that the rollout is over.
 func (p Plan) records(f Facts, after *Record) bool {
-	_, held := f.Annotations[api.HoldAnnotation]
-	lets := slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
+	ends := p.Condition.Phase == PhaseOver || slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
 	switch {
-	case !held || f.Record == nil && (after == nil || lets):
+	case f.Record == nil && (after == nil || ends):
 		return false
 	case after == nil: // where the plan has looked at the pods, nothing is to be guarded
-		return !lets && (f.Settings.Guard == nil || f.Record.Phase == PhasePending && len(p.Verdicts) > 0)
-	case lets: // only that the canary is over
+		return !ends && (f.Settings.Guard == nil || f.Record.Phase == PhasePending && len(p.Verdicts) > 0)
+	case ends: // only that the canary is over
 		return f.Record.Phase != PhasePending && f.Record.Phase != after.Phase
 	case after.Stopped() && f.Record.Stopped() && len(p.Writes) > 0: // what goes back is about to change it again
 		return false

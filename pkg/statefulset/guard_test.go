@@ -17,8 +17,35 @@ import (
 )
 
 func TestGuardedRollouts(t *testing.T) {
-	simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
-		return newCluster(t, pods, controller.Options{Checks: asks}).guarded(t)
+	for _, under := range []string{"RollingUpdate", "OnDelete", "OnDelete, unmarked"} {
+		t.Run(under, func(t *testing.T) {
+			simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
+				load(t)
+				set := webSet(older, pods)
+				if under != "RollingUpdate" {
+					set.Spec.PodManagementPolicy, set.Spec.UpdateStrategy = appsv1.ParallelPodManagement, appsv1.StatefulSetUpdateStrategy{Type: "OnDelete"}
+				}
+				c := newClusterOf(t, set, controller.Options{Checks: asks})
+				g := c.guarded(t)
+				if under != "RollingUpdate" { // new pods have the new size
+					g.Scale, g.Held = nil, func() bool { return policy.Recorded(c.Set) }
+				}
+				if under == "OnDelete, unmarked" { // no controller was ready at the edit
+					g.Edit = c.editUnmarked
+				}
+				return g
+			})
+		})
+	}
+}
+
+// editUnmarked changes the template of a set under OnDelete without marking it.
+func (c *cluster) editUnmarked(v version) {
+	c.Change(func() {
+		c.users(v)
+		set := c.Set.DeepCopy()
+		delete(set.Annotations, api.HoldAnnotation)
+		c.Store(set)
 	})
 }
 

@@ -312,16 +312,65 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
+// underOnDelete is a workload with that strategy.
+func underOnDelete(t *testing.T, kind, image, annotations, written string) *unstructured.Unstructured {
+	t.Helper()
+	w := workload(t, kind, image, annotations, written)
+	w.SetGeneration(5)
+	must.Do(t, unstructured.SetNestedMap(w.Object, map[string]any{"type": "OnDelete"}, "spec", "updateStrategy"))
+	return w
+}
+
+// TestRecordUnderOnDelete: nobody need hold a guarded rollout there, and while no controller is there, nobody does. Its record stays for as
+// long as that is so, and then begins the hold of whatever would give its size to all pods.
+func TestRecordUnderOnDelete(t *testing.T) {
+	const early, late = "2026-11-24T03:00:00Z", "2026-11-24T03:00:01Z"
+	policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {}})
+	for _, kind := range []string{"StatefulSet", "DaemonSet"} {
+		had := recorded(rollout.PhaseStopped)[len("held"):] + `, inplace-rollout.io/canary: "1"`
+		asked := `, inplace-rollout.io/retry: "1", inplace-rollout.io/promote: "2"`
+		was := underOnDelete(t, kind, "", had+asked, early)
+		stored := was.GetAnnotations()[api.RolloutAnnotation]
+		rolling := workload(t, kind, "", "", late)
+		hold := strings.Trim(heldBy(kind)[len(", inplace-rollout.io/hold: "):], `"`)
+		for what, tt := range map[string]struct {
+			user, want string // the hold, the record, what is asked for, and what is in force
+			object     *unstructured.Unstructured
+		}{
+			"somebody takes all away": {"user", stored + "12" + ";;1;;;", underOnDelete(t, kind, "", "", late)},
+			"an edit does":            {"user", stored, underOnDelete(t, kind, ":2", "", late)},
+			"the controller writes":   {deploy.User, "{}", underOnDelete(t, kind, "", `, inplace-rollout.io/rollout: "{}", inplace-rollout.io/canary: "1"`, late)},
+			"somebody lets go":        {"release", ";;;;;", underOnDelete(t, kind, ":2", had, late)},
+			"it is to be rolled":      {"user", hold + stored + "12" + ";;1;;;", rolling},
+			"it is edited for that":   {"user", "", workload(t, kind, ":2", "", late)},
+			"it is opted out":         {"user", "", underOnDelete(t, kind, "", had, late)},
+		} {
+			if what == "it is opted out" {
+				tt.object.SetLabels(nil)
+			}
+			after := admit(t, policies, webhook.Write{Old: was, Object: tt.object, User: tt.user, FieldManager: "inplace-rollout-" + tt.user})
+			got := after.GetAnnotations()
+			if got := got[api.HoldAnnotation] + got[api.RolloutAnnotation] + got[api.RetryAnnotation] + got[api.PromoteAnnotation] + got[api.InForceAnnotation]; got != tt.want {
+				t.Errorf("%s, %s: %q is stored, want %q", kind, what, got, tt.want)
+			}
+			if tt.object == rolling && isFree(t, after) {
+				t.Errorf("%s, %s: what holds is let go", kind, what)
+			}
+		}
+		brought := underOnDelete(t, kind, "", had, late)
+		if got := admit(t, policies, webhook.Write{Old: underOnDelete(t, kind, "", "", early), Object: brought, User: "user"}).GetAnnotations()[api.RolloutAnnotation]; got != "" {
+			t.Errorf("%s: somebody brings the record %s", kind, got)
+		}
+	}
+}
+
 // TestMarkWithoutController: an edit under OnDelete is marked, and the mark has the generation not count as observed,
 // only while a controller is there, whatever the action. Any write takes it away then.
 func TestMarkWithoutController(t *testing.T) {
 	const until, early, later = "2026-11-24T03:00:40Z", "2026-11-24T03:00:00Z", "2026-11-24T03:00:41Z"
 	const mark = `, inplace-rollout.io/hold: "OnDelete"`
 	under := func(image, annotations, written string) *unstructured.Unstructured {
-		w := workload(t, "StatefulSet", image, annotations, written)
-		w.SetGeneration(5)
-		must.Do(t, unstructured.SetNestedMap(w.Object, map[string]any{"type": "OnDelete"}, "spec", "updateStrategy"))
-		return w
+		return underOnDelete(t, "StatefulSet", image, annotations, written)
 	}
 	for name, tt := range map[string]struct {
 		account map[string]string

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 )
 
@@ -34,6 +35,10 @@ func TestGuardedRollouts(t *testing.T) {
 	t.Run("DaemonSet", func(t *testing.T) {
 		parallel(t)
 		testGuarded(t, newDaemonSet(t, o).sandbox)
+	})
+	t.Run("DaemonSet under OnDelete", func(t *testing.T) {
+		parallel(t)
+		testGuarded(t, newDaemonSet(t, options{Meta: o.Meta, Spec: "updateStrategy: {type: OnDelete}"}).sandbox)
 	})
 }
 
@@ -92,8 +97,8 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	time.Sleep(2 * time.Second) // its resize is seen done
 	s.oomKill(canary, 10*time.Second)
 	s.waitCondition("ResizeFailed", canary+" failed: container ")
-	if got := s.askedPods(); len(got) != 1 || !held(s.get()) {
-		t.Errorf("asked %v, held %t, want one pod and the hold", got, held(s.get()))
+	if got := s.askedPods(); len(got) != 1 || !policy.Recorded(s.get()) {
+		t.Errorf("asked %v, recorded %t, want one pod and the record", got, policy.Recorded(s.get()))
 	}
 	if ran := s.run("promote", s.ref); ran.code == 0 || !strings.Contains(ran.stderr, "a pod has failed") {
 		t.Errorf("promoting what was stopped: %+v", ran)
@@ -130,8 +135,8 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	if got := cpuOf(s.pods()[canary].Spec.Containers[0].Resources); got != "150m" {
 		t.Errorf("%s has %s, want the size from before", canary, got)
 	}
-	if got := s.askedPods(); !slices.Equal(got, []string{canary}) || !held(s.get()) {
-		t.Errorf("asked %v, held %t, want %s alone, and the hold", got, held(s.get()), canary)
+	if got := s.askedPods(); !slices.Equal(got, []string{canary}) || !policy.Recorded(s.get()) {
+		t.Errorf("asked %v, recorded %t, want %s alone, and the record", got, policy.Recorded(s.get()), canary)
 	}
 	s.assertReplaced(before)
 	s.comesBack("150m", true)
@@ -157,7 +162,7 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	}
 	s.waitFor("all pods to have the size from before", func(o W) bool {
 		pods := slices.Collect(maps.Values(s.pods()))
-		return !held(o) && !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) != "150m" })
+		return !held(o) && !policy.Recorded(o) && !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) != "150m" })
 	})
 	s.assertReplaced(before)
 	s.restartedCanary()

@@ -33,7 +33,7 @@ func (w *workload) fail(v version, by Write, unguarded bool) {
 	before := w.last()
 	same := func(f failure) bool { return equality.Semantic.DeepEqual(sizeOf(f.template), sizeOf(v.template)) }
 	switch {
-	case !v.enabled(), unguarded, before.held && strings.Contains(by.RequestURI, "fieldManager=inplace-rollout-release"):
+	case !v.enabled(), unguarded, (before.held || before.annotation("rollout") != "") && strings.Contains(by.RequestURI, "fieldManager=inplace-rollout-release"):
 		w.failed = nil
 	case v.edit != before.edit, v.annotation("retry") != before.annotation("retry") && before.named(v.annotation("retry")):
 		w.failed = slices.DeleteFunc(w.failed, same)

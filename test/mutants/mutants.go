@@ -73,7 +73,7 @@ var mutants = []mutant{
 	{
 		name: "pending", safety: "an edit with a canary is not let go before anybody has looked at it",
 		without: without{"the edit itself begins no record", []edit{
-			{"deploy/cluster/hold.yaml", `oldObject == null || variables.held && !variables.edited ||`, `true ||`},
+			{"deploy/cluster/hold.yaml", `oldObject == null || !variables.edited && (`, `true || !variables.edited && (`},
 		}},
 		scenario: scenario{tests: "TestPending", testsOf: "./pkg/webhook"},
 	},

@@ -258,6 +258,12 @@ func (g Guarded) unguardedImage(t *testing.T) {
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
 	v := Version{Image: 2, CPU: Newer.CPU}
 	g.Edit(v)
+	g.Rounds(10)
+	if g.Condition().Has(rollout.ReasonWaitingForDelete) { // under OnDelete
+		for name := range maps.Clone(g.Pods) {
+			g.DeletePod(name)
+		}
+	}
 	g.Completes(t)
 	for _, pod := range g.Pods {
 		if is := VersionOf(&pod.Spec); is != v {
@@ -1010,7 +1016,7 @@ func (g *guardedly) knowsNothing() {
 	g.rounds(40, 1)
 	g.Asks.Answer = func(podchecks.Subject) podchecks.Outcome { return g.Asks.of(podchecks.Passed) }
 	g.until(rollout.ReasonComplete, 3)
-	if len(g.Asks.asked) > 0 {
+	if g.rounds(1, 3); len(g.Asks.asked) > 0 {
 		g.Errorf("is still asked: %v", g.Asks.asked)
 	}
 }

@@ -148,7 +148,7 @@ func (w *Workload[S]) User(change func(S)) {
 
 // Release is the command inplace-rollout release.
 func (w *Workload[S]) Release() {
-	if policy.Held(w.Set) {
+	if policy.Held(w.Set) || policy.Recorded(w.Set) {
 		w.releasing = true
 		w.User(func(S) {})
 		w.releasing = false
