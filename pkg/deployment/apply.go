@@ -133,7 +133,7 @@ func (k Kind) tellUnowned(ctx context.Context, pod *corev1.Pod) error {
 
 // Unowned is what there is to say of a detached pod that nothing owns and no ReplicaSet takes back, such as after the
 // restore of a backup.
-const Unowned = "nothing owns this pod, and the ReplicaSet that it was detached from does not exist: it runs, and may serve, until it is deleted"
+const Unowned = "nothing controls this pod, and the ReplicaSet that it was detached from does not exist: it runs, and may serve, until it is deleted"
 
 // ErrUnowned says so.
 var ErrUnowned = errors.New(Unowned)
@@ -151,7 +151,7 @@ func Reattach(ctx context.Context, client kubernetes.Interface, objects dynamic.
 	}
 	var failed []error
 	for _, pod := range detached {
-		owned := len(pod.OwnerReferences) > 0
+		owned := metav1.GetControllerOfNoCopy(pod) != nil
 		i := slices.IndexFunc(list.Items, func(rs unstructured.Unstructured) bool {
 			return string(rs.GetUID()) == pod.Labels[api.DetachedLabel] && (owned || pod.GenerateName == rs.GetName()+"-")
 		})

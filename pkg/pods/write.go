@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -142,12 +143,13 @@ func Reattach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod
 	})
 }
 
-// reown makes owner the pod's only owner. The reference does not block the owner's deletion:
+// reown makes owner control the pod. What owns it besides stays. The reference does not block the owner's deletion:
 // for that, some clusters demand a right that whoever runs `inplace-rollout release` may lack
 // (OwnerReferencesPermissionEnforcement).
 func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, labels map[string]any) (*corev1.Pod, error) {
 	owner.BlockOwnerDeletion = nil
-	written, err := patchVersion(ctx, client, pod, map[string]any{"labels": labels, "ownerReferences": []metav1.OwnerReference{owner}})
+	others := slices.DeleteFunc(slices.Clone(pod.OwnerReferences), func(o metav1.OwnerReference) bool { return ptr.Deref(o.Controller, false) })
+	written, err := patchVersion(ctx, client, pod, map[string]any{"labels": labels, "ownerReferences": append(others, owner)})
 	if err != nil {
 		return nil, fmt.Errorf("giving pod %s to %s %s: %w", pod.Name, owner.Kind, owner.Name, err)
 	}

@@ -102,7 +102,10 @@ func TestWrites(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	pod := build.Pod("web-0", older)
 	pod.ResourceVersion = "7"
-	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web-abc", UID: "uid-of-rs", Controller: ptr.To(true)}}
+	pod.OwnerReferences = []metav1.OwnerReference{
+		{Kind: "ReplicaSet", Name: "web-abc", UID: "uid-of-rs", Controller: ptr.To(true)}, {APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "uid-of-other"},
+	}
+	const other = `{"apiVersion":"v1","kind":"ConfigMap","name":"other","uid":"uid-of-other"}`
 	owner := func(kind string) metav1.OwnerReference {
 		return *metav1.NewControllerRef(&metav1.ObjectMeta{Name: "web", UID: "uid-of-web"}, appsv1.SchemeGroupVersion.WithKind(kind))
 	}
@@ -134,13 +137,13 @@ func TestWrites(t *testing.T) {
 			fails: "relabelling pod web-0: broken",
 		},
 		{
-			name: "a pod that is detached goes to its ReplicaSet's owner, which needs no right to that",
+			name: "a pod that is detached goes to its ReplicaSet's owner, which needs no right to that, and keeps another one",
 			write: func(c *fake.Clientset) (*corev1.Pod, error) {
 				return pods.Detach(t.Context(), c.CoreV1(), pod, owner("Deployment"))
 			},
 			kind: types.MergePatchType,
 			patch: `{"metadata":{"labels":{"inplace-rollout.io/detached-from":"uid-of-rs","pod-template-hash":null},` +
-				`"ownerReferences":[{"apiVersion":"apps/v1","controller":true,"kind":"Deployment","name":"web","uid":"uid-of-web"}],` +
+				`"ownerReferences":[` + other + `,{"apiVersion":"apps/v1","controller":true,"kind":"Deployment","name":"web","uid":"uid-of-web"}],` +
 				`"resourceVersion":"7","uid":"uid-of-web-0"}}`,
 			fails: "giving pod web-0 to Deployment web: broken",
 		},
@@ -151,7 +154,7 @@ func TestWrites(t *testing.T) {
 			},
 			kind: types.MergePatchType,
 			patch: `{"metadata":{"labels":{"inplace-rollout.io/detached-from":null,"pod-template-hash":"abc"},` +
-				`"ownerReferences":[{"apiVersion":"apps/v1","controller":true,"kind":"ReplicaSet","name":"web","uid":"uid-of-web"}],` +
+				`"ownerReferences":[` + other + `,{"apiVersion":"apps/v1","controller":true,"kind":"ReplicaSet","name":"web","uid":"uid-of-web"}],` +
 				`"resourceVersion":"7","uid":"uid-of-web-0"}}`,
 			fails: "giving pod web-0 to ReplicaSet web: broken",
 		},

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -186,6 +187,10 @@ func TestFence(t *testing.T) {
 		{"a pod detached without a trace", func() error {
 			owner, _ := json.Marshal(metav1.NewControllerRef(d.get(), appsv1.SchemeGroupVersion.WithKind("Deployment")))
 			return of.patch(pod, `{"metadata":{"labels":{"pod-template-hash":null},"ownerReferences":[`+strings.Replace(string(owner), `"blockOwnerDeletion":true,`, "", 1)+`]}}`)
+		}, "owner of a pod only to its Deployment"},
+		{"a pod detached, with an owner more", func() error {
+			return of.patch(pod, fmt.Sprintf(`{"metadata":{"labels":{"pod-template-hash":null,"%s":"%s"},"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"a"},`+
+				`{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"%s","controller":true}]}}`, api.DetachedLabel, live.UID, d.get().UID))
 		}, "owner of a pod only to its Deployment"},
 		{"deleting a bare pod", func() error { return s.remove("bare", nil) }, "may delete only pods of StatefulSets"},
 		{"deleting a Deployment's pod that is Ready", func() error { return of.remove(webPod.Name, nil) }, "may delete only pods of StatefulSets"},
