@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -434,7 +435,8 @@ func TestRun(t *testing.T) {
 }
 
 // TestHistory: a revision that nothing controls is the set's, as it is for the StatefulSet
-// controller, which may adopt it late. One of another set is not.
+// controller, which may adopt it late. One of another set is not. One that nobody can read is as if it were gone, unless it is
+// the update revision.
 func TestHistory(t *testing.T) {
 	load(t)
 	set := webSet(older, 1)
@@ -443,11 +445,15 @@ func TestHistory(t *testing.T) {
 	foreign.Name, foreign.OwnerReferences[0].UID = "foreign", "another"
 	former := foreign.DeepCopy()
 	former.Name, set.Status.UpdateRevision = "former", "former"
+	unreadable := mine.DeepCopy()
+	unreadable.Name, unreadable.Data.Raw = "unreadable", []byte("{}")
 	s := &session{KindState: &memory{history: history{}}}
-	if err := New(fake.NewClientset(mine, orphan, foreign, former)).readRevisions(t.Context(), s, set); err != nil {
-		t.Fatal(err)
-	}
+	k := New(fake.NewClientset(mine, orphan, foreign, former, unreadable))
+	must.Do(t, k.readRevisions(t.Context(), s, set))
 	if s.KindState.history[mine.Name] == nil || s.KindState.history[orphan.Name] == nil || s.KindState.history[foreign.Name] != nil || s.KindState.history[former.Name] == nil {
 		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.KindState.history)))
+	}
+	if set.Status.UpdateRevision = "unreadable"; k.readRevisions(t.Context(), s, set) == nil {
+		t.Error("an update revision that nobody can read is no error")
 	}
 }

@@ -38,7 +38,7 @@ func New(client kubernetes.Interface) Kind {
 }
 
 // history has the templates of a set's revisions, by their name. A revision never changes. One that
-// is gone has no template: nil.
+// is gone, or that nobody can read, has no template: nil.
 type history map[string]*hash.Template
 
 // memory is what a session keeps of a set.
@@ -165,9 +165,11 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 		if !revisions.BelongsTo(set, stored, set.Status.UpdateRevision) {
 			continue
 		}
-		if s.KindState.history[stored.Name], err = hash.OfRevision(stored); err != nil {
+		template, err := hash.OfRevision(stored)
+		if err != nil && stored.Name == set.Status.UpdateRevision {
 			return err
 		}
+		s.KindState.history[stored.Name] = template
 	}
 	return nil
 }
