@@ -36,10 +36,10 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case saveHistory:
 		return k.saveHistory(ctx, s, d, w)
 	case adopt:
-		patch, err := adoptPatch(w)
-		return k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err))
+		patch, lost, err := adoptPatch(d, w)
+		return k.forget(s, d, lost, k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err)))
 	case closeAdoption:
-		patch, err := closeAdoptionPatch(w.set, w.restarts)
+		patch, err := closeAdoptionPatch(d, w.set, w.restarts)
 		return k.patchSet(ctx, s, d, w.set, patch, err)
 	case revert:
 		patch, err := revertPatch(w.set, w.template)

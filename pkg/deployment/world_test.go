@@ -20,11 +20,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
@@ -838,6 +840,9 @@ func (o objects) patchSet(name string, data []byte) (*unstructured.Unstructured,
 	}
 	if err := simulated.Meets(old, rs.UID, rs.ResourceVersion); err != nil {
 		return nil, err
+	}
+	if err := apivalidation.ValidateAnnotationsSize(rs.Annotations); err != nil {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ReplicaSet"}, name, field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", apivalidation.TotalAnnotationSizeLimitB)})
 	}
 	return o.stored(o.writeSet(rs)), nil
 }
