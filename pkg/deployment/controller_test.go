@@ -277,7 +277,7 @@ func TestEvictionRefused(t *testing.T) {
 		c.neverResizes(gone)
 		refusal, tries := error(apierrors.NewInternalError(errors.New(said))), 0
 		if said == "the budget says no" {
-			refusal = apierrors.NewTooManyRequests(said, 1)
+			refusal = overBudget(said)
 		}
 		c.Evictions = func() error {
 			if refusal != nil {

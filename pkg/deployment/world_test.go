@@ -18,6 +18,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -102,12 +103,19 @@ func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) 
 	w.Evictions = func() error {
 		if w.budget > 0 {
 			w.budget--
-			return apierrors.NewTooManyRequests("the budget says no", 0)
+			return overBudget("the budget says no")
 		}
 		return nil
 	}
 	w.rsc.wrote = map[types.UID]int{}
 	return w
+}
+
+// overBudget is the answer of a PodDisruptionBudget.
+func overBudget(says string) error {
+	err := apierrors.NewTooManyRequests(says, 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+	return err
 }
 
 // place of a pod: each is on another node.

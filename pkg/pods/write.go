@@ -241,18 +241,19 @@ func Refusal(err error) rollout.Refusal {
 
 // EvictionRefusal returns why the API server refused an eviction, from the error of [Evict].
 // refused is false if there is no error, the pod has changed or is gone, or nobody answered.
-// The API server refuses the eviction of a pod with two budgets by an internal error
-// (pkg/registry/core/pod/storage/eviction.go of Kubernetes).
+// What a budget forbids has a cause of its own: an API server that is busy answers with the same code. The eviction of a
+// pod with two budgets is refused by an internal error (pkg/registry/core/pod/storage/eviction.go of Kubernetes).
 func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return r, false
 	}
 	r = rollout.Refusal{Reason: status.Status().Message, Kind: rollout.ReasonAdmissionDenied}
-	if apierrors.IsTooManyRequests(err) || strings.Contains(r.Reason, "PodDisruptionBudget") {
+	if apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || strings.Contains(r.Reason, "PodDisruptionBudget") {
 		r.Kind = rollout.ReasonDisruptionBudget
+		return r, true
 	}
-	return r, true
+	return r, Answered(err)
 }
 
 // RelabelRefusal returns why the API server did not take a pod's labels, from the error of [Relabel], [Unlabel] or [Detach].

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -208,6 +209,20 @@ func TestDelete(t *testing.T) {
 
 func broken(clienttesting.Action) (bool, runtime.Object, error) {
 	return true, nil, errors.New("broken")
+}
+
+// TestEvictionRefusal: a budget says that it was one.
+func TestEvictionRefusal(t *testing.T) {
+	budget, busy := apierrors.NewTooManyRequests("no", 0), apierrors.NewTooManyRequests("busy", 1)
+	budget.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+	for err, kind := range map[error]string{
+		budget: rollout.ReasonDisruptionBudget, apierrors.NewForbidden(schema.GroupResource{}, "web-0", errors.New("no")): rollout.ReasonAdmissionDenied,
+		busy: "", apierrors.NewServiceUnavailable("busy"): "",
+	} {
+		if r, refused := pods.EvictionRefusal(err); refused != (kind != "") || refused && r.Kind != kind {
+			t.Errorf("%v: %+v, %t, want %s", err, r, refused, kind)
+		}
+	}
 }
 
 // TestRelabelRefusal: of what the API server says to a write of labels, the first line is kept. The others are a change that
