@@ -434,6 +434,26 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestMoreSetsThanSessions: the mark of a set under OnDelete goes in time though others always need its session.
+func TestMoreSetsThanSessions(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{Sessions: 1}, simulated.Outcome{Unready: true})
+	underOnDelete(c)
+	c.edit(newer)
+	other := c.Set.DeepCopy()
+	other.Name, other.UID = "other", "other"
+	for range 15 {
+		if c.Rounds(3); !policy.Held(c.Set) { // the first one opens its session
+			return
+		}
+		must.Do(t, c.Kind.Workloads.Show(other))
+		if again, err := c.Controller.Sync(t.Context(), cache.NewObjectName(other.Namespace, other.Name)); err != nil {
+			t.Fatal(again, err)
+		}
+		c.Clock.SetTime(c.Clock.Now().Add(time.Minute))
+	}
+	t.Errorf("it is held after a quarter of an hour: %+v; %q", condition(c.Set), c.Writes)
+}
+
 // TestHistory: a revision that nothing controls is the set's, as it is for the StatefulSet
 // controller, which may adopt it late. One of another set is not. One that nobody can read is as if it were gone, unless it is
 // the update revision.
