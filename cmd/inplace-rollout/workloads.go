@@ -77,7 +77,7 @@ func (c *cluster) warnOfUnowned(ctx context.Context, warnings io.Writer, namespa
 	}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if len(pod.OwnerReferences) > 0 || rollout.Gone(pod) {
+		if metav1.GetControllerOfNoCopy(pod) != nil || rollout.Gone(pod) {
 			continue
 		}
 		if _, err := fmt.Fprintf(warnings, "Warning: pod/%s (namespace %s): %s\n", pod.Name, pod.Namespace, deployment.Unowned); err != nil {

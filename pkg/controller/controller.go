@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -250,19 +251,21 @@ func (c *Controller[W, K]) abandon(name cache.ObjectName) {
 }
 
 // strip returns what is kept in memory of a workload. Most are at rest nearly all the time: of
-// them there is no template, which is the larger part.
+// them there is no template, which is the larger part, and no annotation that nothing reads, which can be as large as 256 KiB.
 func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	if w, err = c.access.Decode(obj); err != nil {
 		return w, err
 	}
 	_, atRest := c.atRest(w)
-	w = c.access.Strip(w, atRest && !c.kind.BuiltInStatus(w).Rolls(policy.Held(w)))
+	atRest = atRest && !c.kind.BuiltInStatus(w).Rolls(policy.Held(w))
+	w = c.access.Strip(w, atRest)
 	keepWritten(w)
-	if _, applied := w.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; applied {
-		annotations := maps.Clone(w.GetAnnotations())
-		delete(annotations, corev1.LastAppliedConfigAnnotation)
-		w.SetAnnotations(annotations)
-	}
+	annotations := maps.Clone(w.GetAnnotations())
+	maps.DeleteFunc(annotations, func(key, _ string) bool {
+		ours := strings.HasPrefix(key, "inplace-rollout.io/") || key == appsv1.DeprecatedTemplateGeneration
+		return key == corev1.LastAppliedConfigAnnotation || atRest && !ours
+	})
+	w.SetAnnotations(annotations)
 	return w, nil
 }
 

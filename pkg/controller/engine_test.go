@@ -243,7 +243,7 @@ func TestStrip(t *testing.T) {
 			e.kind.written = tt.condition
 			e.w.Spec.Template = *build.Size(t, "")
 			e.w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-			e.w.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
+			e.w.Annotations[corev1.LastAppliedConfigAnnotation], e.w.Annotations["example.com/large"] = "{}", "large"
 			must.Do(t, e.informer.GetStore().Add(e.w.DeepCopy()))
 			whole := e.w.DeepCopy()
 			e.w.ResourceVersion = "2"
@@ -258,7 +258,11 @@ func TestStrip(t *testing.T) {
 			if has := len(kept.Spec.Template.Spec.Containers) > 0; has != tt.kept {
 				t.Errorf("the template is kept: %t, want %t", has, tt.kept)
 			}
-			if want := map[string]string{api.HoldAnnotation: ""}; len(kept.ManagedFields) > 0 || !maps.Equal(kept.Annotations, want) || kept.ResourceVersion != "2" {
+			want := map[string]string{api.HoldAnnotation: "", "example.com/large": "large"}
+			if !tt.kept {
+				delete(want, "example.com/large")
+			}
+			if len(kept.ManagedFields) > 0 || !maps.Equal(kept.Annotations, want) || kept.ResourceVersion != "2" {
 				t.Errorf("kept is %+v", kept.ObjectMeta)
 			}
 			whole.ResourceVersion = "2"

@@ -27,7 +27,11 @@ type memory struct {
 	// Of the workload.
 
 	// History of former templates that was refused, by what has had the template.
-	History    rollout.RefusalLog
+	History rollout.RefusalLog
+	// Reached is how far a StatefulSet under OnDelete has come.
+	Reached Reached
+	// Due is since when, by our own clock, it has been the turn of an empty place of a StatefulSet, by its index.
+	Due        map[int]time.Time
 	retried    string           // the value of the retry annotation that was obeyed last
 	checks     bool             // are asked about pods
 	losses     rollout.Losses   // pods that others have deleted soon after their resize
@@ -38,6 +42,13 @@ type memory struct {
 	looseAfter time.Time        // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
 	rejections rollout.Rejections
+}
+
+// Reached is how many pods have got their size, at most, and since when, by our own clock. A pod that goes and comes back is no news.
+type Reached struct {
+	Of      string // what they are to get
+	Updated int
+	Since   time.Time
 }
 
 func newMemory(workload types.UID) *memory {

@@ -132,6 +132,7 @@ func changesOfPods() []change {
 		{"unschedulable", build.Unschedulable},
 		{"not ready", build.NotReady},
 		{"terminating", build.Terminating},
+		{"held by a finalizer", func(pod *corev1.Pod) { build.Terminating(pod); pod.Finalizers = []string{"example.com/drain"} }},
 		{"failed", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }},
 		{"mirror", func(pod *corev1.Pod) { pod.Annotations[corev1.MirrorPodAnnotationKey] = "x" }},
 		{"filled", func(pod *corev1.Pod) {

@@ -188,7 +188,8 @@ func TestRun(t *testing.T) {
 
 // TestHistory: a revision that nothing controls is the set's, as it is for the DaemonSet
 // controller, which may adopt it late. One of another set is not, unless its name is this set's.
-// Of several that say the same, the one with the highest number is that of the template.
+// Of several that say the same, the one with the highest number is that of the template. One that nobody can read is as if it
+// were gone.
 func TestHistory(t *testing.T) {
 	load(t)
 	set := webSet(newer)
@@ -203,9 +204,10 @@ func TestHistory(t *testing.T) {
 	orphan := func(r *appsv1.ControllerRevision) { r.OwnerReferences = nil }
 	another := func(r *appsv1.ControllerRevision) { r.OwnerReferences[0].UID = "another" }
 	named := func(r *appsv1.ControllerRevision) { r.Name, r.OwnerReferences[0].UID = "other-x", "another" }
+	unreadable := func(r *appsv1.ControllerRevision) { r.Data.Raw = []byte("{}") }
 	stored := []appsv1.ControllerRevision{
 		made(former, "a", 1, as), made(newer, "b", 2, as), made(newer, "c", 4, orphan), made(newer, "d", 3, as),
-		made(otherImage, "e", 5, another), made(newer, "x", 9, named),
+		made(otherImage, "e", 5, another), made(newer, "x", 9, named), made(former, "y", 9, unreadable),
 	}
 	h := &history{}
 	must.Do(t, h.read(set, &set.Spec.Template, stored))

@@ -17,7 +17,7 @@ import (
 type history struct {
 	generation int64 // of the set, when they were read
 	// revisions by the hash in their label, which is the one that their pods carry. What one says
-	// never changes. One that is gone is nil.
+	// never changes. One that is gone, or that nobody can read, is nil.
 	revisions map[string]*revision
 	newest    *revision
 	// order of the pods by node when they were sorted last: the next ones are nearly in order then.
@@ -54,7 +54,7 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 			continue
 		}
 		if r.template, err = hash.OfRevision(s); err != nil {
-			return err
+			continue
 		}
 		h.revisions[r.hash] = r
 		says, err := json.Marshal(r.template.PodTemplateSpec)

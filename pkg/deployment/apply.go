@@ -36,10 +36,10 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case saveHistory:
 		return k.saveHistory(ctx, s, d, w)
 	case adopt:
-		patch, err := adoptPatch(w)
-		return k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err))
+		patch, lost, err := adoptPatch(d, w)
+		return k.forget(s, d, lost, k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err)))
 	case closeAdoption:
-		patch, err := closeAdoptionPatch(w.set, w.restarts)
+		patch, err := closeAdoptionPatch(d, w.set, w.restarts)
 		return k.patchSet(ctx, s, d, w.set, patch, err)
 	case revert:
 		patch, err := revertPatch(w.set, w.template)
@@ -133,7 +133,7 @@ func (k Kind) tellUnowned(ctx context.Context, pod *corev1.Pod) error {
 
 // Unowned is what there is to say of a detached pod that nothing owns and no ReplicaSet takes back, such as after the
 // restore of a backup.
-const Unowned = "nothing owns this pod, and the ReplicaSet that it was detached from does not exist: it runs, and may serve, until it is deleted"
+const Unowned = "nothing controls this pod, and the ReplicaSet that it was detached from does not exist: it runs, and may serve, until it is deleted"
 
 // ErrUnowned says so.
 var ErrUnowned = errors.New(Unowned)
@@ -151,7 +151,7 @@ func Reattach(ctx context.Context, client kubernetes.Interface, objects dynamic.
 	}
 	var failed []error
 	for _, pod := range detached {
-		owned := len(pod.OwnerReferences) > 0
+		owned := metav1.GetControllerOfNoCopy(pod) != nil
 		i := slices.IndexFunc(list.Items, func(rs unstructured.Unstructured) bool {
 			return string(rs.GetUID()) == pod.Labels[api.DetachedLabel] && (owned || pod.GenerateName == rs.GetName()+"-")
 		})

@@ -277,7 +277,7 @@ func TestEvictionRefused(t *testing.T) {
 		c.neverResizes(gone)
 		refusal, tries := error(apierrors.NewInternalError(errors.New(said))), 0
 		if said == "the budget says no" {
-			refusal = apierrors.NewTooManyRequests(said, 1)
+			refusal = overBudget(said)
 		}
 		c.Evictions = func() error {
 			if refusal != nil {
@@ -353,6 +353,22 @@ func TestHistoryRefused(t *testing.T) {
 			t.Errorf("recorded %d times that revision 1 is lost, want once: %q", n, c.Events)
 		}
 	})
+}
+
+// TestLargeAnnotations: a ReplicaSet has the Deployment's. Its former template is kept where there is room beside them.
+func TestLargeAnnotations(t *testing.T) {
+	for size, lost := range map[int]int{100_000: 0, 140_000: 1} {
+		c := newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) {
+			metav1.SetMetaDataAnnotation(&d.ObjectMeta, "example.com/large", strings.Repeat("x", size))
+		})
+		c.Rest()
+		c.edit(newer)
+		failed := c.Rest()
+		n := simulated.Count(c.Events, "Warning "+rollout.EventNotKept+" revision 1 is not kept in the history, so it cannot be undone to: its template and")
+		if len(failed) > 0 || policy.Held(c.d) || n != lost || len(c.sets) != 2-lost {
+			t.Errorf("%d bytes: syncs failed: %v, held: %t, told %d times, want %d; the ReplicaSets are %v", size, errors.Join(failed...), policy.Held(c.d), n, lost, slices.Collect(maps.Keys(c.sets)))
+		}
+	}
 }
 
 // Whoever labels a pod as a detached one does not make it ours.

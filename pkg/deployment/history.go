@@ -53,7 +53,11 @@ func (o observation) forgets(rs *replicaSet) string {
 	if refused.Reason == "" {
 		return ""
 	}
-	return fmt.Sprintf("revision %d is not kept in the history, so it cannot be undone to: %s", rs.previous.revision(), refused.Reason)
+	return notKept(rs.previous.revision(), refused.Reason)
+}
+
+func notKept(revision int64, why string) string {
+	return fmt.Sprintf("revision %d is not kept in the history, so it cannot be undone to: %s", revision, why)
 }
 
 // awaitsHistory reports whether the history of the base is still to be written, and notes

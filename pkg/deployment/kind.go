@@ -18,7 +18,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -76,12 +75,12 @@ type session = controller.Session[*Deployment, *kindState]
 // DetachedFrom names the Deployment that controls a detached pod; false if something else does. Then
 // the pod is not a detached one, whatever its label says: anybody may have given it that.
 //
-// The name is empty if nothing owns the pod: its Deployment may have been deleted without it.
+// The name is empty if nothing controls the pod: its Deployment may have been deleted without it.
 func DetachedFrom(pod *corev1.Pod) (cache.ObjectName, bool) {
-	if len(pod.OwnerReferences) == 0 {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
 		return cache.NewObjectName(pod.Namespace, ""), isDetached(pod)
 	}
-	owner := ptr.Deref(metav1.GetControllerOfNoCopy(pod), metav1.OwnerReference{})
 	return cache.NewObjectName(pod.Namespace, owner.Name), owner.Kind == kindName && owner.APIVersion == appsv1.SchemeGroupVersion.String()
 }
 

@@ -1011,7 +1011,8 @@ func TestPatches(t *testing.T) {
 	delete(marked, api.HoldAnnotation)
 	adopts := func(rs *replicaSet, rejects bool, restarts ...string) func() ([]byte, error) {
 		return func() ([]byte, error) {
-			return adoptPatch(adopt{set: rs, template: deployment.template, restarts: restarts, rejects: rejects})
+			patch, _, err := adoptPatch(deployment, adopt{set: rs, template: deployment.template, restarts: restarts, rejects: rejects})
+			return patch, err
 		}
 	}
 	const rejecting = "adopt while kubelets reject what is made"
@@ -1025,7 +1026,7 @@ func TestPatches(t *testing.T) {
 		{rejecting, "live", adopts(live, true, "live-a"), deployment.template, adopted},
 		{"adopt while pods are left of the edit before", "live", adopts(&overtaken, false, "live-b", "live-c"), deployment.template, again},
 		{"adopt one without a hash", "own", adopts(own, false, "live-a"), deployment.template, adopted},
-		{"mark", "live", func() ([]byte, error) { return closeAdoptionPatch(live, []string{"live-a", "live-b"}) }, live.template, marked},
+		{"mark", "live", func() ([]byte, error) { return closeAdoptionPatch(deployment, live, []string{"live-a", "live-b"}) }, live.template, marked},
 		{"settled", "live", func() ([]byte, error) { return endAdoptionPatch(live) }, live.template,
 			map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1"}},
 		{"revert", "live", func() ([]byte, error) { return revertPatch(live, deployment.template) }, deployment.template,

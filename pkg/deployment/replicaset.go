@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -423,32 +424,36 @@ func historyPatch(idle, rs *replicaSet) ([]byte, error) {
 		operation{"add", "/metadata/annotations", rs.previous.Annotations}))
 }
 
-// maxAdoption bounds a record of adoption, in bytes: the API server takes 256 KiB of annotations. A template
-// that makes it larger is not kept in the history. The names of 5000 pods are 150 KiB.
-const maxAdoption = 200 << 10
+// growth is what annotations of a Deployment and its ReplicaSet may grow by while there is a record of adoption, in bytes.
+const growth = 32 << 10
 
-// adoptPatch makes a ReplicaSet the Deployment's new one: see adopt. It records its former template, and with that the pods that
-// are still to be restarted. Where kubelets reject what it makes, its status may have changed meanwhile.
-func adoptPatch(w adopt) ([]byte, error) {
+// adoptPatch makes a ReplicaSet of d its new one: see adopt. It records its former template, and with that the pods that
+// are still to be restarted. Where kubelets reject what it makes, its status may have changed meanwhile. Lost says that the former
+// template is too large for the record; empty if it is not.
+func adoptPatch(d *Deployment, w adopt) (patch []byte, lost string, err error) {
 	rs := w.set
 	fields, err := rs.written(w.template)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	annotations, err := adoptionAnnotations(rs, adoption{
+	annotations, kept, err := adoptionAnnotations(d, rs, adoption{
 		previousTemplate: previousTemplate{Annotations: historyAnnotations(rs), Template: rs.template.Raw},
 		Restarts:         w.restarts, Earlier: rs.remaining(w.restarts), Back: w.back,
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
+	}
+	if !kept && ptr.Deref(d.Spec.RevisionHistoryLimit, 1) > 0 {
+		lost = notKept(rs.revision, "its template and annotations are too large")
 	}
 	seen := precondition
 	if w.rejects {
 		seen = unchanged
 	}
-	return encode(append(seen(rs),
+	patch, err = encode(append(seen(rs),
 		operation{"replace", "/spec/template", fields},
 		operation{"add", "/metadata/annotations", annotations}))
+	return patch, lost, err
 }
 
 // revertPatch undoes adoptPatch, but for the number of the revision, which is the Deployment
@@ -525,10 +530,10 @@ func takeSize(c map[string]any, size corev1.ResourceRequirements) {
 
 // closeAdoptionPatch closes the record of adoption of rs, which has the Deployment's template already, so that no pods but
 // these are restarted any more. It takes the copy of the hold away, as endAdoptionPatch does.
-func closeAdoptionPatch(rs *replicaSet, restarts []string) ([]byte, error) {
+func closeAdoptionPatch(d *Deployment, rs *replicaSet, restarts []string) ([]byte, error) {
 	closed := rs.adoption
 	closed.Restarts, closed.Closed = restarts, true
-	annotations, err := adoptionAnnotations(rs, closed)
+	annotations, _, err := adoptionAnnotations(d, rs, closed)
 	if err != nil {
 		return nil, err
 	}
@@ -536,16 +541,27 @@ func closeAdoptionPatch(rs *replicaSet, restarts []string) ([]byte, error) {
 	return encode(append(precondition(rs), operation{"add", "/metadata/annotations", annotations}))
 }
 
-func adoptionAnnotations(rs *replicaSet, m adoption) (map[string]string, error) {
+// adoptionAnnotations returns the annotations of rs with a record of adoption. The former template is not kept in it if the API
+// server would refuse that many, with those that the Deployment controller copies from d.
+func adoptionAnnotations(d *Deployment, rs *replicaSet, m adoption) (annotations map[string]string, kept bool, err error) {
+	annotations = map[string]string{}
+	maps.Copy(annotations, d.Annotations)
+	delete(annotations, corev1.LastAppliedConfigAnnotation) // which it does not copy
+	maps.Copy(annotations, rs.Annotations)
+	delete(annotations, api.AdoptedAnnotation)
+	left := apivalidation.TotalAnnotationSizeLimitB - growth
+	for key, value := range annotations {
+		left -= len(key) + len(value)
+	}
 	encoded, err := encode(m)
-	if err == nil && len(encoded) > maxAdoption {
+	if kept = len(encoded) <= left; !kept && err == nil {
 		m.previousTemplate, m.Earlier = previousTemplate{}, nil
 		encoded, err = encode(m)
 	}
-	annotations := map[string]string{}
+	clear(annotations)
 	maps.Copy(annotations, rs.Annotations)
 	annotations[api.AdoptedAnnotation] = string(encoded)
-	return annotations, err
+	return annotations, kept, err
 }
 
 // endAdoptionPatch removes the record of adoption, and the annotation by which the Deployment controller will

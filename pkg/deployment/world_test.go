@@ -18,13 +18,16 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
@@ -100,12 +103,19 @@ func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) 
 	w.Evictions = func() error {
 		if w.budget > 0 {
 			w.budget--
-			return apierrors.NewTooManyRequests("the budget says no", 0)
+			return overBudget("the budget says no")
 		}
 		return nil
 	}
 	w.rsc.wrote = map[types.UID]int{}
 	return w
+}
+
+// overBudget is the answer of a PodDisruptionBudget.
+func overBudget(says string) error {
+	err := apierrors.NewTooManyRequests(says, 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+	return err
 }
 
 // place of a pod: each is on another node.
@@ -838,6 +848,9 @@ func (o objects) patchSet(name string, data []byte) (*unstructured.Unstructured,
 	}
 	if err := simulated.Meets(old, rs.UID, rs.ResourceVersion); err != nil {
 		return nil, err
+	}
+	if err := apivalidation.ValidateAnnotationsSize(rs.Annotations); err != nil {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ReplicaSet"}, name, field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", apivalidation.TotalAnnotationSizeLimitB)})
 	}
 	return o.stored(o.writeSet(rs)), nil
 }

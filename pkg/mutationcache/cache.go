@@ -143,17 +143,26 @@ func (c *Cache[T]) List() ([]T, error) {
 	}
 	list := slices.Clone(c.roster)
 	for name, written := range c.written {
-		i, is := find(list, name)
-		if !is {
-			continue
-		}
-		if order, err := resourceversion.CompareResourceVersion(written.GetResourceVersion(), list[i].GetResourceVersion()); err == nil && order > 0 {
+		if i, is := find(list, name); is && c.lacks(name, list[i]) {
 			list[i] = written
-		} else {
-			delete(c.written, name)
 		}
 	}
 	return list, nil
+}
+
+// lacks reports whether the object, as the watch has brought it, lacks what we have written. What it has is forgotten: where the
+// store is restored from a backup, and an older object comes back, the store is right.
+func (c *Cache[T]) lacks(name cache.ObjectName, brought T) bool {
+	written, is := c.written[name]
+	if !is {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(written.GetResourceVersion(), brought.GetResourceVersion())
+	lacks := err == nil && order > 0
+	if !lacks {
+		delete(c.written, name)
+	}
+	return lacks
 }
 
 // find returns where an object of that name is in a list by name, or belongs.
@@ -180,6 +189,7 @@ func (c *Cache[T]) show(object any) {
 		return
 	}
 	delete(c.unread, name)
+	c.lacks(name, o)
 	if at, is := find(c.roster, name); is {
 		c.roster[at] = o
 	} else {
@@ -250,6 +260,10 @@ func (c *Cache[T]) Wrote(object T) {
 	if stripped, err := c.strip(object); err == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.written[cache.MetaObjectToName(stripped)] = stripped
+		name := cache.MetaObjectToName(stripped)
+		c.written[name] = stripped
+		if at, is := find(c.roster, name); is {
+			c.lacks(name, c.roster[at])
+		}
 	}
 }

@@ -157,8 +157,16 @@ func TestList(t *testing.T) {
 	if got := list(); !slices.Equal(got, []string{"web-0 1", "web-1 5", "web-2 1"}) {
 		t.Errorf("after writes, got %q", got)
 	}
+	changes := w.changes.Load()
+	for _, version := range []int{5, 3} { // the store is restored from a backup
+		must.Get(w.client.CoreV1().Pods("default").Update(t.Context(), pod("web-1", version), metav1.UpdateOptions{}))(t)
+	}
+	w.until(func() bool { return w.changes.Load() == changes+2 })
+	if got := list(); !slices.Equal(got, []string{"web-0 1", "web-1 3", "web-2 1"}) {
+		t.Errorf("after a restore, got %q", got)
+	}
 	must.Do(t, w.client.CoreV1().Pods("default").Delete(t.Context(), "web-0", metav1.DeleteOptions{}))
-	if got := list(); !slices.Equal(got, []string{"web-1 5", "web-2 1"}) {
+	if got := list(); !slices.Equal(got, []string{"web-1 3", "web-2 1"}) {
 		t.Errorf("without the first, got %q", got)
 	}
 }

@@ -31,7 +31,7 @@ var annotations = []string{resize.LimitRangerAnnotation, corev1.MirrorPodAnnotat
 func stripMeta(pod *corev1.Pod) metav1.ObjectMeta {
 	kept := metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
-		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, Finalizers: pod.Finalizers,
 		Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, ManagedFields: resize.Kept(pod),
 	}
 	if _, detached := pod.Labels[api.DetachedLabel]; detached {

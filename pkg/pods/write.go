@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -142,12 +143,13 @@ func Reattach(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod
 	})
 }
 
-// reown makes owner the pod's only owner. The reference does not block the owner's deletion:
+// reown makes owner control the pod. What owns it besides stays. The reference does not block the owner's deletion:
 // for that, some clusters demand a right that whoever runs `inplace-rollout release` may lack
 // (OwnerReferencesPermissionEnforcement).
 func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, owner metav1.OwnerReference, labels map[string]any) (*corev1.Pod, error) {
 	owner.BlockOwnerDeletion = nil
-	written, err := patchVersion(ctx, client, pod, map[string]any{"labels": labels, "ownerReferences": []metav1.OwnerReference{owner}})
+	others := slices.DeleteFunc(slices.Clone(pod.OwnerReferences), func(o metav1.OwnerReference) bool { return ptr.Deref(o.Controller, false) })
+	written, err := patchVersion(ctx, client, pod, map[string]any{"labels": labels, "ownerReferences": append(others, owner)})
 	if err != nil {
 		return nil, fmt.Errorf("giving pod %s to %s %s: %w", pod.Name, owner.Kind, owner.Name, err)
 	}
@@ -239,18 +241,19 @@ func Refusal(err error) rollout.Refusal {
 
 // EvictionRefusal returns why the API server refused an eviction, from the error of [Evict].
 // refused is false if there is no error, the pod has changed or is gone, or nobody answered.
-// The API server refuses the eviction of a pod with two budgets by an internal error
-// (pkg/registry/core/pod/storage/eviction.go of Kubernetes).
+// What a budget forbids has a cause of its own: an API server that is busy answers with the same code. The eviction of a
+// pod with two budgets is refused by an internal error (pkg/registry/core/pod/storage/eviction.go of Kubernetes).
 func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return r, false
 	}
 	r = rollout.Refusal{Reason: status.Status().Message, Kind: rollout.ReasonAdmissionDenied}
-	if apierrors.IsTooManyRequests(err) || strings.Contains(r.Reason, "PodDisruptionBudget") {
+	if apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || strings.Contains(r.Reason, "PodDisruptionBudget") {
 		r.Kind = rollout.ReasonDisruptionBudget
+		return r, true
 	}
-	return r, true
+	return r, Answered(err)
 }
 
 // RelabelRefusal returns why the API server did not take a pod's labels, from the error of [Relabel], [Unlabel] or [Detach].

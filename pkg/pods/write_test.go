@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -102,7 +103,10 @@ func TestWrites(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	pod := build.Pod("web-0", older)
 	pod.ResourceVersion = "7"
-	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web-abc", UID: "uid-of-rs", Controller: ptr.To(true)}}
+	pod.OwnerReferences = []metav1.OwnerReference{
+		{Kind: "ReplicaSet", Name: "web-abc", UID: "uid-of-rs", Controller: ptr.To(true)}, {APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "uid-of-other"},
+	}
+	const other = `{"apiVersion":"v1","kind":"ConfigMap","name":"other","uid":"uid-of-other"}`
 	owner := func(kind string) metav1.OwnerReference {
 		return *metav1.NewControllerRef(&metav1.ObjectMeta{Name: "web", UID: "uid-of-web"}, appsv1.SchemeGroupVersion.WithKind(kind))
 	}
@@ -134,13 +138,13 @@ func TestWrites(t *testing.T) {
 			fails: "relabelling pod web-0: broken",
 		},
 		{
-			name: "a pod that is detached goes to its ReplicaSet's owner, which needs no right to that",
+			name: "a pod that is detached goes to its ReplicaSet's owner, which needs no right to that, and keeps another one",
 			write: func(c *fake.Clientset) (*corev1.Pod, error) {
 				return pods.Detach(t.Context(), c.CoreV1(), pod, owner("Deployment"))
 			},
 			kind: types.MergePatchType,
 			patch: `{"metadata":{"labels":{"inplace-rollout.io/detached-from":"uid-of-rs","pod-template-hash":null},` +
-				`"ownerReferences":[{"apiVersion":"apps/v1","controller":true,"kind":"Deployment","name":"web","uid":"uid-of-web"}],` +
+				`"ownerReferences":[` + other + `,{"apiVersion":"apps/v1","controller":true,"kind":"Deployment","name":"web","uid":"uid-of-web"}],` +
 				`"resourceVersion":"7","uid":"uid-of-web-0"}}`,
 			fails: "giving pod web-0 to Deployment web: broken",
 		},
@@ -151,7 +155,7 @@ func TestWrites(t *testing.T) {
 			},
 			kind: types.MergePatchType,
 			patch: `{"metadata":{"labels":{"inplace-rollout.io/detached-from":null,"pod-template-hash":"abc"},` +
-				`"ownerReferences":[{"apiVersion":"apps/v1","controller":true,"kind":"ReplicaSet","name":"web","uid":"uid-of-web"}],` +
+				`"ownerReferences":[` + other + `,{"apiVersion":"apps/v1","controller":true,"kind":"ReplicaSet","name":"web","uid":"uid-of-web"}],` +
 				`"resourceVersion":"7","uid":"uid-of-web-0"}}`,
 			fails: "giving pod web-0 to ReplicaSet web: broken",
 		},
@@ -205,6 +209,20 @@ func TestDelete(t *testing.T) {
 
 func broken(clienttesting.Action) (bool, runtime.Object, error) {
 	return true, nil, errors.New("broken")
+}
+
+// TestEvictionRefusal: a budget says that it was one.
+func TestEvictionRefusal(t *testing.T) {
+	budget, busy := apierrors.NewTooManyRequests("no", 0), apierrors.NewTooManyRequests("busy", 1)
+	budget.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+	for err, kind := range map[error]string{
+		budget: rollout.ReasonDisruptionBudget, apierrors.NewForbidden(schema.GroupResource{}, "web-0", errors.New("no")): rollout.ReasonAdmissionDenied,
+		busy: "", apierrors.NewServiceUnavailable("busy"): "",
+	} {
+		if r, refused := pods.EvictionRefusal(err); refused != (kind != "") || refused && r.Kind != kind {
+			t.Errorf("%v: %+v, %t, want %s", err, r, refused, kind)
+		}
+	}
 }
 
 // TestRelabelRefusal: of what the API server says to a write of labels, the first line is kept. The others are a change that

@@ -315,15 +315,24 @@ func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resou
 	return value
 }
 
-// appliedAs reports whether got, of the status, shows that want is applied. The systemd
-// cgroup driver rounds a cpu limit up to the next 10m, so 105m may be shown as 110m.
+// pageSizes are those that kernels have, in bytes.
+var pageSizes = []int64{4 << 10, 16 << 10, 64 << 10}
+
+// appliedAs reports whether got, of the status, shows that want is applied. The systemd cgroup driver rounds a cpu limit up to
+// the next 10m, so 105m may be shown as 110m. The kernel rounds a memory limit down to whole pages, and the kubelet reads that of
+// the pod as a whole from there (convertToAPIPodLevelResourcesStatus in pkg/kubelet of Kubernetes): 600M may be shown as 599998464.
 func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got *resource.Quantity) bool {
-	if same(&want, got) {
-		return true
-	}
 	const step = 10
-	return got != nil && name == corev1.ResourceCPU && side == Limit &&
-		got.MilliValue() == (want.MilliValue()+step-1)/step*step
+	switch {
+	case same(&want, got):
+		return true
+	case got == nil || side != Limit:
+		return false
+	case name == corev1.ResourceCPU:
+		return got.MilliValue() == (want.MilliValue()+step-1)/step*step
+	default:
+		return name == corev1.ResourceMemory && slices.ContainsFunc(pageSizes, func(page int64) bool { return got.Value() == want.Value()/page*page })
+	}
 }
 
 // says reports whether the kubelet says what p has.

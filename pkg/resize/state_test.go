@@ -120,6 +120,22 @@ func TestObserveOtherParts(t *testing.T) {
 	}
 }
 
+// TestObservePages: the kernel grants whole pages.
+func TestObservePages(t *testing.T) {
+	older := build.Template(t, "{resources: {requests: {memory: 1M}, limits: {memory: 1Gi}}, containers: [{name: app}]}")
+	newer := build.Template(t, "{resources: {requests: {memory: 1M}, limits: {memory: 620M}}, containers: [{name: app}]}")
+	for shown, want := range map[string]resize.State{
+		"620M": resize.Actuated, "619999232": resize.Actuated, "619986944": resize.Actuated, "619970560": resize.Actuated, "619995136": resize.InProgress, "1Gi": resize.InProgress,
+	} {
+		pod := build.Pod("web-0", newer, build.ResizedAt(build.Start))
+		build.Actuate(pod)
+		pod.Status.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(shown)}
+		if got, message := target(t, pod, older, newer).Observe(); got != want {
+			t.Errorf("the limit is shown as %s: got %s (%s), want %s", shown, got, message, want)
+		}
+	}
+}
+
 func target(t *testing.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) resize.Target {
 	t.Helper()
 	target, err := resize.For(pod, older, newer)

@@ -60,6 +60,9 @@ type budget struct {
 	// while they are as many as may be down.
 	unready int
 
+	// denied are the pods that are passed over because admission refuses their size.
+	denied int
+
 	// alone: one pod is asked at most, because others delete those that are, and closed: none is. sent are those that are.
 	alone, closed bool
 	sent          int
@@ -129,6 +132,17 @@ func (b *budget) mayResize(c claim) bool {
 		return false
 	}
 	return b.before(c) < most && b.batch.mayGrow(most)
+}
+
+// mostDenied is how many pods may be asked again and again for what admission refuses, which may be the same for all of them.
+const mostDenied = 100
+
+// passes reports whether nobody is to wait for the pod until it is asked again for a size that admission has refused. It is as it was
+// before, and what is refused may be of a class that others are not of.
+func (b *budget) passes(v *Verdict, o Options) bool {
+	denied := o.PassDeferred && v.State == resize.Refused && v.Member.Refusal.Kind == ReasonAdmissionDenied && !v.Member.down()
+	b.denied += asInt(denied)
+	return denied && b.denied <= mostDenied
 }
 
 // before is how many other pods count for the resize of a pod.

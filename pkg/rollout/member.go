@@ -91,6 +91,8 @@ type Sighting struct {
 	// Since is when the resize was first seen in the state in which it is, by the same clock
 	// as Options.Now; zero if it has not been seen before.
 	Since time.Time
+	// Deferral is what the pod was Deferred for last.
+	Deferral Deferral
 	// Answer of the kubelet, for this generation, since then. While the node is lost, none is waited for.
 	Answer   resize.Answer
 	Answered time.Time
@@ -103,6 +105,18 @@ type Sighting struct {
 	// Before is how the pod was when it was asked for its size, or first seen with it; nil where the rollout is not guarded. It has
 	// what the record has of a canary.
 	Before *Health
+}
+
+// Deferral is a time for which a kubelet has had no room for a pod, whatever sizes it was asked for meanwhile. It is
+// comparable.
+type Deferral struct {
+	// Transition is since when it says so itself, in seconds, by a clock of its own: it keeps that time for as long as it says so
+	// (updatedPodResizeCondition in pkg/kubelet/status of Kubernetes).
+	Transition int64
+	// CPU and Memory that the pod asked for last.
+	CPU, Memory int64
+	// Since then that has been seen.
+	Since time.Time
 }
 
 // Refusal is why something cannot be had now, such as a size that the API server does not take.

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -73,7 +74,7 @@ func (n *PodNotes) Asked(m Member, now time.Time) {
 // askAgain has the pod asked once more, and its timeouts begin anew.
 func (s *seen) askAgain() {
 	if s.judged {
-		s.resize.Generation, s.resize.Again, s.resize.Before = -1, true, nil
+		s.resize.Generation, s.resize.Deferral, s.resize.Again, s.resize.Before = -1, Deferral{}, true, nil
 	}
 }
 
@@ -104,10 +105,30 @@ func (n *PodNotes) Sighting(place Place, now time.Time) Sighting {
 	if seen.Since.IsZero() || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress {
 		seen.Generation, seen.State, seen.Since = place.Pod.Generation, state, now
 	}
+	if state == resize.Deferred {
+		seen.Deferral = seen.Deferral.of(place.Pod, seen.Since)
+		seen.Since = seen.Deferral.Since
+	}
 	// A pod that is to have another size now has yet to prove the one that it has.
 	well := state == resize.Actuated || len(place.Target.Changes) > 0 && place.Target.Settled()
 	seen.Proof = seen.Proof.Of(place.Pod, well, now)
 	return seen
+}
+
+// of returns the deferral of a pod that has been seen Deferred for its present size since then. A size that asks for less than the
+// one before may have room where that had none.
+func (d Deferral) of(pod *corev1.Pod, since time.Time) Deferral {
+	asks := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	now := Deferral{CPU: asks.Cpu().MilliValue(), Memory: asks.Memory().Value(), Since: since}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodResizePending && !c.LastTransitionTime.IsZero() {
+			now.Transition = c.LastTransitionTime.Unix()
+		}
+	}
+	if now.Transition != 0 && now.Transition == d.Transition && now.CPU >= d.CPU && now.Memory >= d.Memory {
+		now.Since = d.Since
+	}
+	return now
 }
 
 // Relabelled returns when we gave the last of those of the pods that count the label of a revision

@@ -12,14 +12,17 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-// TestSightings: the times in a pod's conditions do not matter, only when each state was seen.
+// TestSightings: the times in a pod's conditions do not matter, only when each state was seen, and whether a kubelet has had no
+// room all the time, for a size and for those that came after it.
 func TestSightings(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	start := build.Start.Add(time.Hour)
 	notes := PodNotes{}
 	for i, tt := range []struct {
 		says string // the reason of PodResizePending; empty for none
-		edit bool
+		edit int64  // how many times the pod has got another size since
+		cpu  string // if it is another one
+		anew bool   // there was room meanwhile
 		at   time.Duration
 		want time.Duration
 	}{
@@ -27,15 +30,25 @@ func TestSightings(t *testing.T) {
 		{says: corev1.PodReasonDeferred, at: time.Minute, want: 0},
 		{says: "", at: 2 * time.Minute, want: 0}, // in progress: it may say so again
 		{says: corev1.PodReasonDeferred, at: 3 * time.Minute, want: 0},
-		{says: corev1.PodReasonDeferred, edit: true, at: 4 * time.Minute, want: 4 * time.Minute},
+		{says: "", edit: 1, cpu: "200m", at: 4 * time.Minute, want: 4 * time.Minute}, // the kubelet has not looked at it yet
+		{says: corev1.PodReasonDeferred, edit: 1, cpu: "200m", at: 5 * time.Minute, want: 0},
+		{says: corev1.PodReasonDeferred, edit: 2, cpu: "180m", at: 6 * time.Minute, want: 6 * time.Minute},
+		{says: corev1.PodReasonDeferred, edit: 3, cpu: "180m", anew: true, at: 7 * time.Minute, want: 7 * time.Minute},
+		{says: corev1.PodReasonDeferred, edit: 4, cpu: "200m", anew: true, at: 8 * time.Minute, want: 7 * time.Minute},
+		{says: corev1.PodReasonInfeasible, edit: 4, cpu: "200m", at: 9 * time.Minute, want: 9 * time.Minute},
 	} {
-		pod := build.Pod("web-0", older, build.WithSize(newer))
-		if tt.edit {
-			pod.Generation++
+		newer := newer
+		if tt.cpu != "" {
+			newer = build.Size(t, "requests: {cpu: "+tt.cpu+"}")
 		}
+		pod := build.Pod("web-0", older, build.WithSize(newer))
+		pod.Generation += tt.edit
 		if tt.says != "" {
 			build.Condition(corev1.PodResizePending, tt.says, "no room")(pod)
 			pod.Status.Conditions[1].LastTransitionTime = metav1.NewTime(start.Add(-24 * time.Hour)) // a clock that is behind
+			if tt.anew {
+				pod.Status.Conditions[1].LastTransitionTime = metav1.NewTime(start.Add(-23 * time.Hour))
+			}
 		}
 		target, err := resize.For(pod, older, newer)
 		if err != nil {

@@ -41,7 +41,7 @@ type Options struct {
 	// PassLost: a pod whose node is lost holds up no resize that takes no pod down.
 	PassLost bool
 	// PassDeferred: a pod that waits for room on its node, and loses nothing meanwhile or when it
-	// comes, holds up nobody.
+	// comes, holds up nobody. Nor does one whose size admission refuses.
 	PassDeferred bool
 	// Strategy decides who restarts pods.
 	Strategy policy.Strategy
@@ -260,7 +260,15 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 	if !b.guard.mayTouch(v) {
 		return
 	}
+	sent, passed := !o.Now.Before(v.Member.Refusal.Until), b.passes(v, o)
+	if passed && !sent {
+		s.wait(v)
+		return
+	}
 	if !b.mayResize(v.claim) {
+		if passed {
+			s.wait(v)
+		}
 		s.waiting = true
 		s.RequeueWithin(o.From.Sub(o.Now))
 		if v.claim.ready && v.claim.down {
@@ -270,7 +278,6 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 		}
 		return
 	}
-	sent := !o.Now.Before(v.Member.Refusal.Until)
 	if sent {
 		s.Resize = append(s.Resize, v.Member)
 	}

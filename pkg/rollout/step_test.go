@@ -217,6 +217,11 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 	case "refused, not to be asked yet":
 		stale()
 		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Kind: rollout.ReasonQuotaExceeded, Until: now.Add(time.Second)}
+	case "denied, not to be asked yet", "denied, to be asked again":
+		m = member(t, index, "refused, not to be asked yet")
+		if m.Refusal.Kind = rollout.ReasonAdmissionDenied; strings.HasSuffix(situation, "again") {
+			m.Refusal.Until = now
+		}
 	case "other image":
 		m.Pod, m.Differs = build.Pod(name, older), "the image changed"
 	case "missing":
@@ -290,6 +295,13 @@ func TestNext(t *testing.T) {
 		{name: "refused for now: asked again, and the next waits", places: "refused for now|stale", limit: 1, want: "resize 1, hold",
 			reason: "QuotaExceeded", message: "0 of 2 pods resized; web-1: exceeded quota: q"},
 		{name: "refused for now: not asked again too soon", places: "refused, not to be asked yet|stale", limit: 1, want: "hold, look in 1s"},
+		{name: "refused by admission: the next one waits where they have an order", places: "denied, not to be asked yet|stale", limit: 1, want: "hold, look in 1s"},
+		{name: "and does not where they have none", pass: true, places: "denied, not to be asked yet|stale", limit: 1, want: "resize 0, hold", reason: "AdmissionDenied",
+			message: "0 of 2 pods resized; web-1: exceeded quota: q; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "nor for a quota, which is for all of them: they wait", pass: true, places: "refused, not to be asked yet|stale", limit: 1, want: "hold, look in 1s"},
+		{name: "it is asked again within the limits, and named all the time", pass: true, places: "denied, to be asked again|resizing", limit: 1, want: "hold", reason: "AdmissionDenied",
+			message: "0 of 2 pods resized; web-1: exceeded quota: q; web-0: waiting for the kubelet: generation 2 is not observed"},
+		{name: "many are not asked again and again", pass: true, places: strings.Repeat("denied, not to be asked yet|", 100) + "denied, not to be asked yet|stale", limit: 1, want: "hold, look in 1s"},
 		{name: "deferred past its deadline: restarted", places: "deferred too long|stale", limit: 1, want: "restart 1, hold",
 			message: "0 of 2 pods resized; web-1: restarting: deferred on node node: no room, for more than 5m0s"},
 		{name: "failing past its deadline: restarted", places: "failing too long", limit: 1, want: "restart 0"},

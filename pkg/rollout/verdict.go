@@ -227,6 +227,8 @@ func (v *Verdict) comeUp(o Options) {
 		v.Reason, v.Message = ReasonNodeLost, m.Lost
 	case m.Pod == nil && m.Refusal.Reason != "":
 		v.Reason, v.Message = m.Refusal.Kind, "waiting for the pod to be created: "+m.Refusal.Reason
+	case m.Pod != nil && m.Pod.DeletionTimestamp != nil:
+		v.terminate(o)
 	case Gone(m.Pod):
 		v.Message = "waiting for the pod to be created"
 	case m.Target.Unscheduled():
@@ -239,6 +241,16 @@ func (v *Verdict) comeUp(o Options) {
 		v.Message = "waiting for the kubelet to resize it"
 	default:
 		v.Message = "waiting for the pod to become available"
+	}
+}
+
+// terminate notes that the pod is going, and what keeps it when its grace period is over.
+func (v *Verdict) terminate(o Options) {
+	pod := v.Member.Pod
+	v.Message = "terminating"
+	v.changesAt(pod.DeletionTimestamp.Time, o)
+	if len(pod.Finalizers) > 0 && !o.Now.Before(pod.DeletionTimestamp.Time) {
+		v.Message += ", held by finalizer " + strings.Join(pod.Finalizers, ", ")
 	}
 }
 

@@ -24,7 +24,7 @@ var errNotLeading = errors.New("the Lease was not renewed in time: another repli
 const givenBack = 1
 
 // leaseGate keeps the writes of a process that may not be the leader any more from the API server.
-// The leader election alone cannot: a process that was stopped, or starved, for longer than the
+// The leader election alone cannot: a process that was stopped, suspended or starved, for longer than the
 // Lease goes on where it was, and learns later that another one leads.
 //
 // Writes are let through for a term from the moment at which the last renewal was sent that the
@@ -33,8 +33,11 @@ const givenBack = 1
 type leaseGate struct {
 	term time.Duration
 
-	mu       sync.Mutex
-	until    time.Time
+	mu    sync.Mutex
+	until time.Time
+	// wall is the same without Go's monotonic clock, which stands still while the machine is suspended. The clock on the wall may be
+	// set back, so each alone ends the term.
+	wall     time.Time
 	expiry   *time.Timer
 	underway map[*http.Request]context.CancelCauseFunc
 	idle     chan struct{} // closed when nothing is under way; nil if nobody waits for that
@@ -51,6 +54,7 @@ func (g *leaseGate) renewed(begin time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.until = begin.Add(g.term)
+	g.wall = g.until.Round(0)
 	g.expiry.Reset(time.Until(g.until))
 }
 
@@ -82,7 +86,10 @@ func (g *leaseGate) callOff() {
 }
 
 // open reports whether writes may go out. The lock must be held.
-func (g *leaseGate) open() bool { return time.Now().Before(g.until) }
+func (g *leaseGate) open() bool {
+	now := time.Now()
+	return now.Before(g.until) && now.Round(0).Before(g.wall)
+}
 
 // shut ends the term, and waits for the answers to what is under way.
 func (g *leaseGate) shut(ctx context.Context) error {

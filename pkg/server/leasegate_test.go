@@ -143,6 +143,16 @@ func TestLeaseGateIsOpenForATermFromWhenTheRenewalWasSent(t *testing.T) {
 	})
 }
 
+func TestLeaseGateIsShutAfterASuspension(t *testing.T) {
+	inGateWorld(t, func(_ *testing.T, w *gateWorld) {
+		w.renew()
+		w.gate.wall = w.gate.wall.Add(-renewDeadline) // which only the clock on the wall has seen pass
+		w.want("after a suspension", false)
+		w.renew()
+		w.want("with the Lease again", true)
+	})
+}
+
 func TestLeaseGateLetsReadsReviewsAndDryRunsThrough(t *testing.T) {
 	inGateWorld(t, func(t *testing.T, w *gateWorld) {
 		for method, path := range map[string]string{

@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -433,8 +434,29 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestMoreSetsThanSessions: the mark of a set under OnDelete goes in time though others always need its session.
+func TestMoreSetsThanSessions(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{Sessions: 1}, simulated.Outcome{Unready: true})
+	underOnDelete(c)
+	c.edit(newer)
+	other := c.Set.DeepCopy()
+	other.Name, other.UID = "other", "other"
+	for range 15 {
+		if c.Rounds(3); !policy.Held(c.Set) { // the first one opens its session
+			return
+		}
+		must.Do(t, c.Kind.Workloads.Show(other))
+		if again, err := c.Controller.Sync(t.Context(), cache.NewObjectName(other.Namespace, other.Name)); err != nil {
+			t.Fatal(again, err)
+		}
+		c.Clock.SetTime(c.Clock.Now().Add(time.Minute))
+	}
+	t.Errorf("it is held after a quarter of an hour: %+v; %q", condition(c.Set), c.Writes)
+}
+
 // TestHistory: a revision that nothing controls is the set's, as it is for the StatefulSet
-// controller, which may adopt it late. One of another set is not.
+// controller, which may adopt it late. One of another set is not. One that nobody can read is as if it were gone, unless it is
+// the update revision.
 func TestHistory(t *testing.T) {
 	load(t)
 	set := webSet(older, 1)
@@ -443,11 +465,15 @@ func TestHistory(t *testing.T) {
 	foreign.Name, foreign.OwnerReferences[0].UID = "foreign", "another"
 	former := foreign.DeepCopy()
 	former.Name, set.Status.UpdateRevision = "former", "former"
+	unreadable := mine.DeepCopy()
+	unreadable.Name, unreadable.Data.Raw = "unreadable", []byte("{}")
 	s := &session{KindState: &memory{history: history{}}}
-	if err := New(fake.NewClientset(mine, orphan, foreign, former)).readRevisions(t.Context(), s, set); err != nil {
-		t.Fatal(err)
-	}
+	k := New(fake.NewClientset(mine, orphan, foreign, former, unreadable))
+	must.Do(t, k.readRevisions(t.Context(), s, set))
 	if s.KindState.history[mine.Name] == nil || s.KindState.history[orphan.Name] == nil || s.KindState.history[foreign.Name] != nil || s.KindState.history[former.Name] == nil {
 		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.KindState.history)))
+	}
+	if set.Status.UpdateRevision = "unreadable"; k.readRevisions(t.Context(), s, set) == nil {
+		t.Error("an update revision that nobody can read is no error")
 	}
 }

@@ -46,8 +46,8 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacit
 			continue
 		}
 		t, err := hash.OfRevision(stored)
-		if err != nil {
-			return rollout.WorkloadForecast{}, err
+		if err != nil { // as if it were gone
+			continue
 		}
 		o.revisions[stored.Name] = t
 		if t.Same(template) && revision != set.Status.UpdateRevision {

@@ -38,35 +38,27 @@ func New(client kubernetes.Interface) Kind {
 }
 
 // history has the templates of a set's revisions, by their name. A revision never changes. One that
-// is gone has no template: nil.
+// is gone, or that nobody can read, has no template: nil.
 type history map[string]*hash.Template
 
 // memory is what a session keeps of a set.
 type memory struct {
 	history
 	births
-	moved          movement
 	updateRevision string // of the set when it was looked at last
 }
 
-// movement is how many pods of a held set under OnDelete have got their size, at most, and since when, by our own
-// clock. A pod that goes and comes back is no news.
-type movement struct {
-	of      string // the revision, the last time that its user had it tried again, and the record of a guarded rollout
-	updated int
-	since   time.Time
-}
-
-// advance notes how many there are now.
-func (m *movement) advance(set *appsv1.StatefulSet, count func() int, now time.Time) {
+// reaches returns how far a held set under OnDelete has come now: of its revision, since the last time that its user had it tried again,
+// and with that record of a guarded rollout.
+func reaches(before controller.Reached, set *appsv1.StatefulSet, count func() int, now time.Time) controller.Reached {
 	if !policy.Held(set) || rolling(set) {
-		*m = movement{}
-		return
+		return controller.Reached{}
 	}
 	of, updated := set.Status.UpdateRevision+" "+set.Annotations[api.RetryAnnotation]+set.Annotations[api.RolloutAnnotation], count()
-	if m.of != of || updated > m.updated {
-		*m = movement{of, updated, now}
+	if before.Of != of || updated > before.Updated {
+		return controller.Reached{Of: of, Updated: updated, Since: now}
 	}
+	return before
 }
 
 // HasSynced is that of controller.KindState: all of it is read when it is needed.
@@ -148,8 +140,8 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 		delete(s.KindState.history, set.Status.UpdateRevision)
 		return nil, fmt.Errorf("the set's update revision %q is not in the history", set.Status.UpdateRevision)
 	}
-	s.KindState.moved.advance(set, o.updated, s.Now())
-	o.moved = s.KindState.moved.since
+	s.Reached = reaches(s.Reached, set, o.updated, s.Now())
+	o.moved = s.Reached.Since
 	o.births, err = k.awaitBirths(ctx, s, o, live)
 	return o, err
 }
@@ -165,9 +157,11 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 		if !revisions.BelongsTo(set, stored, set.Status.UpdateRevision) {
 			continue
 		}
-		if s.KindState.history[stored.Name], err = hash.OfRevision(stored); err != nil {
+		template, err := hash.OfRevision(stored)
+		if err != nil && stored.Name == set.Status.UpdateRevision {
 			return err
 		}
+		s.KindState.history[stored.Name] = template
 	}
 	return nil
 }
@@ -179,14 +173,14 @@ func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live b
 	o.Now = now
 	due, look := map[int]time.Time{}, false
 	for _, i := range o.due() {
-		since, known := b.due[i]
+		since, known := s.Due[i]
 		if !known {
 			since = now
 		}
 		due[i] = since
 		look = look || o.ofOldSize(i) && now.Sub(since) >= lookAtQuotas
 	}
-	b.due, b.limits = due, s.Limits()
+	s.Due, b.due, b.limits = due, due, s.Limits()
 	if look && (live || now.Sub(b.read) >= believeQuotas) {
 		quotas, err := capacity.New(k.client, capacity.Sizes, now).Quotas(ctx, o.set.Namespace)
 		if err != nil {

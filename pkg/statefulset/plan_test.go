@@ -52,6 +52,7 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 	}{
 		"updated":              {newer, nil},
 		"updated, terminating": {newer, changes{build.Terminating}},
+		"updated, held":        {newer, changes{build.Terminating, func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/drain"} }}},
 		"relabelled":           {newer, changes{build.RelabelledAt(build.Start.Add(6 * time.Second))}},
 		"relabelled long ago":  {newer, changes{build.RelabelledAt(build.Start.Add(-time.Minute))}},
 		"updated, not ready":   {newer, changes{build.NotReady}},
@@ -673,7 +674,8 @@ func TestNextStepNotHeld(t *testing.T) {
 		{name: "all are updated", places: "updated|updated", says: "all pods" + newest, complete: true},
 		{name: "an older revision", places: "updated|other image", says: left + "web-0 is of an older revision"},
 		{name: "the highest is named", places: "live|other image", says: left + "web-1 is of an older revision"},
-		{name: "a terminating pod", places: "updated, terminating|updated", says: "1 of 2 pods resized; web-1: waiting for the pod to be created"},
+		{name: "a terminating pod", places: "updated, terminating|updated", says: "1 of 2 pods resized; web-1: terminating"},
+		{name: "one that a finalizer holds", places: "updated, held|updated", says: "1 of 2 pods resized; web-1: terminating, held by finalizer example.com/drain"},
 		{name: "no pod", places: "missing|updated", says: "1 of 2 pods resized; web-1: waiting for the pod to be created"},
 		{name: "not Ready", places: "updated, not ready|updated", says: "2 of 2 pods resized; web-1: waiting for the pod to become available"},
 		{name: "Ready for less than minReadySeconds", places: "updated", changes: changes{minReady}, says: "1 of 1 pods resized; web-0: waiting for the pod to become available"},
@@ -726,7 +728,8 @@ func TestNextStepContested(t *testing.T) {
 			set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: api.ConditionComplete, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(at)}}
 		}
 	}
-	before, after, all := build.Start.Add(-time.Minute), build.Start.Add(time.Minute), held("0", everything)
+	// The clock of an API server may be that much behind the one that said when the rollout began.
+	before, after, all := build.Start.Add(29*time.Second), build.Start.Add(time.Minute), held("0", everything)
 	for _, tt := range []struct {
 		name    string
 		changes []func(*appsv1.StatefulSet)

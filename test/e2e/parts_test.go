@@ -4,10 +4,12 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -48,7 +50,7 @@ initContainers:
 	a.event("StatefulSet", rollout.EventStarted, "side: cpu request 40m→60m")
 }
 
-// TestPodLevel resizes pods as a whole, with their containers and without.
+// TestPodLevel resizes pods as a whole, with their containers and without. The kernel rounds a memory limit down to whole pages.
 func TestPodLevel(t *testing.T) {
 	t.Parallel()
 	with := func(resources, whole string) options {
@@ -56,7 +58,7 @@ func TestPodLevel(t *testing.T) {
 	}
 	const (
 		wide  = "{requests: {cpu: 70m, memory: 64Mi}, limits: {cpu: 140m, memory: 128Mi}}"
-		wider = "{requests: {cpu: 80m, memory: 80Mi}, limits: {cpu: 160m, memory: 160Mi}}"
+		wider = "{requests: {cpu: 80m, memory: 80Mi}, limits: {cpu: 160m, memory: 160M}}"
 	)
 	a := newApp(t, with(small, wide))
 	before := a.pods()
@@ -66,6 +68,7 @@ func TestPodLevel(t *testing.T) {
 		a.assertMoved()
 		a.assertKept(before, 0)
 		want := parse(t, next[1])
+		want.Limits[corev1.ResourceMemory] = *resource.NewQuantity(want.Limits.Memory().Value()/int64(os.Getpagesize())*int64(os.Getpagesize()), resource.BinarySI)
 		for _, pod := range a.pods() {
 			a.assertLimits(pod.Name, node.PodCgroup(&pod), want)
 			if got := pod.Status.Resources; got == nil || !apiequality.Semantic.DeepEqual(*got, want) {

@@ -4,6 +4,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // surge is maxUnavailable 0: a replacement comes first. Without surge, there is room for a pod less.
@@ -134,12 +136,16 @@ func TestDeploymentDeletedDuringAReplacement(t *testing.T) {
 }
 
 // TestDeploymentOrphansDetached: the Deployment is deleted without its pods while one of them waits for
-// another in its place. It goes back to its ReplicaSet, which then has the pods that it is to have.
+// another in its place. It goes back to its ReplicaSet, which then has the pods that it is to have. What owns it besides stays.
 func TestDeploymentOrphansDetached(t *testing.T) {
 	parallel(t)
 	d := newGated(t)
 	before := d.uids()
 	stuck, set := d.names()[0], d.active()
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "default"}
+	other.UID = must.Get(client.CoreV1().ServiceAccounts(d.namespace).Get(t.Context(), other.Name, metav1.GetOptions{}))(t).UID
+	d.kubectl("patch", "pod", stuck, "--type=json", "-p", fmt.Sprintf(`[{"op":"add","path":"/metadata/ownerReferences/0",`+
+		`"value":{"apiVersion":"v1","kind":"ServiceAccount","name":"default","uid":"%s"}}]`, other.UID))
 	d.annotatePod(stuck, simInfeasible)
 	d.setResources("cpu=150m", "")
 	d.newcomer(before)
@@ -147,7 +153,7 @@ func TestDeploymentOrphansDetached(t *testing.T) {
 	eventually(t, "every pod to belong to the ReplicaSet", func() (bool, string) {
 		pods := d.pods()
 		for _, pod := range pods {
-			if !metav1.IsControlledBy(&pod, &set) || pod.Labels[api.DetachedLabel] != "" || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "" {
+			if !metav1.IsControlledBy(&pod, &set) || pod.Name == stuck && !slices.Contains(pod.OwnerReferences, other) || pod.Labels[api.DetachedLabel] != "" || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "" {
 				return false, fmt.Sprintf("%s has the owners %v and the labels %v", pod.Name, pod.OwnerReferences, pod.Labels)
 			}
 		}

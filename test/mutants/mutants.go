@@ -214,7 +214,7 @@ var mutants = []mutant{
 	{
 		name: "leader", safety: "the leader writes only while it surely leads",
 		without: without{"the gate before writes is always open", []edit{
-			{"pkg/server/leasegate.go", `return time.Now().Before(g.until) }`, `return true }`},
+			{"pkg/server/leasegate.go", `return now.Before(g.until) && now.Round(0).Before(g.wall)`, `return !now.IsZero()`},
 		}},
 		scenario: scenario{tests: "TestLeaseGateIsOpen.*", testsOf: "./pkg/server"},
 	},
