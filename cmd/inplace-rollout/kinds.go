@@ -15,6 +15,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -170,7 +171,7 @@ func mostPods(ctx context.Context, c *cluster, u *unstructured.Unstructured, of 
 	}
 	var pods []*corev1.Pod
 	for i := range list.Items {
-		if pod := &list.Items[i]; metav1.IsControlledBy(pod, u) && !rollout.Gone(pod) {
+		if pod := &list.Items[i]; metav1.IsControlledBy(pod, u) && !judge.Gone(pod) {
 			pods = append(pods, pod)
 		}
 	}

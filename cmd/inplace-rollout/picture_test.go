@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -62,7 +62,7 @@ func TestPictures(t *testing.T) {
 	s.updated(1, 2, 3)
 	why := "Node didn't have enough resource: cpu, requested: 200, used: 100, capacity: 250"
 	s.asked(0, condition(corev1.PodResizePending, "Deferred", why), observed)
-	s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = rollout.ReasonDeferred, "3 of 4 pods resized; web-0: deferred on node node-1: "+why
+	s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = judge.ReasonDeferred, "3 of 4 pods resized; web-0: deferred on node node-1: "+why
 	draw(t, "status.svg", "How far a rollout has come, pod by pod", "kubectl inplace-rollout status sts/web", func(out cli.Page) error {
 		return statusView{}.print(out, reportsOf(t, s), now)
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -221,7 +222,7 @@ func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, aft
 			return planReport{}, explain(err)
 		}
 	}
-	forecast.Pods = slices.DeleteFunc(forecast.Pods, func(f rollout.PodForecast) bool { return f.Member.Pod == nil })
+	forecast.Pods = slices.DeleteFunc(forecast.Pods, func(f judge.PodForecast) bool { return f.Member.Pod == nil })
 	r, err := newPlanReport(ctx, after, settings, forecast, world)
 	r.New = true
 	return r, err

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -19,22 +20,22 @@ func TestPlanGuard(t *testing.T) {
 	for _, tt := range []struct {
 		annotations map[string]string
 		pods, large int // of those the second ones are of a class of their own
-		comes       rollout.Forecast
+		comes       judge.Forecast
 		want        string
 	}{
-		{map[string]string{api.CanaryAnnotation: "10%"}, 15, 0, rollout.Live, "Guarded: 2 pods first, the others when they have been Ready for 1m30s. " + stops},
-		{map[string]string{api.CanaryAnnotation: "10%"}, 20, 2, rollout.Live, "Guarded: 3 pods first, the others when they have been Ready for 1m30s. " + stops},
-		{map[string]string{api.CanaryAnnotation: "5", api.CanaryDurationAnnotation: "manual", api.OnFailureAnnotation: "Revert"}, 3, 0, rollout.ContainerRestart,
+		{map[string]string{api.CanaryAnnotation: "10%"}, 15, 0, judge.Live, "Guarded: 2 pods first, the others when they have been Ready for 1m30s. " + stops},
+		{map[string]string{api.CanaryAnnotation: "10%"}, 20, 2, judge.Live, "Guarded: 3 pods first, the others when they have been Ready for 1m30s. " + stops},
+		{map[string]string{api.CanaryAnnotation: "5", api.CanaryDurationAnnotation: "manual", api.OnFailureAnnotation: "Revert"}, 3, 0, judge.ContainerRestart,
 			"Guarded: 3 pods first, the others when the rollout is promoted. After a failure no other pod follows, and those with the new size go back."},
-		{map[string]string{api.CanaryAnnotation: "1"}, 3, 0, rollout.PodRestart, "Guarded: 1 pod first, the others when it has been Ready for 1m30s. " + stops},
-		{map[string]string{api.ChecksAnnotation: "a, b"}, 3, 0, rollout.Deferred, "After a failure no other pod follows; checks: a, b."},
-		{map[string]string{api.CanaryAnnotation: "1"}, 3, 0, rollout.AfterDelete, ""},
-		{nil, 3, 0, rollout.Live, ""},
+		{map[string]string{api.CanaryAnnotation: "1"}, 3, 0, judge.PodRestart, "Guarded: 1 pod first, the others when it has been Ready for 1m30s. " + stops},
+		{map[string]string{api.ChecksAnnotation: "a, b"}, 3, 0, judge.Deferred, "After a failure no other pod follows; checks: a, b."},
+		{map[string]string{api.CanaryAnnotation: "1"}, 3, 0, judge.AfterDelete, ""},
+		{nil, 3, 0, judge.Live, ""},
 	} {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minReadySeconds": int64(90)}}}
 		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		settings := must.Get(policy.Read(tt.annotations))(t)
-		f := rollout.WorkloadForecast{Pods: make([]rollout.PodForecast, tt.pods)}
+		f := rollout.WorkloadForecast{Pods: make([]judge.PodForecast, tt.pods)}
 		for i := range f.Pods {
 			if f.Pods[i].Forecast = tt.comes; i < tt.large {
 				f.Pods[i].Member.Class = "large"
@@ -79,8 +80,8 @@ func TestNext(t *testing.T) {
 		annotations[api.RolloutAnnotation] = record.String()
 		settings := must.Get(policy.Read(annotations))(t)
 		u.SetAnnotations(annotations)
-		pod := rollout.PodForecast{Member: rollout.Member{Place: rollout.Place{Pod: s.pods[2]}}, Observed: resize.Actuated}
-		if got := recordedOf(u, settings.Guard, []rollout.PodForecast{pod}).next(now); got != tt.want {
+		pod := judge.PodForecast{Member: judge.Member{Place: judge.Place{Pod: s.pods[2]}}, Observed: resize.Actuated}
+		if got := recordedOf(u, settings.Guard, []judge.PodForecast{pod}).next(now); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -64,13 +65,13 @@ type podForecast struct {
 	Name string `json:"name"`
 	Node string `json:"node,omitempty"`
 	// Class of the node, where that has a size of its own.
-	Class    string           `json:"class,omitempty"`
-	Forecast rollout.Forecast `json:"fate"`
-	Reason   string           `json:"reason,omitempty"`
+	Class    string         `json:"class,omitempty"`
+	Forecast judge.Forecast `json:"fate"`
+	Reason   string         `json:"reason,omitempty"`
 	// Late is the fate of a Deferred pod if its node has no room until the deadline.
-	Late    rollout.Forecast `json:"late,omitempty"`
-	Changes []change         `json:"changes,omitempty"`
-	Room    []room           `json:"room,omitempty"`
+	Late    judge.Forecast `json:"late,omitempty"`
+	Changes []change       `json:"changes,omitempty"`
+	Room    []room         `json:"room,omitempty"`
 }
 
 // planGuard is how a rollout is guarded: docs/guarded-rollouts.md.
@@ -172,13 +173,13 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 		TypeMeta: cli.Type(planKind), Workload: cli.WorkloadOf(after),
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
 	}
-	var resized []*rollout.Member
+	var resized []*judge.Member
 	for _, f := range pods {
 		r.NotInPods = rollout.Joined(r.NotInPods, f.Member.Target.Absent)
 		r.Pods = append(r.Pods, newPodForecast(f))
 		r.Summary.count(f.Forecast)
 		r.restarts = r.restarts || f.Restarts()
-		if f.Forecast == rollout.Live || f.Forecast == rollout.Deferred || f.Forecast == rollout.ContainerRestart {
+		if f.Forecast == judge.Live || f.Forecast == judge.Deferred || f.Forecast == judge.ContainerRestart {
 			resized = append(resized, &f.Member)
 			r.OldEnvironment = rollout.Joined(r.OldEnvironment, f.Member.Target.OldEnvironment())
 		}
@@ -187,7 +188,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 		r.MinReadySeconds, _, _ = unstructured.NestedInt64(after.Object, "spec", "minReadySeconds")
 	}
 	r.Guard = guardOf(after, settings.Guard, forecast)
-	for _, f := range rollout.Faults(resized) {
+	for _, f := range judge.Faults(resized) {
 		r.KnownFaults = append(r.KnownFaults, knownFault{f.Issue, f.Says, f.Pods, f.String()})
 	}
 	return r, nil
@@ -198,13 +199,13 @@ func newPodForecast(f capacity.PodForecast) podForecast {
 	for _, s := range f.Space {
 		p.Room = append(p.Room, room{string(s.Resource), s.Allocatable.String(), s.Requested.String(), s.Enough})
 	}
-	if f.Forecast == rollout.Deferred {
+	if f.Forecast == judge.Deferred {
 		p.Late = f.Late
 	}
 	if f.Member.Pod != nil {
 		p.Node = f.Member.Pod.Spec.NodeName
 	}
-	if f.Forecast == rollout.ScaledIn {
+	if f.Forecast == judge.ScaledIn {
 		return p
 	}
 	for _, c := range f.Member.Target.Changes {
@@ -217,25 +218,25 @@ func newPodForecast(f capacity.PodForecast) podForecast {
 	return p
 }
 
-func (s *planSummary) count(f rollout.Forecast) {
+func (s *planSummary) count(f judge.Forecast) {
 	switch f {
-	case rollout.Live:
+	case judge.Live:
 		s.Live++
-	case rollout.ContainerRestart:
+	case judge.ContainerRestart:
 		s.ContainerRestart++
-	case rollout.Deferred:
+	case judge.Deferred:
 		s.Deferred++
-	case rollout.PodRestart, rollout.AfterDelete:
+	case judge.PodRestart, judge.AfterDelete:
 		s.Restart++
-	case rollout.Infeasible:
+	case judge.Infeasible:
 		s.Infeasible++
-	case rollout.KeptBack:
+	case judge.KeptBack:
 		s.KeptBack++
-	case rollout.New:
+	case judge.New:
 		s.New++
-	case rollout.ScaledIn:
+	case judge.ScaledIn:
 		s.ScaledIn++
-	case rollout.Unchanged:
+	case judge.Unchanged:
 		s.Unchanged++
 	}
 }

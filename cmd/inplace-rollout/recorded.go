@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -21,18 +22,18 @@ type recorded struct {
 	guard    policy.Guard
 	duration time.Duration // for how long a canary has to be well
 	promoted bool
-	there    map[types.UID]*rollout.PodForecast
+	there    map[types.UID]*judge.PodForecast
 }
 
 // recordedOf returns that of a workload with these pods; nil if it has none that can be read, or no controller has looked at the edit.
-func recordedOf(u *unstructured.Unstructured, g *policy.Guard, pods []rollout.PodForecast) *recorded {
+func recordedOf(u *unstructured.Unstructured, g *policy.Guard, pods []judge.PodForecast) *recorded {
 	r, err := rollout.ReadRecord(u.GetAnnotations())
 	if err != nil || r == nil || r.Phase == rollout.PhasePending || g == nil || !policy.Enabled(u) {
 		return nil
 	}
-	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), map[types.UID]*rollout.PodForecast{}}
+	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), map[types.UID]*judge.PodForecast{}}
 	for i := range pods {
-		if pod := pods[i].Member.Pod; !rollout.Gone(pod) {
+		if pod := pods[i].Member.Pod; !judge.Gone(pod) {
 			of.there[pod.UID] = &pods[i]
 		}
 	}
@@ -50,7 +51,7 @@ func (r *recorded) until(pod types.UID) time.Time {
 		return time.Time{}
 	}
 	c := r.Canaries[i]
-	if ready := rollout.ConditionReady(f.Member.Pod); ready == nil || ready.Status != corev1.ConditionTrue || ready.LastTransitionTime.Unix() != c.Ready {
+	if ready := judge.ConditionReady(f.Member.Pod); ready == nil || ready.Status != corev1.ConditionTrue || ready.LastTransitionTime.Unix() != c.Ready {
 		return time.Time{}
 	}
 	return c.Well.Add(r.duration)
@@ -58,12 +59,12 @@ func (r *recorded) until(pod types.UID) time.Time {
 
 // wellUntil returns when the pod has been well for as long as a canary has to, by the record, or as far as the pod tells; zero if
 // that is not known, or nobody waits for it.
-func (r *recorded) wellUntil(f rollout.PodForecast, guard *policy.Guard, u *unstructured.Unstructured) time.Time {
+func (r *recorded) wellUntil(f judge.PodForecast, guard *policy.Guard, u *unstructured.Unstructured) time.Time {
 	m := f.Member
 	if guard == nil || guard.Canary == nil || guard.Manual || m.Pod == nil || f.Observed != resize.Actuated || m.Target.Resized.IsZero() {
 		return time.Time{}
 	}
-	ready := rollout.ConditionReady(m.Pod)
+	ready := judge.ConditionReady(m.Pod)
 	if ready == nil || ready.Status != corev1.ConditionTrue {
 		return time.Time{}
 	}

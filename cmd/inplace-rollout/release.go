@@ -23,6 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -363,9 +364,9 @@ func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u 
 func withoutRoom(u *unstructured.Unstructured) string {
 	reason, _ := completeOf(u)["reason"].(string)
 	switch reason {
-	case rollout.ReasonNoNodeFits:
+	case judge.ReasonNoNodeFits:
 		return "; new pods for which no node has room will be Pending (" + reason + ")"
-	case rollout.ReasonQuotaExceeded:
+	case judge.ReasonQuotaExceeded:
 		return "; new pods for which the quota has no room will be missing (" + reason + ")"
 	default:
 		return ""
@@ -378,7 +379,7 @@ func leftBehind(forecast rollout.WorkloadForecast) []string {
 	var names []string
 	for _, f := range forecast.Pods {
 		switch f.Forecast {
-		case rollout.Unchanged, rollout.KeptBack, rollout.New, rollout.ScaledIn:
+		case judge.Unchanged, judge.KeptBack, judge.New, judge.ScaledIn:
 			continue
 		}
 		if f.Member.Pod != nil && !slices.Contains(forecast.Stale, f.Member.Name) {

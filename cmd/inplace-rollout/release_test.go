@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -50,8 +51,8 @@ func TestRelease(t *testing.T) {
 	}{
 		"set":                   {stage: heldStage, answer: "y\n", spec: "partition 0"},
 		"dry-run":               {stage: heldStage, dryRun: true, spec: "partition 2147483647, held"},
-		"no-room":               {stage: waiting(rollout.ReasonNoNodeFits), dryRun: true, spec: "partition 2147483647, held"},
-		"no-quota":              {stage: waiting(rollout.ReasonQuotaExceeded), dryRun: true, spec: "partition 2147483647, held"},
+		"no-room":               {stage: waiting(judge.ReasonNoNodeFits), dryRun: true, spec: "partition 2147483647, held"},
+		"no-quota":              {stage: waiting(judge.ReasonQuotaExceeded), dryRun: true, spec: "partition 2147483647, held"},
 		"declined":              {stage: heldStage, answer: "n\n", failed: "nothing was released", spec: "partition 2147483647, held"},
 		"no-answer":             {stage: heldStage, failed: "nothing was released", spec: "partition 2147483647, held"},
 		"deployment":            {stage: deployment("false"), yes: true, spec: "paused false"},

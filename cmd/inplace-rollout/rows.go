@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -45,10 +46,10 @@ const (
 
 // tones are the colors of the words for what becomes of pods and rollouts.
 var tones = map[string]cli.Tone{
-	string(stateDone): cli.Good, rollout.ReasonComplete: cli.Good, string(rollout.Live): cli.Good,
-	string(stateRequested): cli.Waiting, string(stateAccepted): cli.Waiting, rollout.ReasonProgressing: cli.Waiting,
-	string(rollout.Deferred): cli.Waiting, string(rollout.ContainerRestart): cli.Waiting,
-	string(stateInfeasible): cli.Bad, string(rollout.PodRestart): cli.Bad,
+	string(stateDone): cli.Good, judge.ReasonComplete: cli.Good, string(judge.Live): cli.Good,
+	string(stateRequested): cli.Waiting, string(stateAccepted): cli.Waiting, judge.ReasonProgressing: cli.Waiting,
+	string(judge.Deferred): cli.Waiting, string(judge.ContainerRestart): cli.Waiting,
+	string(stateInfeasible): cli.Bad, string(judge.PodRestart): cli.Bad,
 }
 
 // tableOf writes a row for each pod; where there are many, one for those of which the same is

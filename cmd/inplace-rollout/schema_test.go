@@ -9,7 +9,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/schema"
 )
@@ -19,8 +19,8 @@ const docs = "../../docs" // from here
 // What commands write for programs is as docs/schemas says.
 func TestSchemas(t *testing.T) {
 	state, states := schema.Words(stateWaiting, stateRequested, stateAccepted, stateInfeasible, stateDone, stateKeptBack)
-	fate, fates := schema.Words(rollout.Unchanged, rollout.Live, rollout.Deferred, rollout.ContainerRestart, rollout.PodRestart,
-		rollout.AfterDelete, rollout.Infeasible, rollout.KeptBack, rollout.New, rollout.ScaledIn)
+	fate, fates := schema.Words(judge.Unchanged, judge.Live, judge.Deferred, judge.ContainerRestart, judge.PodRestart,
+		judge.AfterDelete, judge.Infeasible, judge.KeptBack, judge.New, judge.ScaledIn)
 	words := map[reflect.Type]*jsonschema.Schema{state: states, fate: fates}
 
 	reports := reportsOf(t, statesStage(t))

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
@@ -117,7 +118,7 @@ func (s *stage) updated(pods ...int) {
 func (s *stage) recorded(r rollout.Record, pod *corev1.Pod) {
 	at := metav1.NewTime(now.Add(-time.Minute))
 	r.Schema, r.Canaries = rollout.RecordSchema, []rollout.Canary{
-		{UID: pod.UID, Name: pod.Name, Done: &at, Well: &at, Ready: rollout.ConditionReady(pod).LastTransitionTime.Unix()},
+		{UID: pod.UID, Name: pod.Name, Done: &at, Well: &at, Ready: judge.ConditionReady(pod).LastTransitionTime.Unix()},
 	}
 	s.meta().Annotations[api.RolloutAnnotation] = r.String()
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -298,12 +299,12 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	}
 	r.recorded = recordedOf(u, settings.Guard, forecast.Pods)
 	for _, f := range forecast.Pods {
-		if f.Forecast != rollout.ScaledIn {
+		if f.Forecast != judge.ScaledIn {
 			if r.Complete { // so that has been proved, whatever the clock here says
 				f.ProvedAt = time.Time{}
 			}
 			p := statusOf(f)
-			if at := r.recorded.wellUntil(f, settings.Guard, u); (r.Held || r.recorded != nil) && r.Reason == rollout.ReasonProgressing && at.After(time.Now()) {
+			if at := r.recorded.wellUntil(f, settings.Guard, u); (r.Held || r.recorded != nil) && r.Reason == judge.ReasonProgressing && at.After(time.Now()) {
 				p.State, p.Why, p.Proved = stateAccepted, "", ptr.To(metav1.NewTime(at))
 			}
 			r.Pods = append(r.Pods, p)
@@ -320,7 +321,7 @@ func (r *statusReport) compare() {
 	i := slices.IndexFunc(r.Pods, podStatus.pending)
 	if r.Complete && i >= 0 {
 		p := r.Pods[i]
-		r.Complete, r.Reason = false, rollout.ReasonProgressing
+		r.Complete, r.Reason = false, judge.ReasonProgressing
 		why := ""
 		if p.Why != "" {
 			why = ": " + p.Why
@@ -335,7 +336,7 @@ func (r *statusReport) compare() {
 func (r *statusReport) catchUp(guarded bool) {
 	count := r.count()
 	now := rollout.Condition{Phase: rollout.PhaseResizing, Updated: count[stateDone], Total: len(r.Pods) - count[stateKeptBack]}
-	if r.Held && !guarded && r.Reason == rollout.ReasonProgressing && now.Updated < now.Total {
+	if r.Held && !guarded && r.Reason == judge.ReasonProgressing && now.Updated < now.Total {
 		r.Message = now.Message()
 	}
 }
@@ -364,7 +365,7 @@ func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 	}
 	observed, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
 	if r.Complete && (r.Held || observed < u.GetGeneration()) {
-		r.Complete, r.Reason, r.Message = false, rollout.ReasonPending, "the controller has not seen the newest edit yet"
+		r.Complete, r.Reason, r.Message = false, judge.ReasonPending, "the controller has not seen the newest edit yet"
 	}
 }
 
@@ -379,13 +380,13 @@ func completeOf(u *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-func statusOf(f rollout.PodForecast) podStatus {
+func statusOf(f judge.PodForecast) podStatus {
 	m := f.Member
 	p := podStatus{Name: m.Name, Class: m.Class, State: stateWaiting, Why: f.Reason}
 	if m.Pod == nil {
 		return p
 	}
-	if f.Forecast == rollout.KeptBack {
+	if f.Forecast == judge.KeptBack {
 		p.State = stateKeptBack
 	}
 	p.Node = m.Pod.Spec.NodeName
@@ -394,7 +395,7 @@ func statusOf(f rollout.PodForecast) podStatus {
 		p.Why = "it is being deleted"
 		return p
 	}
-	if rollout.Gone(m.Pod) {
+	if judge.Gone(m.Pod) {
 		p.Why = "it has ended"
 		return p
 	}
@@ -405,9 +406,9 @@ func statusOf(f rollout.PodForecast) podStatus {
 		if !m.Available {
 			p.State, p.Why = stateAccepted, "waiting for the pod to become available"
 		}
-	case f.Forecast == rollout.KeptBack:
+	case f.Forecast == judge.KeptBack:
 	case m.Differs == "":
-		if f.Forecast != rollout.PodRestart {
+		if f.Forecast != judge.PodRestart {
 			p.Wanted = m.Target.Wanted()
 		}
 		p.State, p.Why = stateOf[f.Observed], cmp.Or(p.Why, f.Says)

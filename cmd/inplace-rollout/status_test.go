@@ -28,6 +28,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
@@ -89,14 +90,14 @@ func guardedStage(t *testing.T, said rollout.Condition) *stage {
 func canaryStage(t *testing.T) *stage {
 	t.Helper()
 	return guardedStage(t, rollout.Condition{
-		Reason: rollout.ReasonProgressing, Phase: rollout.PhaseCanary, Details: "; web-2: waiting until it has been Ready at its new size for 10m0s",
+		Reason: judge.ReasonProgressing, Phase: rollout.PhaseCanary, Details: "; web-2: waiting until it has been Ready at its new size for 10m0s",
 	})
 }
 
 func stoppedStage(t *testing.T) *stage {
 	t.Helper()
 	return guardedStage(t, rollout.Condition{
-		Reason: rollout.ReasonResizeFailed, Phase: rollout.PhaseStopped, Updated: 1, Why: "web-2 failed: container app was OOMKilled after 4s, at its memory limit of 1Gi",
+		Reason: judge.ReasonResizeFailed, Phase: rollout.PhaseStopped, Updated: 1, Why: "web-2 failed: container app was OOMKilled after 4s, at its memory limit of 1Gi",
 	})
 }
 

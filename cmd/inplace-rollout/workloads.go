@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -77,7 +78,7 @@ func (c *cluster) warnOfUnowned(ctx context.Context, warnings io.Writer, namespa
 	}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if metav1.GetControllerOfNoCopy(pod) != nil || rollout.Gone(pod) {
+		if metav1.GetControllerOfNoCopy(pod) != nil || judge.Gone(pod) {
 			continue
 		}
 		if _, err := fmt.Fprintf(warnings, "Warning: pod/%s (namespace %s): %s\n", pod.Name, pod.Namespace, deployment.Unowned); err != nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
@@ -22,11 +23,11 @@ func clusterOf(objects ...runtime.Object) *Cluster {
 // A forecast has one pod after the other take its room, too.
 func TestWithoutRoom(t *testing.T) {
 	objects := []runtime.Object{node("node", "3")}
-	var members []rollout.Member
+	var members []judge.Member
 	for _, name := range []string{"web-1", "web-0"} {
 		pod := podOf(t, name, "node", "1")
 		objects = append(objects, pod)
-		members = append(members, rollout.Member{Place: placeOf(t, pod)})
+		members = append(members, judge.Member{Place: placeOf(t, pod)})
 	}
 	b := rollout.Revision{Name: "b"}
 	full, err := clusterOf(objects...).WithoutRoom(t.Context(), members, b, false)
@@ -60,8 +61,8 @@ func TestWithoutRoomBesideTheOld(t *testing.T) {
 		{"the old one has the host port", "8", port, none},
 	} {
 		pod := podOf(t, "web", "node", "1", tt.pod)
-		m, b := rollout.Member{Place: placeOf(t, pod)}, rollout.Revision{Name: "b"}
-		full, err := clusterOf(node("node", tt.cpu), pod).WithoutRoom(t.Context(), []rollout.Member{m}, b, true)
+		m, b := judge.Member{Place: placeOf(t, pod)}, rollout.Revision{Name: "b"}
+		full, err := clusterOf(node("node", tt.cpu), pod).WithoutRoom(t.Context(), []judge.Member{m}, b, true)
 		if got := full[pod.UID]; err != nil || got.Reason != tt.want || tt.want != "" && got.Of != b.Size(m.Target.Changes) {
 			t.Errorf("%s: got %+v and %v, want %q", tt.what, got, err, tt.want)
 		}

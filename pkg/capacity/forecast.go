@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -25,17 +26,17 @@ func (c *Cluster) Facts(ctx context.Context, namespace string, settings policy.S
 // A size that is larger than the pod's node counts as refused, as the API server will do. A
 // restart that has no room in the cluster counts as such. The facts are those of
 // [Cluster.Facts].
-func (c *Cluster) Forecast(ctx context.Context, f rollout.Facts, places []rollout.Place, revision rollout.Revision, newFirst bool) ([]rollout.Member, error) {
-	f.Notes = &rollout.PodNotes{Foreseen: true}
+func (c *Cluster) Forecast(ctx context.Context, f rollout.Facts, places []judge.Place, revision rollout.Revision, newFirst bool) ([]judge.Member, error) {
+	f.Notes = &judge.PodNotes{Foreseen: true}
 	for _, place := range places {
 		if why := infeasible(f, place); why.Reason != "" {
 			why.Of = revision.Size(place.Target.Changes)
-			f.Notes.Note(place.Pod.UID).Size = &rollout.Refused{Refusal: why}
+			f.Notes.Note(place.Pod.UID).Size = &judge.Refused{Refusal: why}
 		}
 	}
 	full, err := c.WithoutRoom(ctx, f.Members(places, revision), revision, newFirst)
 	for pod, why := range full {
-		f.Notes.Note(pod).Room = &rollout.Refused{Refusal: why}
+		f.Notes.Note(pod).Room = &judge.Refused{Refusal: why}
 	}
 	return f.Members(places, revision), err
 }
@@ -43,8 +44,8 @@ func (c *Cluster) Forecast(ctx context.Context, f rollout.Facts, places []rollou
 // WithoutRoom looks for room for the successors of the members, in their order, and returns for
 // which there is none, and why. Each that has found room has taken it. Where others come first
 // (newFirst), they may wait for the room that other workloads have.
-func (c *Cluster) WithoutRoom(ctx context.Context, members []rollout.Member, revision rollout.Revision, newFirst bool) (map[types.UID]rollout.Refusal, error) {
-	full := map[types.UID]rollout.Refusal{}
+func (c *Cluster) WithoutRoom(ctx context.Context, members []judge.Member, revision rollout.Revision, newFirst bool) (map[types.UID]judge.Refusal, error) {
+	full := map[types.UID]judge.Refusal{}
 	var room *Room
 	for _, m := range members {
 		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
@@ -68,7 +69,7 @@ func (c *Cluster) WithoutRoom(ctx context.Context, members []rollout.Member, rev
 	return full, nil
 }
 
-func podsIn(members []rollout.Member) []*corev1.Pod {
+func podsIn(members []judge.Member) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, m := range members {
 		if m.Pod != nil {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -27,7 +28,7 @@ func TestTwoRollouts(t *testing.T) {
 	asks := func(workload string, pod *corev1.Pod, now time.Time) string {
 		t.Helper()
 		room := must.Get(At(client, nodes, ledger, now).Room(t.Context(), workload, "", []*corev1.Pod{pod}, nil, true))(t)
-		why := must.Get(room.Replace(t.Context(), rollout.Member{Place: placeOf(t, pod)}, rollout.Revision{}, false))(t)
+		why := must.Get(room.Replace(t.Context(), judge.Member{Place: placeOf(t, pod)}, rollout.Revision{}, false))(t)
 		return why.Reason
 	}
 	says := func(what, got, want string) {
@@ -75,7 +76,7 @@ func TestBeside(t *testing.T) {
 	}
 	for cpu, fits := range map[string]bool{"6": true, "5": false} {
 		room := must.Get(At(client, []*corev1.Node{node("node", cpu)}, ledger, build.Start).Room(t.Context(), "db", "", []*corev1.Pod{db}, nil, true))(t)
-		if why, err := room.Replace(t.Context(), rollout.Member{Place: placeOf(t, db)}, rollout.Revision{}, false); err != nil || (why.Reason == "") != fits {
+		if why, err := room.Replace(t.Context(), judge.Member{Place: placeOf(t, db)}, rollout.Revision{}, false); err != nil || (why.Reason == "") != fits {
 			t.Errorf("on a node of %s: got %+v and %v, want room: %t", cpu, why, err, fits)
 		}
 	}
@@ -146,7 +147,7 @@ func TestPromises(t *testing.T) {
 				ledger.See("web", "ns", there, []rollout.Coming{coming}, now)
 			}
 			room := must.Get(At(fake.NewClientset(objects...), []*corev1.Node{node("node", tt.nodes)}, ledger, now.Add(time.Hour)).Room(t.Context(), "db", "ns", []*corev1.Pod{db}, nil, true))(t)
-			why, err := room.Replace(t.Context(), rollout.Member{Place: placeOf(t, db)}, rollout.Revision{}, false)
+			why, err := room.Replace(t.Context(), judge.Member{Place: placeOf(t, db)}, rollout.Revision{}, false)
 			if err != nil || why.Reason != tt.says {
 				t.Errorf("got %q and %v, want %q", why.Reason, err, tt.says)
 			}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -18,7 +19,7 @@ import (
 //
 // What admission gave the running pod, it gives the next one, too. But the scheduler chose the node, somebody has removed the scheduling
 // gates or added a container to debug, and the labels of the revision are other ones, in what the API server has merged them into as well.
-func successor(p rollout.Place, revision rollout.Revision, limits Limits) (pod *corev1.Pod, refusal string) {
+func successor(p judge.Place, revision rollout.Revision, limits Limits) (pod *corev1.Pod, refusal string) {
 	spec, refusal := limits.admit(p.Target.Newborn(!limits.Unknown))
 	pod = &corev1.Pod{
 		ObjectMeta: p.Pod.ObjectMeta, Spec: *spec,

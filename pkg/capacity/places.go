@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -83,15 +84,15 @@ func (p *Places) Drained(pod *corev1.Pod) bool {
 //
 // What admission gave the running pod, such as its RuntimeClass's tolerations, it gives
 // the next one, too: so the pod is asked about, and not the template.
-func (p *Places) Unplaceable(place rollout.Place, now time.Time) rollout.Refusal {
+func (p *Places) Unplaceable(place judge.Place, now time.Time) judge.Refusal {
 	pod, refusal := successor(place, rollout.Revision{}, p.limits)
 	if refusal != "" {
-		return rollout.Refusal{
-			Reason: "a new pod of this size would be refused, too: " + refusal, Kind: rollout.ReasonInvalid, Until: now.Add(LookAgain),
+		return judge.Refusal{
+			Reason: "a new pod of this size would be refused, too: " + refusal, Kind: judge.ReasonInvalid, Until: now.Add(LookAgain),
 		}
 	}
 	if p.nodesUnknown {
-		return rollout.Refusal{}
+		return judge.Refusal{}
 	}
 	if only := TargetNode(pod); only != "" { // each of its siblings has a node of its own
 		return p.unplaceableOn(only, pod)
@@ -102,13 +103,13 @@ func (p *Places) Unplaceable(place rollout.Place, now time.Time) rollout.Refusal
 		at, p.answers = len(p.answers), append(p.answers, answer{pod, tooLarge})
 	}
 	if tooLarge := p.answers[at].tooLarge; tooLarge != "" {
-		return rollout.Refusal{Reason: tooLarge, Kind: rollout.ReasonNoNodeFits}
+		return judge.Refusal{Reason: tooLarge, Kind: judge.ReasonNoNodeFits}
 	}
-	return rollout.Refusal{}
+	return judge.Refusal{}
 }
 
 // unplaceableOn is Unplaceable for a pod that may come to no other node.
-func (p *Places) unplaceableOn(only string, pod *corev1.Pod) rollout.Refusal {
+func (p *Places) unplaceableOn(only string, pod *corev1.Pod) judge.Refusal {
 	var nodes []*corev1.Node
 	if node := p.byName[only]; node != nil {
 		nodes = append(nodes, node)
@@ -119,9 +120,9 @@ func (p *Places) unplaceableOn(only string, pod *corev1.Pod) rollout.Refusal {
 		why = "which cannot hold " + lacking
 	}
 	if len(could) > 0 {
-		return rollout.Refusal{}
+		return judge.Refusal{}
 	}
-	return rollout.Refusal{Reason: "it can run only on node " + only + ", " + why, Kind: rollout.ReasonNoNodeFits}
+	return judge.Refusal{Reason: "it can run only on node " + only + ", " + why, Kind: judge.ReasonNoNodeFits}
 }
 
 // Filled returns what the LimitRanges make of a new pod of the template; nil if that is nothing, or not known.
@@ -135,7 +136,7 @@ func (p *Places) Filled(template *corev1.PodTemplateSpec) *corev1.PodSpec {
 
 // Barred returns why the API server would refuse a resize to a size that it may take for a
 // new pod; empty if it would not, or nothing changes.
-func (p *Places) Barred(place rollout.Place) string {
+func (p *Places) Barred(place judge.Place) string {
 	if len(place.Target.Changes) == 0 {
 		return ""
 	}
@@ -174,7 +175,7 @@ func before(kubelet string, first *version.Version) bool {
 // Kubernetes 1.33 lowers no memory limit of a container that runs on: its API server refuses that.
 // Under a newer one, its kubelet would not look at what the container uses, and have it killed
 // (https://github.com/kubernetes/kubernetes/issues/129152).
-func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
+func (p *Places) Unsupported(place judge.Place) judge.Refusal {
 	kubelet := p.Kubelet(place.Pod, time.Time{}).Version
 	why := "its kubelet is of version " + kubelet
 	switch {
@@ -182,25 +183,25 @@ func (p *Places) Unsupported(place rollout.Place) rollout.Refusal {
 	case place.Target.ShrinksMemory() && before(kubelet, firstToShrink):
 		why += ", before 1.34, and lowers memory limits only with the resizePolicy RestartContainer"
 	default:
-		return rollout.Refusal{}
+		return judge.Refusal{}
 	}
-	return rollout.Refusal{Reason: why, Kind: rollout.ReasonUnsupportedByNode, Final: true}
+	return judge.Refusal{Reason: why, Kind: judge.ReasonUnsupportedByNode, Final: true}
 }
 
 // infeasible returns what the API server will say, without being asked, to a resize that is
 // larger than the pod's node; without a reason, it will not.
-func infeasible(f rollout.Facts, place rollout.Place) rollout.Refusal {
+func infeasible(f rollout.Facts, place judge.Place) judge.Refusal {
 	if place.Pod == nil || place.Differs != "" || len(place.Target.Changes) == 0 {
-		return rollout.Refusal{}
+		return judge.Refusal{}
 	}
 	node := f.Node(place.Pod.Spec.NodeName)
 	if node == nil {
-		return rollout.Refusal{}
+		return judge.Refusal{}
 	}
 	if why := onNode(place.Target.Spec(), node); why != "" {
-		return rollout.Refusal{Reason: why, Kind: rollout.ReasonInfeasible, Final: true, Until: f.Now.Add(time.Hour)}
+		return judge.Refusal{Reason: why, Kind: judge.ReasonInfeasible, Final: true, Until: f.Now.Add(time.Hour)}
 	}
-	return rollout.Refusal{}
+	return judge.Refusal{}
 }
 
 // onNode returns the error with which the API server refuses a resize to a size that is

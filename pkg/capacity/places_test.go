@@ -8,17 +8,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // placeOf is the place of a pod of 1 cpu that is to have 2.
-func placeOf(t *testing.T, pod *corev1.Pod) rollout.Place {
+func placeOf(t *testing.T, pod *corev1.Pod) judge.Place {
 	t.Helper()
 	target := must.Get(resize.For(pod, templateOf(t, "1"), templateOf(t, "2")))(t)
-	return rollout.Place{Name: pod.Name, Pod: pod, Target: target}
+	return judge.Place{Name: pod.Name, Pod: pod, Target: target}
 }
 
 // limitsOf demands that containers request so much cpu, and have a limit or the default one.
@@ -42,16 +42,16 @@ func TestUnplaceable(t *testing.T) {
 		taints []corev1.Taint
 		pod    func(*corev1.Pod)
 		limits Limits
-		want   rollout.Refusal
+		want   judge.Refusal
 	}{
 		{name: "the node can hold it"},
-		{name: "it may not run there", taints: tainted, want: rollout.Refusal{Reason: "no node that is Ready matches the node selector, affinity and tolerations of the pod", Kind: rollout.ReasonNoNodeFits}},
+		{name: "it may not run there", taints: tainted, want: judge.Refusal{Reason: "no node that is Ready matches the node selector, affinity and tolerations of the pod", Kind: judge.ReasonNoNodeFits}},
 		{name: "admission lets it run there", taints: tainted, pod: tolerant},
-		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: rollout.Refusal{Reason: tooSmall, Kind: rollout.ReasonNoNodeFits}},
+		{name: "admission lets it run there, and makes it too large", taints: tainted, pod: admitted, want: judge.Refusal{Reason: tooSmall, Kind: judge.ReasonNoNodeFits}},
 		{name: "a LimitRange lets it in", limits: limitsOf("1", "3")},
-		{name: "a LimitRange does not let it in", limits: limitsOf("3", "3"), want: rollout.Refusal{
+		{name: "a LimitRange does not let it in", limits: limitsOf("3", "3"), want: judge.Refusal{
 			Reason: "a new pod of this size would be refused, too: app: cpu per Container must be at least 3, and 2 is requested (LimitRange sizes)",
-			Kind:   rollout.ReasonInvalid, Until: build.Start.Add(LookAgain)}},
+			Kind:   judge.ReasonInvalid, Until: build.Start.Add(LookAgain)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestUnsupported(t *testing.T) {
 					pod.Status.ContainerStatuses[0].Resources = nil
 				}
 				target := must.Get(resize.For(pod, older, newer))(t)
-				expected := rollout.Refusal{}
+				expected := judge.Refusal{}
 				why := want.shrinking
 				if memory == "" {
 					why = ""
@@ -111,9 +111,9 @@ func TestUnsupported(t *testing.T) {
 					why = want.unreported
 				}
 				if why != "" {
-					expected = rollout.Refusal{Reason: why, Kind: rollout.ReasonUnsupportedByNode, Final: true}
+					expected = judge.Refusal{Reason: why, Kind: judge.ReasonUnsupportedByNode, Final: true}
 				}
-				if got := places.Unsupported(rollout.Place{Pod: pod, Target: target}); got != expected {
+				if got := places.Unsupported(judge.Place{Pod: pod, Target: target}); got != expected {
 					t.Errorf("%q, told %t, memory %q: got %+v, want %+v", kubelet, told, memory, got, expected)
 				}
 			}
@@ -198,7 +198,7 @@ func TestUnplaceableOnItsNode(t *testing.T) {
 		pinned(pod, on)
 		places := NewPlaces([]*corev1.Node{node("large", "2"), node("small", "1")}, false, Limits{})
 		for range 2 {
-			if got := places.Unplaceable(placeOf(t, pod), build.Start); got.Reason != want || (got.Kind == rollout.ReasonNoNodeFits) != (want != "") {
+			if got := places.Unplaceable(placeOf(t, pod), build.Start); got.Reason != want || (got.Kind == judge.ReasonNoNodeFits) != (want != "") {
 				t.Errorf("on %s: got %+v, want %q", on, got, want)
 			}
 		}

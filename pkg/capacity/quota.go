@@ -16,8 +16,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/kubectl/pkg/util/qos"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Quotas count what the ResourceQuotas of a namespace have left while pods go and come.
@@ -129,7 +129,7 @@ func (q *Quotas) replace(old, pod *corev1.Pod, newFirst bool) (*Quotas, error) {
 		left.remove(old)
 	}
 	if why := left.refusal(pod); why != "" {
-		return nil, refused{rollout.Refusal{Kind: rollout.ReasonQuotaExceeded, Reason: why}}
+		return nil, refused{judge.Refusal{Kind: judge.ReasonQuotaExceeded, Reason: why}}
 	}
 	if left.add(pod); newFirst {
 		left.remove(old)
@@ -139,18 +139,18 @@ func (q *Quotas) replace(old, pod *corev1.Pod, newFirst bool) (*Quotas, error) {
 
 // Refusal returns why the API server would not let in one more pod that is made from the template, as
 // far as LimitRanges, quotas and the sizes themselves say. Without a reason, it would. Nil knows of no quota.
-func (q *Quotas) Refusal(template *corev1.PodTemplateSpec, limits Limits) rollout.Refusal {
+func (q *Quotas) Refusal(template *corev1.PodTemplateSpec, limits Limits) judge.Refusal {
 	spec, why := limits.admit(resize.Defaulted(template))
 	if why != "" {
-		return rollout.Refusal{Reason: why, Kind: rollout.ReasonInvalid}
+		return judge.Refusal{Reason: why, Kind: judge.ReasonInvalid}
 	}
 	if q == nil {
-		return rollout.Refusal{}
+		return judge.Refusal{}
 	}
 	if why = q.refusal(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: *spec}); why != "" {
-		return rollout.Refusal{Reason: why, Kind: rollout.ReasonQuotaExceeded}
+		return judge.Refusal{Reason: why, Kind: judge.ReasonQuotaExceeded}
 	}
-	return rollout.Refusal{}
+	return judge.Refusal{}
 }
 
 func plus(a, b resource.Quantity) resource.Quantity {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -113,13 +114,13 @@ func (r *Room) expect(leaving, coming []*corev1.Pod) {
 // Replace looks for room for the pod that comes for the member's, and returns why there is none; without a reason, there was, and it is
 // taken, and promised. Where newFirst is set, the other pod comes before the member's goes. It may wait for room then that pods of other
 // workloads have, but not for what the workload's own pods have, which stay until it is there.
-func (r *Room) Replace(ctx context.Context, m rollout.Member, revision rollout.Revision, newFirst bool) (rollout.Refusal, error) {
+func (r *Room) Replace(ctx context.Context, m judge.Member, revision rollout.Revision, newFirst bool) (judge.Refusal, error) {
 	err := r.replace(ctx, m, revision, newFirst)
 	r.note(err)
 	return refusal(err)
 }
 
-func (r *Room) replace(ctx context.Context, m rollout.Member, revision rollout.Revision, newFirst bool) error {
+func (r *Room) replace(ctx context.Context, m judge.Member, revision rollout.Revision, newFirst bool) error {
 	limits, err := r.LimitsOf(ctx, r.namespace)
 	if err != nil {
 		return err

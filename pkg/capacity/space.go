@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // PodForecast is what is to come of a pod, with what its node has.
 type PodForecast struct {
-	rollout.PodForecast
+	judge.PodForecast
 	// Space is what the node has of the resources whose requests change; none if that is not
 	// known, or the pod is not resized.
 	Space []Space
@@ -31,7 +31,7 @@ type Space struct {
 
 // OnNodes adds to forecasts, in their order, what the nodes of the pods have, and defers the
 // resizes for which that is not enough now. Each that has room has taken it.
-func (c *Cluster) OnNodes(ctx context.Context, forecasts []rollout.PodForecast) ([]PodForecast, error) {
+func (c *Cluster) OnNodes(ctx context.Context, forecasts []judge.PodForecast) ([]PodForecast, error) {
 	all, err := c.knownNodes(ctx)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (c *Cluster) OnNodes(ctx context.Context, forecasts []rollout.PodForecast) 
 	named, nodes, pods := byName(all), spaces{}, make([]PodForecast, len(forecasts))
 	for i, f := range forecasts {
 		pods[i].PodForecast = f
-		if f.Forecast != rollout.Live && f.Forecast != rollout.ContainerRestart && f.Forecast != rollout.Deferred {
+		if f.Forecast != judge.Live && f.Forecast != judge.ContainerRestart && f.Forecast != judge.Deferred {
 			continue
 		}
 		if err := c.sum(ctx, nodes, named[f.Member.Pod.Spec.NodeName]); err != nil {
@@ -47,9 +47,9 @@ func (c *Cluster) OnNodes(ctx context.Context, forecasts []rollout.PodForecast) 
 		}
 		pods[i].Space = nodes.take(f.Member)
 		if slices.ContainsFunc(pods[i].Space, func(s Space) bool { return !s.Enough }) {
-			pods[i].Forecast, pods[i].Reason = rollout.Deferred, "the node has no room now"
+			pods[i].Forecast, pods[i].Reason = judge.Deferred, "the node has no room now"
 		}
-		if pods[i].Forecast == rollout.Deferred {
+		if pods[i].Forecast == judge.Deferred {
 			pods[i].Reason += atDeadline[f.Late]
 		}
 	}
@@ -57,10 +57,10 @@ func (c *Cluster) OnNodes(ctx context.Context, forecasts []rollout.PodForecast) 
 }
 
 // atDeadline says what becomes of a pod that is deferred until the deadline.
-var atDeadline = map[rollout.Forecast]string{
-	rollout.PodRestart:  "; the pod is restarted if that lasts until the deadline",
-	rollout.AfterDelete: "; the pod is restarted when you delete it",
-	rollout.Deferred:    "; the pod waits until it has",
+var atDeadline = map[judge.Forecast]string{
+	judge.PodRestart:  "; the pod is restarted if that lasts until the deadline",
+	judge.AfterDelete: "; the pod is restarted when you delete it",
+	judge.Deferred:    "; the pod waits until it has",
 }
 
 // spaces is what nodes, by name, have of cpu and memory.
@@ -103,7 +103,7 @@ func addTo(to, more corev1.ResourceList) {
 
 // take returns what the member's node has of the resources whose requests change, and
 // promises it to the member if it is enough.
-func (s spaces) take(m rollout.Member) []Space {
+func (s spaces) take(m judge.Member) []Space {
 	if m.Pod == nil || s[m.Pod.Spec.NodeName] == nil || len(m.Target.Changes) == 0 {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -223,9 +224,9 @@ func (c *Controller[W, K]) messageDue(w W, p rollout.Plan) time.Duration {
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:
 		return lasted
-	case p.Condition.Reason == rollout.ReasonProgressing && p.Urgency == rollout.Later && policy.Held(w):
+	case p.Condition.Reason == judge.ReasonProgressing && p.Urgency == rollout.Later && policy.Held(w):
 		return long
-	case p.Condition.Reason == rollout.ReasonProgressing:
+	case p.Condition.Reason == judge.ReasonProgressing:
 		return min(lasted, long)
 	default: // pods wait for something
 		return m.wrote.Add(ProgressInterval).Sub(now)

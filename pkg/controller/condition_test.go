@@ -16,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -33,7 +34,7 @@ func TestBeganByTheirClock(t *testing.T) {
 			{Manager: "kubectl", Time: ptr.To(metav1.NewTime(theirs(0)))}, {Manager: "cron", Time: ptr.To(metav1.NewTime(theirs(-time.Hour)))}, {Manager: "someone"},
 		}
 		w := must.Get(e.strip(e.w))(t)
-		progressing := rollout.Plan{Condition: rollout.Condition{Reason: rollout.ReasonProgressing}}
+		progressing := rollout.Plan{Condition: rollout.Condition{Reason: judge.ReasonProgressing}}
 		must.Get(e.writeCondition(t.Context(), w, progressing))(t)
 		for after, overruled := range map[time.Duration]bool{-time.Minute: false, time.Minute: true} {
 			pod := build.Pod("web-0", template, build.Resized(others), build.ResizedBy("vpa", theirs(after), build.CPURequest))
@@ -50,7 +51,7 @@ func TestBeganByTheirClock(t *testing.T) {
 func TestWithdraw(t *testing.T) {
 	const taken = `status {"metadata":{"annotations":{"inplace-rollout.io/said-of":null},"resourceVersion":"1","uid":"web"},"status":{"conditions":[` +
 		`{"$patch":"delete","type":"inplace-rollout.io/Complete"},{"$patch":"delete","type":"inplace-rollout.io/Observed"}]}}`
-	said := &rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: rollout.ReasonProgressing}
+	said := &rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: judge.ReasonProgressing}
 	optedOut := func(w *appsv1.ReplicaSet) { w.Labels = nil }
 	for _, tt := range []struct {
 		name   string
@@ -135,7 +136,7 @@ func TestWithdrawnAgain(t *testing.T) {
 			t.Errorf("%s: looks again in %s, after %d writes: %v; want %s, %d", what, again, e.kind.patches, err, want, patches)
 		}
 	}
-	said := &rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: rollout.ReasonProgressing}
+	said := &rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: judge.ReasonProgressing}
 	e.kind.condition = said
 	look("opted out", ProgressInterval, 1)
 	e.pass(time.Second)

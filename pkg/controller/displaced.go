@@ -9,10 +9,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // askAgain asks the pods of a workload at rest once more for the size that somebody else has taken from them soon after
@@ -38,7 +38,7 @@ func (c *Controller[W, K]) askAgain(ctx context.Context, w W) (more time.Duratio
 	}
 	for _, pod := range watched {
 		d := s.Notes.Of(pod.UID).Displaced
-		if d == nil || rollout.Gone(pod) {
+		if d == nil || judge.Gone(pod) {
 			continue
 		}
 		if err := c.askOnceMore(ctx, s, w, pod, d.Changes); err != nil {
@@ -64,7 +64,7 @@ func (c *Controller[W, K]) askOnceMore(ctx context.Context, s *Session[W, K], w 
 	s.Notes.Note(pod.UID).Displaced = nil // a refusal is an answer, too
 	if err == nil {
 		s.Pods.Wrote(resized)
-		s.RecordPod(w, pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+		s.RecordPod(w, pod, corev1.EventTypeWarning, judge.EventResizedByOthers,
 			"somebody put the old size back soon after the rollout, so the pod was resized once more: "+resize.Describe(target.Changes)+". If they do it again, their size stays until the next edit")
 	}
 	return nil

@@ -29,6 +29,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -344,7 +345,7 @@ func TestRememberRefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, revision, what := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}, schema.GroupResource{Resource: "pods"}
+	m, revision, what := judge.Member{Place: judge.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}, schema.GroupResource{Resource: "pods"}
 	for _, tt := range []struct {
 		err              error
 		kept, unanswered bool
@@ -382,14 +383,14 @@ func TestResizedOtherwise(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Template(t, edit)
 	for _, tt := range []struct {
 		answer string
-		want   rollout.Refusal
+		want   judge.Refusal
 	}{
 		{answer: edit},
-		{answer: "containers: [{name: app, resources: {requests: {cpu: 150m}}}]", want: rollout.Refusal{
-			Kind: rollout.ReasonInfeasible, Final: true, Reason: "the API server does not set pod-level resources of a running pod: pod: cpu limit none→1",
+		{answer: "containers: [{name: app, resources: {requests: {cpu: 150m}}}]", want: judge.Refusal{
+			Kind: judge.ReasonInfeasible, Final: true, Reason: "the API server does not set pod-level resources of a running pod: pod: cpu limit none→1",
 		}},
-		{answer: strings.Replace(edit, "150m", "120m", 1), want: rollout.Refusal{
-			Kind: rollout.ReasonAdmissionDenied, Reason: "an admission plugin changed the size in the request: app: cpu request 120m→150m",
+		{answer: strings.Replace(edit, "150m", "120m", 1), want: judge.Refusal{
+			Kind: judge.ReasonAdmissionDenied, Reason: "an admission plugin changed the size in the request: app: cpu request 120m→150m",
 		}},
 	} {
 		pod := build.Pod("web-0", older)
@@ -399,7 +400,7 @@ func TestResizedOtherwise(t *testing.T) {
 			return true, build.Pod("web-0", build.Template(t, tt.answer)), nil
 		})
 		e.watches(t, e.session, client)
-		m, revision := rollout.Member{Place: rollout.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}
+		m, revision := judge.Member{Place: judge.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}
 		must.Do(t, e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m))
 		if got := e.session.Notes.Of(pod.UID).Size.Last(); got.Kind != tt.want.Kind || got.Final != tt.want.Final || got.Reason != tt.want.Reason {
 			t.Errorf("%s: known is %+v, want %+v", tt.answer, got, tt.want)
@@ -442,7 +443,7 @@ func TestLookAfterOwnWrites(t *testing.T) {
 			})
 			e.watches(t, e.session, client)
 			p := rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}
-			m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod, Target: target}}
+			m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Target: target}}
 			if tt.marks {
 				p.Writes = append(p.Writes, rollout.MarkPod{Member: m, Label: "b", Revision: "b"})
 			}
@@ -503,7 +504,7 @@ func TestWritesFailAlone(t *testing.T) {
 func TestRecord(t *testing.T) {
 	e := newEngine(t, Options{})
 	progressing := func(message string) rollout.Plan {
-		return rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Why: message}, Started: "cpu"}
+		return rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: judge.ReasonProgressing, Why: message}, Started: "cpu"}
 	}
 	last := progressing("third")
 	last.Updated = 1
@@ -530,7 +531,7 @@ func TestRecord(t *testing.T) {
 		{"when that is due", lastInterval, last, 0, 3, 1},
 		{"one that passes", time.Second, passing, longProgressInterval - time.Second, 3, 1},
 		{"when it has lasted, and passes still", ProgressInterval, passing, longProgressInterval - ProgressInterval - time.Second, 3, 1},
-		{"Complete", 0, rollout.Plan{Condition: rollout.Condition{Complete: true, Reason: rollout.ReasonComplete, Why: "all"}}, 0, 4, 2},
+		{"Complete", 0, rollout.Plan{Condition: rollout.Condition{Complete: true, Reason: judge.ReasonComplete, Why: "all"}}, 0, 4, 2},
 	} {
 		e.pass(tt.after)
 		due, err := e.record(t.Context(), e.session, e.w, tt.plan)
@@ -545,10 +546,10 @@ func TestRecord(t *testing.T) {
 func TestQuickMessages(t *testing.T) {
 	e := newEngine(t, Options{})
 	for second := range 121 {
-		p := rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Why: fmt.Sprint(second)}}
+		p := rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Reason: judge.ReasonProgressing, Why: fmt.Sprint(second)}}
 		want := 1 + second/60
 		if second > 90 {
-			p.Condition.Reason = rollout.ReasonDeferred
+			p.Condition.Reason = judge.ReasonDeferred
 			want = 3 + (second-91)/10
 		}
 		if _, err := e.record(t.Context(), e.session, e.w, p); err != nil || e.kind.patches != want {
@@ -583,8 +584,8 @@ func TestProgress(t *testing.T) {
 			p := rollout.Plan{Step: rollout.Step{Total: tt.pods}, Revision: rollout.Revision{Name: "b"}}
 			for range min(tt.batch, tt.pods-done) {
 				pod := build.Pod(fmt.Sprintf("web-%d", done), build.Size(t, ""))
-				e.session.Notes.Note(pod.UID).Request = &rollout.Request{Changes: "cpu", At: e.clock.Now()}
-				p.Resized = append(p.Resized, &rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}})
+				e.session.Notes.Note(pod.UID).Request = &judge.Request{Changes: "cpu", At: e.clock.Now()}
+				p.Resized = append(p.Resized, &judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}})
 				done++
 			}
 			for range 2 { // the second time nothing is new
@@ -613,7 +614,7 @@ func TestDryRun(t *testing.T) {
 	e := newEngine(t, Options{DryRun: true})
 	e.kind.left = loose{}
 	p := rollout.Plan{
-		Condition: rollout.Condition{Reason: rollout.ReasonProgressing, Why: "first"}, Started: "cpu", Writes: []rollout.Write{tight{}, loose{}},
+		Condition: rollout.Condition{Reason: judge.ReasonProgressing, Why: "first"}, Started: "cpu", Writes: []rollout.Write{tight{}, loose{}},
 	}
 	_, err := e.record(t.Context(), e.session, e.w, p)
 	_, failed := e.apply(t.Context(), e.session, e.w, p)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -31,27 +32,27 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 				took = c.clock.Since(before.LastTransitionTime.Time)
 			}
 			c.ended(cache.MetaObjectToName(w), resultComplete, took)
-			c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventComplete, p.Condition.Message())
+			c.recorder.Event(w, corev1.EventTypeNormal, judge.EventComplete, p.Condition.Message())
 		}
 		return
 	}
 	if p.HandedOver != "" && c.left(w) != c.kind.BuiltInStatus(w).HandedOver.Version {
 		c.begun(w)
 		c.ended(cache.MetaObjectToName(w), resultHandedOver, 0)
-		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventHandedOver, p.HandedOver)
+		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventHandedOver, p.HandedOver)
 	}
 	if fresh && p.Started != "" {
-		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventStarted, p.Started)
+		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventStarted, p.Started)
 		if policy.Unconfirmed(w, c.options.Critical) {
-			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventCritical, "the cluster may need this "+c.access.Kind+" to start, and its edits may stay held while no controller of inplace-rollout runs. "+
+			c.recorder.Event(w, corev1.EventTypeWarning, judge.EventCritical, "the cluster may need this "+c.access.Kind+" to start, and its edits may stay held while no controller of inplace-rollout runs. "+
 				"Confirm that with the annotation "+api.AllowCriticalAnnotation+"=true, or opt it out")
 		}
 	}
 	if !fresh && before.Reason == p.Condition.Reason {
 		return
 	}
-	if p.Condition.Reason == rollout.ReasonInvalidPolicy {
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventInvalidPolicy, p.Condition.Message())
+	if p.Condition.Reason == judge.ReasonInvalidPolicy {
+		c.recorder.Event(w, corev1.EventTypeWarning, judge.EventInvalidPolicy, p.Condition.Message())
 	}
 }
 
@@ -67,13 +68,13 @@ func (c *Controller[W, K]) recordGuard(w W, k rollout.Keep) {
 	switch {
 	case was == is:
 	case is == rollout.PhaseCanary:
-		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventCanaryStarted, says)
+		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventCanaryStarted, says)
 	case is == rollout.PhaseRolling && was == rollout.PhaseCanary:
-		c.recorder.Event(w, corev1.EventTypeNormal, rollout.EventCanaryPassed, says)
+		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventCanaryPassed, says)
 	case is == rollout.PhaseStopped || is == rollout.PhaseReverting:
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizeFailed, says)
+		c.recorder.Event(w, corev1.EventTypeWarning, judge.EventResizeFailed, says)
 	case is == rollout.PhaseReverted:
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventReverted, says)
+		c.recorder.Event(w, corev1.EventTypeWarning, judge.EventReverted, says)
 	}
 }
 
@@ -93,7 +94,7 @@ func (c *Controller[W, K]) recordWaits(s *Session[W, K], w W, waits []rollout.Wa
 }
 
 // recordTrusted records of pods, once for each size, that they count as resized though their kubelet does not show it.
-func (s *Session[W, K]) recordTrusted(w W, verdicts []*rollout.Verdict) {
+func (s *Session[W, K]) recordTrusted(w W, verdicts []*judge.Verdict) {
 	for _, v := range verdicts {
 		m := &v.Member
 		if m.Pod == nil || !m.Target.Trusts() || s.Notes.Of(m.Pod.UID).Trusted == m.Pod.Generation {
@@ -101,20 +102,20 @@ func (s *Session[W, K]) recordTrusted(w W, verdicts []*rollout.Verdict) {
 		}
 		s.Notes.Note(m.Pod.UID).Trusted = m.Pod.Generation
 		_, lacks := m.Target.Answer()
-		s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventUnconfirmed, fmt.Sprintf(
+		s.RecordPod(w, m.Pod, corev1.EventTypeWarning, judge.EventUnconfirmed, fmt.Sprintf(
 			"counts as resized: node %s has allocated the size, but does not show that it is applied: %s", m.Pod.Spec.NodeName, lacks))
 	}
 }
 
 // nameOthers adds to the condition which containers the pods lack, and who else resizes them, such as a vertical
 // autoscaler. It records an event of each of them once.
-func (c *Controller[W, K]) nameOthers(s *Session[W, K], w W, verdicts []*rollout.Verdict, condition *rollout.Condition) {
+func (c *Controller[W, K]) nameOthers(s *Session[W, K], w W, verdicts []*judge.Verdict, condition *rollout.Condition) {
 	for _, v := range verdicts {
 		m := &v.Member
 		for _, other := range m.Target.Others {
 			if !s.others.Has(other) && !c.options.DryRun {
 				s.others.Insert(other)
-				c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+				c.recorder.Event(w, corev1.EventTypeWarning, judge.EventResizedByOthers,
 					fmt.Sprintf("%s also resizes pods of this %s, such as %s. Edits of the template override it; between edits its sizes stay", other, c.access.Kind, m.Name))
 			}
 		}
@@ -129,22 +130,22 @@ func (c *Controller[W, K]) nameOthers(s *Session[W, K], w W, verdicts []*rollout
 
 // eventOfWait are the events of waits that are more than progress.
 var eventOfWait = map[string]struct{ eventType, reason string }{
-	rollout.ReasonDeferred:            {corev1.EventTypeNormal, rollout.EventDeferred},
-	rollout.ReasonInfeasible:          {corev1.EventTypeWarning, rollout.EventInfeasible},
-	rollout.ReasonUnsupportedByNode:   {corev1.EventTypeWarning, rollout.EventUnsupportedByNode},
-	rollout.ReasonInvalid:             {corev1.EventTypeWarning, rollout.EventInvalid},
-	rollout.ReasonAdmissionDenied:     {corev1.EventTypeWarning, rollout.EventAdmissionDenied},
-	rollout.ReasonResizeError:         {corev1.EventTypeWarning, rollout.EventResizeError},
-	rollout.ReasonQuotaExceeded:       {corev1.EventTypeWarning, rollout.EventQuotaExceeded},
-	rollout.ReasonNoNodeFits:          {corev1.EventTypeWarning, rollout.EventNoNodeFits},
-	rollout.ReasonRoomUnknown:         {corev1.EventTypeWarning, rollout.EventRoomUnknown},
-	rollout.ReasonNotReadyAfterResize: {corev1.EventTypeWarning, rollout.EventNotReadyAfterResize},
-	rollout.ReasonCheckUnknown:        {corev1.EventTypeWarning, rollout.EventCheckUnknown},
-	rollout.ReasonPodRejected:         {corev1.EventTypeWarning, rollout.EventPodRejected},
-	rollout.ReasonDeletedAfterResize:  {corev1.EventTypeWarning, rollout.EventDeletedAfterResize},
-	rollout.ReasonNodeLost:            {corev1.EventTypeWarning, rollout.EventNodeLost},
-	rollout.ReasonDisruptionBudget:    {corev1.EventTypeNormal, rollout.EventDisruptionBudget},
-	rollout.ReasonWaitingForDelete:    {corev1.EventTypeNormal, rollout.EventWaitingForDelete},
+	judge.ReasonDeferred:            {corev1.EventTypeNormal, judge.EventDeferred},
+	judge.ReasonInfeasible:          {corev1.EventTypeWarning, judge.EventInfeasible},
+	judge.ReasonUnsupportedByNode:   {corev1.EventTypeWarning, judge.EventUnsupportedByNode},
+	judge.ReasonInvalid:             {corev1.EventTypeWarning, judge.EventInvalid},
+	judge.ReasonAdmissionDenied:     {corev1.EventTypeWarning, judge.EventAdmissionDenied},
+	judge.ReasonResizeError:         {corev1.EventTypeWarning, judge.EventResizeError},
+	judge.ReasonQuotaExceeded:       {corev1.EventTypeWarning, judge.EventQuotaExceeded},
+	judge.ReasonNoNodeFits:          {corev1.EventTypeWarning, judge.EventNoNodeFits},
+	judge.ReasonRoomUnknown:         {corev1.EventTypeWarning, judge.EventRoomUnknown},
+	judge.ReasonNotReadyAfterResize: {corev1.EventTypeWarning, judge.EventNotReadyAfterResize},
+	judge.ReasonCheckUnknown:        {corev1.EventTypeWarning, judge.EventCheckUnknown},
+	judge.ReasonPodRejected:         {corev1.EventTypeWarning, judge.EventPodRejected},
+	judge.ReasonDeletedAfterResize:  {corev1.EventTypeWarning, judge.EventDeletedAfterResize},
+	judge.ReasonNodeLost:            {corev1.EventTypeWarning, judge.EventNodeLost},
+	judge.ReasonDisruptionBudget:    {corev1.EventTypeNormal, judge.EventDisruptionBudget},
+	judge.ReasonWaitingForDelete:    {corev1.EventTypeNormal, judge.EventWaitingForDelete},
 }
 
 // progress is how far the events of a workload say that its rollout is.
@@ -170,7 +171,7 @@ func (s *Session[W, K]) RecordResized(pod *corev1.Pod, how, already string) {
 	if message == "" {
 		return
 	}
-	s.controller.recorder.Event(pod, corev1.EventTypeNormal, rollout.EventResized, message)
+	s.controller.recorder.Event(pod, corev1.EventTypeNormal, judge.EventResized, message)
 	s.progress.last = pod.Name + ": " + message
 }
 
@@ -187,14 +188,14 @@ func (s *Session[W, K]) recordProgress(w W, p rollout.Plan) {
 	if !first && p.Updated/each == s.progress.pods/each && !p.NothingUnderWay() {
 		return
 	}
-	s.Record(w, corev1.EventTypeNormal, rollout.EventResized, p.Progress()+"; "+s.progress.last)
+	s.Record(w, corev1.EventTypeNormal, judge.EventResized, p.Progress()+"; "+s.progress.last)
 	s.progress = progress{revision: p.Revision.Name, pods: p.Updated}
 }
 
 // RecordRestart records that a pod is given up for a new one; how begins the event's message.
 func (s *Session[W, K]) RecordRestart(w W, r rollout.Restart, how string) {
 	s.controller.metrics.restarted(r.Cause)
-	s.RecordPod(w, r.Member.Pod, corev1.EventTypeWarning, rollout.EventRestart, how+": "+r.Reason)
+	s.RecordPod(w, r.Member.Pod, corev1.EventTypeWarning, judge.EventRestart, how+": "+r.Reason)
 }
 
 // left returns the rollout that was handed over since the condition was written, which does not tell
@@ -219,7 +220,7 @@ func (s *Session[W, K]) RecordHandOver(w W, r rollout.Release) {
 	if r.Warns() {
 		eventType = corev1.EventTypeWarning
 	}
-	s.Record(w, eventType, rollout.EventHandedOver, r.To.Because(r.HandOver).Message())
+	s.Record(w, eventType, judge.EventHandedOver, r.To.Because(r.HandOver).Message())
 }
 
 // Record records an event of the workload.
@@ -243,7 +244,7 @@ const unrecordedFailures = 7
 // recordFailure records why a rollout does not go on.
 func (c *Controller[W, K]) recordFailure(name cache.ObjectName, err error) {
 	if w, exists, _ := c.get(name); exists && !c.options.DryRun {
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step failed and will be retried: "+err.Error())
+		c.recorder.Event(w, corev1.EventTypeWarning, judge.EventStepFailed, "the next step failed and will be retried: "+err.Error())
 	}
 }
 
@@ -251,8 +252,8 @@ func (c *Controller[W, K]) recordFailure(name cache.ObjectName, err error) {
 // next write that lets the built-in controller loose.
 func (c *Controller[W, K]) edited(s *Session[W, K], w W, err error) {
 	if s.edits == nil {
-		s.edits = rollout.NewBackoff()
+		s.edits = judge.NewBackoff()
 	}
 	s.looseAfter = c.clock.Now().Add(s.edits.NextBackOff())
-	s.Record(w, corev1.EventTypeWarning, rollout.EventStepFailed, "the next step will be retried: "+err.Error())
+	s.Record(w, corev1.EventTypeWarning, judge.EventStepFailed, "the next step will be retried: "+err.Error())
 }

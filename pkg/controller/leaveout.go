@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -65,6 +66,6 @@ func (c *Controller[W, K]) letGoLeftOut(ctx context.Context, w W) error {
 	klog.FromContext(ctx).V(2).Info("Released the hold", "handOver", why)
 	c.begun(w)
 	c.ended(cache.MetaObjectToName(w), resultHandedOver, 0)
-	c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventHandedOver, release.To.Because(why).Message())
+	c.recorder.Event(w, corev1.EventTypeWarning, judge.EventHandedOver, release.To.Because(why).Message())
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // TestLeftOut: of what is opted in where nothing is held, only the condition is written, once. A hold from before is let go with what
@@ -78,7 +78,7 @@ func TestLeftOut(t *testing.T) {
 			if !slices.Equal(patches, tt.patches) {
 				t.Errorf("written was %q, want %q", patches, tt.patches)
 			}
-			if got := e.kind.condition; (tt.says != "") != (got != nil && got.Reason == rollout.ReasonNamespaceLeftOut && !got.Complete() && strings.Contains(got.Message, tt.says)) {
+			if got := e.kind.condition; (tt.says != "") != (got != nil && got.Reason == judge.ReasonNamespaceLeftOut && !got.Complete() && strings.Contains(got.Message, tt.says)) {
 				t.Errorf("the condition is %+v, want %q", got, tt.says)
 			}
 			select {

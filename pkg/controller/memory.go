@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // memory is what this controller remembers of a workload that is not at rest, and of its pods: what
@@ -22,26 +22,26 @@ type memory struct {
 	marked   bool       // a pod was marked since then
 
 	// Notes of its pods. While writes are made, mu guards them, too.
-	Notes *rollout.PodNotes
+	Notes *judge.PodNotes
 
 	// Of the workload.
 
 	// History of former templates that was refused, by what has had the template.
-	History rollout.RefusalLog
+	History judge.RefusalLog
 	// Reached is how far a StatefulSet under OnDelete has come.
 	Reached Reached
 	// Due is since when, by our own clock, it has been the turn of an empty place of a StatefulSet, by its index.
 	Due        map[int]time.Time
 	retried    string           // the value of the retry annotation that was obeyed last
 	checks     bool             // are asked about pods
-	losses     rollout.Losses   // pods that others have deleted soon after their resize
+	losses     judge.Losses     // pods that others have deleted soon after their resize
 	progress   progress         // that events of the workload have told
 	moved      movement         // towards the deadline
 	waiting    map[string]int   // pods by the reason that they wait for
 	others     sets.Set[string] // the field managers that resize the pods, too
 	looseAfter time.Time        // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
-	rejections rollout.Rejections
+	rejections judge.Rejections
 }
 
 // Reached is how many pods have got their size, at most, and since when, by our own clock. A pod that goes and comes back is no news.
@@ -52,7 +52,7 @@ type Reached struct {
 }
 
 func newMemory(workload types.UID) *memory {
-	return &memory{workload: workload, Notes: &rollout.PodNotes{}, History: rollout.RefusalLog{}, others: sets.Set[string]{}}
+	return &memory{workload: workload, Notes: &judge.PodNotes{}, History: judge.RefusalLog{}, others: sets.Set[string]{}}
 }
 
 // retry forgets all refusals if the retry annotation has a new value, and reports whether it has.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -50,15 +51,15 @@ func TestMemory(t *testing.T) {
 			e := newEngine(t, Options{Sessions: 1, Ready: func() error { return nil }})
 			before := e.open(t)
 			now := e.clock.Now()
-			before.Notes.See([]*rollout.Verdict{{Member: rollout.Member{
-				Place: rollout.Place{Pod: build.Pod("web-0", build.Size(t, ""))}, Sighting: rollout.Sighting{State: resize.Deferred, Since: now},
+			before.Notes.See([]*judge.Verdict{{Member: judge.Member{
+				Place: judge.Place{Pod: build.Pod("web-0", build.Size(t, ""))}, Sighting: judge.Sighting{State: resize.Deferred, Since: now},
 			}}})
-			before.Notes.Note("a").Size = &rollout.Refused{Refusal: rollout.Refusal{Reason: "quota"}}
-			before.History.Add("b", "", rollout.Refusal{Reason: "quota"}, now)
+			before.Notes.Note("a").Size = &judge.Refused{Refusal: judge.Refusal{Reason: "quota"}}
+			before.History.Add("b", "", judge.Refusal{Reason: "quota"}, now)
 			before.retry(&metav1.ObjectMeta{Annotations: map[string]string{api.RetryAnnotation: "1"}})
-			before.waiting = map[string]int{rollout.ReasonDeferred: 1}
+			before.waiting = map[string]int{judge.ReasonDeferred: 1}
 			tt.then(t, e)
-			if e.waiting()[rollout.ReasonDeferred] == 1 != tt.kept && tt.name != "it is made anew" {
+			if e.waiting()[judge.ReasonDeferred] == 1 != tt.kept && tt.name != "it is made anew" {
 				t.Errorf("metrics count %v", e.waiting())
 			}
 			if !tt.kept && tt.name != "it is made anew" && len(e.sessions) > 0 {

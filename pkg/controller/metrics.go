@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -127,7 +128,7 @@ func (m *Metrics) of(kind string, collect func(chan<- prometheus.Metric)) kindMe
 		for _, outcome := range outcomes {
 			m.pods.WithLabelValues(kind, string(outcome))
 		}
-		for _, cause := range rollout.Causes {
+		for _, cause := range judge.Causes {
 			m.restarts.WithLabelValues(kind, string(cause))
 		}
 		m.podDuration.WithLabelValues(kind)
@@ -166,7 +167,7 @@ func (k kindMetrics) resized(took time.Duration) {
 	}
 }
 
-func (k kindMetrics) restarted(cause rollout.Cause) {
+func (k kindMetrics) restarted(cause judge.Cause) {
 	k.pod(outcomeRestarted)
 	if k.Metrics != nil {
 		k.restarts.WithLabelValues(k.kind, string(cause)).Inc()
@@ -195,7 +196,7 @@ func (c *Controller[W, K]) ended(name cache.ObjectName, result result, took time
 // collect sends the gauges of what is held now.
 func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 	held, oldest := 0, time.Time{}
-	stopped := map[string]int{rollout.ReasonResizeFailed: 0, rollout.ReasonReverted: 0}
+	stopped := map[string]int{judge.ReasonResizeFailed: 0, judge.ReasonReverted: 0}
 	for _, obj := range c.informer.GetStore().List() {
 		if object, ok := obj.(metav1.Object); !ok || !policy.Held(object) {
 			continue
@@ -209,9 +210,9 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 		switch r, _ := rollout.ReadRecord(w.GetAnnotations()); {
 		case !r.Stopped():
 		case r.Phase == rollout.PhaseReverted:
-			stopped[rollout.ReasonReverted]++
+			stopped[judge.ReasonReverted]++
 		default:
-			stopped[rollout.ReasonResizeFailed]++
+			stopped[judge.ReasonResizeFailed]++
 		}
 		if have != nil && !have.Complete() && !have.Pending() {
 			if began := have.LastTransitionTime.Time; oldest.IsZero() || began.Before(oldest) {

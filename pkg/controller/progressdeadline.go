@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -75,7 +76,7 @@ func (c *Controller[W, K]) deadline(m *memory, w W, p rollout.Plan) (beside []an
 func (m *movement) advance(edit string, p rollout.Plan) bool {
 	asked := 0
 	for _, v := range p.Verdicts {
-		if !rollout.Gone(v.Member.Pod) && v.Member.Differs == "" && len(v.Member.Target.Changes) == 0 {
+		if !judge.Gone(v.Member.Pod) && v.Member.Differs == "" && len(v.Member.Target.Changes) == 0 {
 			asked++
 		}
 	}

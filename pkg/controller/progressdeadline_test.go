@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -14,11 +15,11 @@ func TestAdvance(t *testing.T) {
 	plan := func(updated, asked, yet int) (p rollout.Plan) {
 		p.Updated = updated
 		for i := range asked + yet {
-			m := rollout.Member{Place: rollout.Place{Pod: &corev1.Pod{}}}
+			m := judge.Member{Place: judge.Place{Pod: &corev1.Pod{}}}
 			if i >= asked {
 				m.Target.Changes = []resize.Change{{}}
 			}
-			p.Verdicts = append(p.Verdicts, &rollout.Verdict{Member: m})
+			p.Verdicts = append(p.Verdicts, &judge.Verdict{Member: m})
 		}
 		return p
 	}

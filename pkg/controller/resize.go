@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -19,7 +20,7 @@ import (
 // resize asks for the member's new size. A refusal is no error: it is remembered for the next
 // plan. If it is final, that plan takes the pod for one that cannot be resized. A controller
 // that is restarted meanwhile asks again, and gets the same answer.
-func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollout.Member) error {
+func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m judge.Member) error {
 	again, target := len(m.Target.Changes) == 0, m.Target
 	if again { // the spec has the size: the kubelet looks at it once more after another one
 		target = m.Target.Back()
@@ -46,7 +47,7 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 		return nil
 	}
 	note := s.Notes.Note(m.Pod.UID)
-	note.Request = &rollout.Request{Changes: resize.Describe(m.Target.Changes), At: asked}
+	note.Request = &judge.Request{Changes: resize.Describe(m.Target.Changes), At: asked}
 	s.noteAsked(m, asked)
 	if len(m.Target.Displaced) > 0 || !m.Target.Overrules { // who puts back once may do so twice, by an old view of the pod
 		note.Displace(m.Target.Displaced)
@@ -54,19 +55,19 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 	if m.Target.Overrules {
 		if note.Contests++; note.ContestLost() {
 			note.Displaced = nil
-			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, rollout.EventResizedByOthers,
+			s.RecordPod(w, m.Pod, corev1.EventTypeWarning, judge.EventResizedByOthers,
 				strings.Join(m.Target.Others, ", ")+" keeps resizing this pod. Its next size stays until the next edit")
 		}
 	}
 	if missed := m.Target.Missed(resized); len(missed) > 0 { // admission would do so with a new pod, too
 		s.Requeue()
-		refusal := rollout.Refusal{
-			Reason: "an admission plugin changed the size in the request: " + resize.Describe(missed), Kind: rollout.ReasonAdmissionDenied,
+		refusal := judge.Refusal{
+			Reason: "an admission plugin changed the size in the request: " + resize.Describe(missed), Kind: judge.ReasonAdmissionDenied,
 		}
 		// Before 1.36 the API server does, and says nothing; a new pod can have them.
 		if resized.Spec.Resources == nil && slices.ContainsFunc(missed, func(c resize.Change) bool { return c.Container == "" }) {
-			refusal = rollout.Refusal{
-				Reason: "the API server does not set pod-level resources of a running pod: " + resize.Describe(missed), Kind: rollout.ReasonInfeasible, Final: true,
+			refusal = judge.Refusal{
+				Reason: "the API server does not set pod-level resources of a running pod: " + resize.Describe(missed), Kind: judge.ReasonInfeasible, Final: true,
 			}
 		}
 		note.Size = note.Size.Again(p.Revision.Size(missed), refusal, s.Now())
@@ -78,7 +79,7 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m rollo
 }
 
 // noteAsked notes that the member was asked for its size. The caller has locked s.mu.
-func (s *Session[W, K]) noteAsked(m rollout.Member, at time.Time) {
+func (s *Session[W, K]) noteAsked(m judge.Member, at time.Time) {
 	s.Notes.Asked(m, at)
 	s.losses.Asked(m.Pod, at)
 }
@@ -86,7 +87,7 @@ func (s *Session[W, K]) noteAsked(m rollout.Member, at time.Time) {
 // rememberRefusal remembers why the API server refused the resize, and when to ask again, for
 // the next plan. It returns the error if that is no refusal: the pod has changed or is gone, or
 // nobody has answered.
-func (s *Session[W, K]) rememberRefusal(m rollout.Member, revision rollout.Revision, err error) error {
+func (s *Session[W, K]) rememberRefusal(m judge.Member, revision rollout.Revision, err error) error {
 	if !pods.Answered(err) {
 		s.unanswered = true
 		return err

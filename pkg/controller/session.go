@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -57,7 +58,7 @@ type Session[W Workload, K KindState] struct {
 // cached is what was read or found for one plan, and spares the next ones from looking again.
 type cached struct {
 	verdicts   rollout.VerdictCache // on the pods
-	unseen     []*rollout.Verdict   // fresh ones that are not noted yet
+	unseen     []*judge.Verdict     // fresh ones that are not noted yet
 	shown      []*corev1.Pod        // that the sightings have been shown
 	limits     capacity.Limits      // of the namespace
 	limitsRead time.Time

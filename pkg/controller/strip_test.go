@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -231,12 +232,12 @@ func says(pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod)
 	if target, err = facts.By(target, nil); err != nil {
 		return err.Error()
 	}
-	place := rollout.Place{
+	place := judge.Place{
 		Name: pod.Name, Pod: pod, Target: target, Brings: resize.Describe(target.Changes),
 		Available: podutils.IsPodAvailable(pod, 5, metav1.NewTime(facts.Now)),
 	}
-	m := facts.Members([]rollout.Place{place}, rollout.Revision{Name: "b", Template: newer})[0]
-	step := rollout.Next(rollout.Judge([]rollout.Member{m}, facts.Options()), facts.Options())
+	m := facts.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0]
+	step := rollout.Next(judge.Pods([]judge.Member{m}, facts.Options().Terms), facts.Options())
 	var does []string
 	for _, r := range step.Restart {
 		does = append(does, fmt.Sprint(r.Reason, r.Now, r.Cause))
@@ -249,6 +250,6 @@ func says(pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod)
 	return fmt.Sprintf("%v\n%v %v %v %v %v %v\n%v %q %v %v %v %q\n%s %v %v\n%v %v %q %q %q\n%+v\n%q %d %d %v %t\n%v\n%v",
 		resize.Describe(target.Changes), resize.Describe(target.Effects), target.Obstacles, target.Resized, target.Others, target.Overrules, target.Clean(),
 		state, why, target.Unscheduled(), target.Unreported(), target.Restarts(), target.Nowhere(),
-		patch, err, target.OldEnvironment(), target.GivesRoom(), rollout.Gone(pod), target.Wanted(), target.Applied(), m.Barred,
+		patch, err, target.OldEnvironment(), target.GivesRoom(), judge.Gone(pod), target.Wanted(), target.Applied(), m.Barred,
 		m.Unplaceable, does, len(step.Resize), len(step.MarkUpdated), step.RequeueAfter, step.Hold, podutils.ActivePods([]*corev1.Pod{pod, build.Pod("other", newer)}).Less(0, 1), target.By(resize.Kubelet{Version: "v1.34.0"}).Faults())
 }

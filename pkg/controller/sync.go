@@ -18,6 +18,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -135,7 +136,7 @@ func (c *Controller[W, K]) rest(ctx context.Context, w W, p rollout.Plan) (reque
 	case s == nil:
 	case s.hasSynced():
 		p.Condition = p.Condition.Rejecting(s.rejections.First())
-	case c.access.Condition(w).Has(rollout.ReasonPodRejected): // until it is known whether that is still so
+	case c.access.Condition(w).Has(judge.ReasonPodRejected): // until it is known whether that is still so
 		return 0, s.Pods.Err()
 	}
 	more, err := c.askAgain(ctx, w)
@@ -246,15 +247,15 @@ func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observat
 	if builtIn {
 		edit, condition = edit+";built-in", nil
 	}
-	s.losses.Begin(edit, condition, askedAgain(w))
+	s.losses.Begin(edit, !askedAgain(w) && condition.DeletesAfterResize())
 	there, toCome := o.Pods()
 	if !builtIn {
-		for _, lost := range s.losses.See(there, o.Replicas(), places, now) {
-			c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventDeletedAfterResize, lost.String())
+		for _, lost := range s.losses.See(there, o.Replicas(), places.Drained, now) {
+			c.recorder.Event(w, corev1.EventTypeWarning, judge.EventDeletedAfterResize, lost.String())
 		}
 	}
 	if rejected := s.rejections.See(there, len(toCome), o.Replicas(), o.MadeOfNewest, builtIn); rejected != nil {
-		c.recorder.Event(w, corev1.EventTypeWarning, rollout.EventPodRejected, rejected.Pod+" was "+rejected.Why)
+		c.recorder.Event(w, corev1.EventTypeWarning, judge.EventPodRejected, rejected.Pod+" was "+rejected.Why)
 	}
 }
 
@@ -347,7 +348,7 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 func unasked(p rollout.Plan, asked sets.Set[types.UID]) []rollout.Restart {
 	var fresh []rollout.Restart
 	for _, r := range p.Replaced {
-		if pod := r.Member.Pod; p.NeedsLiveRead() && r.Cause != rollout.CauseTemplate && pod != nil && pod.Spec.NodeName != "" && !asked.Has(pod.UID) {
+		if pod := r.Member.Pod; p.NeedsLiveRead() && r.Cause != judge.CauseTemplate && pod != nil && pod.Spec.NodeName != "" && !asked.Has(pod.UID) {
 			asked.Insert(pod.UID)
 			fresh = append(fresh, r)
 		}
@@ -380,7 +381,9 @@ func asksForRestart(w metav1.Object) bool {
 
 // note remembers what a plan has seen of the pods that are there, and records those that have got their size.
 func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f rollout.Facts, p rollout.Plan) {
-	s.losses.Spare(slices.Concat(p.Restart, p.Replaced))
+	for _, r := range slices.Concat(p.Restart, p.Replaced) {
+		s.losses.Spare(r.Member.Pod)
+	}
 	for i, pod := range there {
 		if i >= len(s.shown) || s.shown[i] != pod { // else it was noted before
 			s.Notes.Look(f.Now, pod)
@@ -391,7 +394,7 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 		s.unseen = append(s.unseen, p.Verdicts...)
 	}
 	s.Notes.See(s.unseen)
-	s.Notes.Prove(p.Step)
+	p.Prove(s.Notes)
 	s.recordTrusted(w, s.unseen)
 	s.unseen = nil
 	for _, m := range p.Resized {
@@ -399,7 +402,7 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 	}
 	if p.Condition.Complete {
 		s.Notes.Over(f.Now.Add(c.options.Defaults.BoosterTimeout))
-		s.losses, s.rejections = rollout.Losses{}, rollout.Rejections{}
+		s.losses, s.rejections = judge.Losses{}, judge.Rejections{}
 	}
 	s.Notes.Forget(there)
 	s.ask(p)

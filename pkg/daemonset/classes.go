@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // readSizes reads the sizes from the set's annotation. It fails if that is malformed.
@@ -33,7 +33,7 @@ func (o observation) sizeOf(pod *corev1.Pod) policy.Size {
 // What is left of a class that its node had before restarts no pod, either, and when a rollout is
 // over there is nothing else left. What an edit that was given up has left is taken back first,
 // by a restart if need be, whatever the class of the node.
-func (o observation) fit(p *rollout.Place) (err error) {
+func (o observation) fit(p *judge.Place) (err error) {
 	own := o.sizeOf(p.Pod)
 	p.Class = own.Class.String()
 	unavailable, err := o.fitClass(p, own)
@@ -60,7 +60,7 @@ func (o observation) fit(p *rollout.Place) (err error) {
 }
 
 // fitClass has a pod get the size of its node's class, and returns why it cannot have that in place; empty if it can.
-func (o observation) fitClass(p *rollout.Place, own policy.Size) (unavailable string, err error) {
+func (o observation) fitClass(p *judge.Place, own policy.Size) (unavailable string, err error) {
 	if own.Unavailable != nil {
 		unavailable = own.Unavailable.Error()
 	} else {
@@ -127,7 +127,7 @@ func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resiz
 		return target, err
 	}
 	live := func(t resize.Target) bool {
-		return o.Live(rollout.Place{Name: pod.Name, Pod: pod, Available: o.available(pod), Target: t}, o.options(), o.revision())
+		return o.Live(judge.Place{Name: pod.Name, Pod: pod, Available: o.available(pod), Target: t}, o.options(), o.revision())
 	}
 	kept, err := o.By(resize.ForKeeping(pod, older, newer, sized, o.edited))
 	if len(kept.Changes) < len(target.Changes) && policy.WithinLimits(kept.Spec()) && !live(target) && live(kept) {

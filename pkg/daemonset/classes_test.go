@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -40,8 +41,8 @@ func atMost(cpu string) change {
 // refusedFinally has the API server have refused these changes of the second pod.
 func refusedFinally(changes string) change {
 	return func(o *observation) {
-		o.Notes.Note(o.pods[1].UID).Size = &rollout.Refused{Refusal: rollout.Refusal{
-			Of: o.newest.name + " " + changes, Reason: "node too small", Kind: rollout.ReasonInfeasible, Final: true, Until: o.Now.Add(time.Second),
+		o.Notes.Note(o.pods[1].UID).Size = &judge.Refused{Refusal: judge.Refusal{
+			Of: o.newest.name + " " + changes, Reason: "node too small", Kind: judge.ReasonInfeasible, Final: true, Until: o.Now.Add(time.Second),
 		}}
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -87,7 +87,7 @@ func TestHandedOverOnce(t *testing.T) {
 	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
 	c.edit(otherImage)
 	c.Rest()
-	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 1 {
+	if n := simulated.Count(c.Events, judge.EventHandedOver); n != 1 {
 		t.Errorf("%d events that it was handed over: %q", n, c.Events)
 	}
 }
@@ -108,7 +108,7 @@ func TestEditDuringSurge(t *testing.T) {
 		t.Fatal("the policy holds during a surge")
 	}
 	c.Rest()
-	if n := simulated.Count(c.Events, rollout.EventHandedOver); n != 1 || simulated.Count(c.Writes, "patch pods") != 0 {
+	if n := simulated.Count(c.Events, judge.EventHandedOver); n != 1 || simulated.Count(c.Writes, "patch pods") != 0 {
 		t.Errorf("%d events that it was handed over, writes %q: %q", n, c.Writes, c.Events)
 	}
 	before := maps.Clone(c.Pods)
@@ -173,7 +173,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	if gone := c.replaced(before); gone != "" {
 		t.Errorf("given up, and there is no room: %s", gone)
 	}
-	if have := condition(c.Set); have.Reason != rollout.ReasonNoNodeFits {
+	if have := condition(c.Set); have.Reason != judge.ReasonNoNodeFits {
 		t.Errorf("says %+v", have)
 	}
 }
@@ -283,7 +283,7 @@ func TestCriticalNamespace(t *testing.T) {
 			if replaced := c.replaced(before); replaced != "" {
 				t.Errorf("pods were replaced: %s", replaced)
 			}
-			if n := simulated.Count(c.Events, "Warning "+rollout.EventCritical); n != tt.want {
+			if n := simulated.Count(c.Events, "Warning "+judge.EventCritical); n != tt.want {
 				t.Errorf("it was told of %d times, want %d: %q", n, tt.want, c.Events)
 			}
 		})

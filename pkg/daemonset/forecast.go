@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -54,7 +55,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacit
 func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
 	o.Facts = o.known()
 	o.sortByNode()
-	var places []rollout.Place
+	var places []judge.Place
 	for i, pod := range o.podsInOrder() {
 		place, err := o.place(i, pod)
 		if err != nil {
@@ -67,17 +68,17 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, options))}
+	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, options.Terms))}
 	if !policy.Enabled(o.set) {
 		f.HandOver = policy.NotOptedIn(o.set, "DaemonSet")
 	}
 	for i := range f.Pods {
 		m := f.Pods[i].Member
-		if !rollout.Gone(m.Pod) && !m.Labelled && rolling(o.set) {
+		if !judge.Gone(m.Pod) && !m.Labelled && rolling(o.set) {
 			f.Stale = append(f.Stale, m.Name)
 		}
 		if f.HandOver != "" {
-			f.Pods[i].Forecast, f.Pods[i].Reason = m.BuiltIn(options.Strategy, f.HandOver)
+			f.Pods[i].Forecast, f.Pods[i].Reason = judge.BuiltIn(&m, options.Strategy, f.HandOver)
 		}
 	}
 	if surge, _ := bounds(o.set); f.HandOver == "" && surge > 0 {
@@ -88,11 +89,11 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 
 // surges returns why the DaemonSet controller makes a rollout with maxSurge: all that is to be done is to restart pods. It is empty
 // where some are to be resized, or kept.
-func surges(pods []rollout.PodForecast) (why string) {
+func surges(pods []judge.PodForecast) (why string) {
 	for _, f := range pods {
 		switch f.Forecast {
-		case rollout.Unchanged, rollout.New:
-		case rollout.PodRestart:
+		case judge.Unchanged, judge.New:
+		case judge.PodRestart:
 			why = cmp.Or(why, f.Reason)
 		default:
 			return ""

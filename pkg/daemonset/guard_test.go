@@ -12,6 +12,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -155,7 +156,7 @@ func TestCanaryOfEachClass(t *testing.T) {
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
 	g.Annotate(map[string]string{api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`})
 	c.Rounds(60)
-	if n := len(c.Sized(version{CPU: 9})); n != len(large) || simulated.Count(c.Events, rollout.EventCanaryStarted) > 0 {
+	if n := len(c.Sized(version{CPU: 9})); n != len(large) || simulated.Count(c.Events, judge.EventCanaryStarted) > 0 {
 		t.Errorf("%d pods have the size of their class, want %d without a canary: %q", n, len(large), c.Events)
 	}
 	g.Edit(version{Image: 1, CPU: 1, Memory: 1})

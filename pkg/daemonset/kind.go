@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -107,7 +108,7 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, all
 
 // unmark takes from a pod the labels by which the DaemonSet controller takes it for updated.
 // Otherwise that would not make a new pod beside it, as maxSurge asks for.
-type unmark struct{ member rollout.Member }
+type unmark struct{ member judge.Member }
 
 // NeedsLiveRead is that of rollout.Write.
 func (unmark) NeedsLiveRead() bool { return true }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
@@ -80,7 +81,7 @@ func (o observation) options() rollout.Options {
 		}, o.set.Spec.MinReadySeconds)
 	}
 	for range o.lacking() {
-		options.NonMembers = append(options.NonMembers, rollout.Member{Place: rollout.Place{Name: "a node without its pod"}})
+		options.NonMembers = append(options.NonMembers, judge.Member{Place: judge.Place{Name: "a node without its pod"}})
 	}
 	return options
 }
@@ -117,7 +118,7 @@ func (o observation) LetLoose() []rollout.Coming {
 	}
 	var coming []rollout.Coming
 	for _, pod := range o.pods {
-		if !rollout.Gone(pod) && !o.labelled(pod) {
+		if !judge.Gone(pod) && !o.labelled(pod) {
 			coming = append(coming, rollout.Coming{Template: o.newest.template.PodTemplateSpec, Labels: o.revision().Labels, For: pod})
 		}
 	}
@@ -177,7 +178,7 @@ func (o observation) podsInOrder() []*corev1.Pod {
 func (o *observation) sortByNode() {
 	all := make([]nodePod, len(o.pods))
 	for i, pod := range o.pods {
-		all[i] = nodePod{pod: pod, gone: rollout.Gone(pod), node: capacity.TargetNode(pod)}
+		all[i] = nodePod{pod: pod, gone: judge.Gone(pod), node: capacity.TargetNode(pod)}
 		if on := o.Node(all[i].node); on != nil {
 			all[i].zone = on.Labels[corev1.LabelTopologyZone]
 		}
@@ -245,9 +246,9 @@ type cacheKey struct {
 }
 
 // judge judges the pods, in their order. All pods are members.
-func (o observation) judge(options rollout.Options) (verdicts []*rollout.Verdict, _ []rollout.Member, found *rollout.Found, err error) {
+func (o observation) judge(options rollout.Options) (verdicts []*judge.Verdict, _ []judge.Member, found *rollout.Found, err error) {
 	look, ordered := o.look(options), o.podsInOrder()
-	verdicts = make([]*rollout.Verdict, len(ordered))
+	verdicts = make([]*judge.Verdict, len(ordered))
 	for i, pod := range ordered {
 		if verdicts[i], err = look.At(i, pod); err != nil {
 			return nil, nil, nil, err
@@ -260,12 +261,12 @@ func (o observation) judge(options rollout.Options) (verdicts []*rollout.Verdict
 func (o observation) former() string {
 	return revisions.Former(o.pods, func(pod *corev1.Pod) bool {
 		r := o.revisions[revisions.HashOf(pod)]
-		return !rollout.Gone(pod) && r != nil && r != o.newest && r.template.Differs(o.newest.template) == ""
+		return !judge.Gone(pod) && r != nil && r != o.newest && r.template.Differs(o.newest.template) == ""
 	})
 }
 
 // goBack completes the place of a pod that goes back to the revision that it is of.
-func (o observation) goBack(p *rollout.Place, of *revision) error {
+func (o observation) goBack(p *judge.Place, of *revision) error {
 	history := *o.history
 	history.newest = of
 	o.history = &history
@@ -287,15 +288,15 @@ func (o observation) reverting(former *revision) (observation, error) {
 }
 
 func (o observation) available(pod *corev1.Pod) bool {
-	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.Now))
+	return !judge.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
 // place compares the pod by what the revision says whose hash it carries. The DaemonSet controller
 // goes by labels, which may name a template that the pod was not made from: a set that is deleted
 // and created again counts its templates from 1.
-func (o observation) place(_ int, pod *corev1.Pod) (rollout.Place, error) {
-	p := rollout.Place{Name: pod.Name, Pod: pod}
-	if rollout.Gone(pod) {
+func (o observation) place(_ int, pod *corev1.Pod) (judge.Place, error) {
+	p := judge.Place{Name: pod.Name, Pod: pod}
+	if judge.Gone(pod) {
 		p.Updated = true // the next one is of the newest revision
 		return p, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -20,7 +21,7 @@ type plan struct {
 	// handOver is why a release leaves the rest to the DaemonSet controller; empty if there is no
 	// rest.
 	handOver string
-	cause    rollout.Cause // of that
+	cause    judge.Cause // of that
 }
 
 // complete returns the plan with all that is to be written.
@@ -88,8 +89,8 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 			p.Resized = append(p.Resized, &v.Member)
 		}
 	}
-	if slices.ContainsFunc(verdicts, func(v *rollout.Verdict) bool {
-		return !v.Member.InPlaceOnly && (!v.Member.Updated || rollout.Gone(v.Member.Pod))
+	if slices.ContainsFunc(verdicts, func(v *judge.Verdict) bool {
+		return !v.Member.InPlaceOnly && (!v.Member.Updated || judge.Gone(v.Member.Pod))
 	}) {
 		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldEnvironment(verdicts))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -214,12 +215,12 @@ func observed(t *testing.T, places string, changes ...change) observation {
 		}
 		set.Status.DesiredNumberScheduled++
 	}
-	o.Places, o.Notes = capacity.NewPlaces(nodes, false, capacity.Limits{}), &rollout.PodNotes{}
+	o.Places, o.Notes = capacity.NewPlaces(nodes, false, capacity.Limits{}), &judge.PodNotes{}
 	for _, change := range changes {
 		change(&o)
 	}
 	for _, pod := range o.pods { // the clocks do not differ
-		o.Notes.Look(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
+		o.Notes.Look(cmp.Or(judge.Relabelled(pod), build.Start), pod)
 	}
 	return o
 }
@@ -386,22 +387,22 @@ func TestNextStepSays(t *testing.T) {
 		reason   string
 		complete bool
 	}{
-		{name: "kept, where its node is too small", places: "infeasible|updated", changes: []change{small(0)}, reason: rollout.ReasonNoNodeFits,
+		{name: "kept, where its node is too small", places: "infeasible|updated", changes: []change{small(0)}, reason: judge.ReasonNoNodeFits,
 			says: "1 of 2 pods resized; web-0: not restarted, because it can run only on node node-0, which cannot hold cpu 2m (at most 1m): infeasible on node node-0: too big"},
-		{name: "lost", places: "live, not ready|updated", changes: []change{lost(0)}, reason: rollout.ReasonNodeLost, says: "1 of 2 pods resized; web-0: its node node-0 is not Ready"},
-		{name: "OnDelete", places: "other image|updated", changes: []change{userWaits}, reason: rollout.ReasonWaitingForDelete,
+		{name: "lost", places: "live, not ready|updated", changes: []change{lost(0)}, reason: judge.ReasonNodeLost, says: "1 of 2 pods resized; web-0: its node node-0 is not Ready"},
+		{name: "OnDelete", places: "other image|updated", changes: []change{userWaits}, reason: judge.ReasonWaitingForDelete,
 			says: "1 of 2 pods resized; web-0: restarts when it is deleted: the template changed in spec.containers[app].image"},
-		{name: "deferred on several nodes", places: "deferred|deferred|deferred|updated", reason: rollout.ReasonDeferred,
+		{name: "deferred on several nodes", places: "deferred|deferred|deferred|updated", reason: judge.ReasonDeferred,
 			says: "1 of 4 pods resized; web-0: deferred on node node-0: no room; likewise web-1 on node node-1, web-2 on node node-2"},
-		{name: "missing", places: "missing|live", reason: rollout.ReasonProgressing,
+		{name: "missing", places: "missing|live", reason: judge.ReasonProgressing,
 			says: "0 of 1 pods resized; a node without its pod: waiting for the pod to be created"},
 
-		{name: "not held: all are updated", places: "updated|updated", changes: []change{notHeld}, reason: rollout.ReasonComplete, says: "all pods are of template generation 2", complete: true},
-		{name: "not held: an older revision", places: "updated|live", changes: []change{notHeld}, reason: rollout.ReasonProgressing,
+		{name: "not held: all are updated", places: "updated|updated", changes: []change{notHeld}, reason: judge.ReasonComplete, says: "all pods are of template generation 2", complete: true},
+		{name: "not held: an older revision", places: "updated|live", changes: []change{notHeld}, reason: judge.ReasonProgressing,
 			says: "left to the DaemonSet controller, template generation 2: web-1 is of an older revision"},
-		{name: "not held: the status is behind", places: "updated|updated", changes: []change{notHeld, lagging}, reason: rollout.ReasonProgressing,
+		{name: "not held: the status is behind", places: "updated|updated", changes: []change{notHeld, lagging}, reason: judge.ReasonProgressing,
 			says: "left to the DaemonSet controller, template generation 2: 1 of 2 pods updated, 2 available"},
-		{name: "not held: a pod is not available", places: "updated|updated, not ready", changes: []change{notHeld}, reason: rollout.ReasonProgressing,
+		{name: "not held: a pod is not available", places: "updated|updated, not ready", changes: []change{notHeld}, reason: judge.ReasonProgressing,
 			says: "2 of 2 pods resized; web-1: waiting for the pod to become available"},
 	}
 	for _, tt := range tests {
@@ -418,10 +419,10 @@ func TestNextStepSays(t *testing.T) {
 // TestNextStepLabelsRefused: admission that changes pods on every update lets nobody unmark one.
 func TestNextStepLabelsRefused(t *testing.T) {
 	o := observed(t, "other image, counted|updated", maxSurge("1"))
-	refusal := rollout.Refusal{Reason: "no", Kind: rollout.ReasonAdmissionDenied, Until: o.Now.Add(time.Second)}
-	o.Notes.Note(o.pods[0].UID).Relabel = &rollout.Refused{Refusal: refusal}
+	refusal := judge.Refusal{Reason: "no", Kind: judge.ReasonAdmissionDenied, Until: o.Now.Add(time.Second)}
+	o.Notes.Note(o.pods[0].UID).Relabel = &judge.Refused{Refusal: refusal}
 	p, err := planned(o)
-	if err != nil || does(p) != "" || p.RequeueAfter != time.Second || p.Condition.Reason != rollout.ReasonAdmissionDenied ||
+	if err != nil || does(p) != "" || p.RequeueAfter != time.Second || p.Condition.Reason != judge.ReasonAdmissionDenied ||
 		!strings.HasSuffix(p.Condition.Message(), "; its labels cannot be changed: no") {
 		t.Errorf("does %q, looks again after %v, says %+v, %v", does(p), p.RequeueAfter, p.Condition, err)
 	}

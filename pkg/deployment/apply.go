@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -85,7 +86,7 @@ func (k Kind) evict(ctx context.Context, s *session, d *Deployment, w evict) err
 	}
 	s.Notes.Note(pod.UID).Eviction = nil
 	if isDetached(pod) {
-		s.RecordPod(d, pod, corev1.EventTypeWarning, rollout.EventRestart, how+": "+w.restart.Reason)
+		s.RecordPod(d, pod, corev1.EventTypeWarning, judge.EventRestart, how+": "+w.restart.Reason)
 	} else {
 		s.RecordRestart(d, w.restart, how)
 	}
@@ -118,14 +119,14 @@ func (k Kind) tellUnowned(ctx context.Context, pod *corev1.Pod) error {
 	}
 	k.told.Store(pod.UID, nil)
 	klog.FromContext(ctx).Info("Left a detached pod alone: nothing owns it, and its ReplicaSet does not exist", "pod", klog.KObj(pod))
-	k.events.Event(pod, corev1.EventTypeWarning, rollout.EventPodLeftBehind, Unowned)
+	k.events.Event(pod, corev1.EventTypeWarning, judge.EventPodLeftBehind, Unowned)
 	for i := range list.Items {
 		d, err := decodeDeployment(&list.Items[i])
 		if err != nil {
 			continue
 		}
 		if selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector); err == nil && selector.Matches(labels.Set(pod.Labels)) {
-			k.events.Event(d, corev1.EventTypeWarning, rollout.EventPodLeftBehind, pod.Name+": "+Unowned)
+			k.events.Event(d, corev1.EventTypeWarning, judge.EventPodLeftBehind, pod.Name+": "+Unowned)
 		}
 	}
 	return nil
@@ -197,8 +198,8 @@ func (k Kind) saveHistory(ctx context.Context, s *session, d *Deployment, w save
 	}
 	if err == nil && !written.template.Means(w.set.previous.template) {
 		// It would be written again and again.
-		s.History.Add(w.set.UID, formerTemplate(w.set), rollout.Refusal{
-			Reason: "a mutating webhook changes the template of ReplicaSet " + written.Name, Kind: rollout.ReasonAdmissionDenied, Final: true,
+		s.History.Add(w.set.UID, formerTemplate(w.set), judge.Refusal{
+			Reason: "a mutating webhook changes the template of ReplicaSet " + written.Name, Kind: judge.ReasonAdmissionDenied, Final: true,
 		}, s.Now())
 	}
 	var status apierrors.APIStatus
@@ -216,7 +217,7 @@ func (k Kind) saveHistory(ctx context.Context, s *session, d *Deployment, w save
 // ReplicaSet's former template is lost by it, unless why is empty.
 func (k Kind) forget(s *session, d *Deployment, why string, err error) error {
 	if err == nil && why != "" {
-		s.Record(d, corev1.EventTypeWarning, rollout.EventNotKept, why)
+		s.Record(d, corev1.EventTypeWarning, judge.EventNotKept, why)
 	}
 	return err
 }

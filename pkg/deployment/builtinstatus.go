@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -25,7 +26,7 @@ func builtInStatus(d *Deployment) rollout.BuiltInStatus {
 // the rollout, it may be let go of all the same: see letGoLeaving.
 func leaves(c *rollout.StoredCondition) bool {
 	return c != nil && c.Status == corev1.ConditionFalse && !slices.Contains(
-		[]string{rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonPaused, rollout.ReasonInvalidPolicy, rollout.ReasonNamespaceLeftOut, rollout.ReasonPodRejected}, c.Reason)
+		[]string{judge.ReasonProgressing, judge.ReasonPending, judge.ReasonPaused, judge.ReasonInvalidPolicy, judge.ReasonNamespaceLeftOut, judge.ReasonPodRejected}, c.Reason)
 }
 
 // over is the condition of a Deployment whose rollout is over. Its status tells if a pod is of another revision than the newest one.

@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -210,13 +211,13 @@ func TestEvents(t *testing.T) {
 	c.edit(newer)
 	c.Rest()
 	for event, times := range map[string]int{
-		"Normal " + rollout.EventStarted + " ReplicaSet web-i1c1m0x0: app: cpu request 1m→2m":                                                      1,
-		"Normal " + rollout.EventResized + " 1 of 3 pods resized; web-":                                                                            1, // on the Deployment
-		"Normal " + rollout.EventResized + " 3 of 3 pods resized; web-":                                                                            1,
-		"Normal " + rollout.EventResized + " resized in place: app: cpu request 1m→2m":                                                             2, // on the pods
-		"Warning " + rollout.EventRestart + " " + gone + ": replaced: it is evicted when its new pod is available: infeasible on node node: never": 1,
-		"Warning " + rollout.EventRestart + " " + gone + ": evicted: it has been replaced":                                                         1,
-		"Normal " + rollout.EventComplete + " all pods are of the newest revision":                                                                 1,
+		"Normal " + judge.EventStarted + " ReplicaSet web-i1c1m0x0: app: cpu request 1m→2m":                                                      1,
+		"Normal " + judge.EventResized + " 1 of 3 pods resized; web-":                                                                            1, // on the Deployment
+		"Normal " + judge.EventResized + " 3 of 3 pods resized; web-":                                                                            1,
+		"Normal " + judge.EventResized + " resized in place: app: cpu request 1m→2m":                                                             2, // on the pods
+		"Warning " + judge.EventRestart + " " + gone + ": replaced: it is evicted when its new pod is available: infeasible on node node: never": 1,
+		"Warning " + judge.EventRestart + " " + gone + ": evicted: it has been replaced":                                                         1,
+		"Normal " + judge.EventComplete + " all pods are of the newest revision":                                                                 1,
 	} {
 		if n := simulated.Count(c.Events, event); n != times {
 			t.Errorf("%q was recorded %d times, want %d: %q", event, n, times, c.Events)
@@ -250,7 +251,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 			if after := c.names(); !slices.Equal(after, before) {
 				t.Errorf("pods %v became %v", before, after)
 			}
-			if recorded := simulated.Count(c.Events, rollout.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m (used: "+tt.beside+")"); recorded != 1 {
+			if recorded := simulated.Count(c.Events, judge.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m (used: "+tt.beside+")"); recorded != 1 {
 				t.Errorf("recorded %d times for the quota: %q", recorded, c.Events)
 			}
 			hard = tt.wide
@@ -268,9 +269,9 @@ func TestNoQuotaForTheNext(t *testing.T) {
 // recorded once.
 func TestEvictionRefused(t *testing.T) {
 	for said, reason := range map[string]string{
-		"the budget says no": rollout.ReasonDisruptionBudget,
-		"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.": rollout.ReasonDisruptionBudget,
-		"failed calling webhook \"evictions.example.com\"":                                                 rollout.ReasonAdmissionDenied,
+		"the budget says no": judge.ReasonDisruptionBudget,
+		"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.": judge.ReasonDisruptionBudget,
+		"failed calling webhook \"evictions.example.com\"":                                                 judge.ReasonAdmissionDenied,
 	} {
 		c := newCluster(t, 3, controller.Options{}, maxUnavailable1)
 		gone := c.names()[1]
@@ -306,20 +307,20 @@ func TestHistoryRefused(t *testing.T) {
 	says := func(c *cluster) *rollout.StoredCondition { return condition(&Deployment{Deployment: c.d}) }
 	untilRefused := func(c *cluster) { // no longer: the times between tries are random
 		for range 15 {
-			if is := says(c); is != nil && is.Reason == rollout.ReasonQuotaExceeded {
+			if is := says(c); is != nil && is.Reason == judge.ReasonQuotaExceeded {
 				return
 			}
 			c.Rounds(1, apierrors.IsConflict)
 		}
 	}
-	const lost = "Warning " + rollout.EventNotKept + " revision 1 is not kept in the history, so it cannot be undone to: "
+	const lost = "Warning " + judge.EventNotKept + " revision 1 is not kept in the history, so it cannot be undone to: "
 	t.Run("for ever", func(t *testing.T) {
 		c := newCluster(t, 3, controller.Options{})
 		before := c.names()
 		c.full = true
 		c.edit(newer)
 		untilRefused(c)
-		if is := says(c); is == nil || is.Reason != rollout.ReasonQuotaExceeded || !strings.Contains(is.Message, "revision 1 is not kept in the history yet: ") || !strings.Contains(is.Message, "exceeded quota") {
+		if is := says(c); is == nil || is.Reason != judge.ReasonQuotaExceeded || !strings.Contains(is.Message, "revision 1 is not kept in the history yet: ") || !strings.Contains(is.Message, "exceeded quota") {
 			t.Errorf("the condition says %+v, want it to tell of the quota", is)
 		}
 		if !policy.Held(c.d) {
@@ -364,7 +365,7 @@ func TestLargeAnnotations(t *testing.T) {
 		c.Rest()
 		c.edit(newer)
 		failed := c.Rest()
-		n := simulated.Count(c.Events, "Warning "+rollout.EventNotKept+" revision 1 is not kept in the history, so it cannot be undone to: its template and")
+		n := simulated.Count(c.Events, "Warning "+judge.EventNotKept+" revision 1 is not kept in the history, so it cannot be undone to: its template and")
 		if len(failed) > 0 || policy.Held(c.d) || n != lost || len(c.sets) != 2-lost {
 			t.Errorf("%d bytes: syncs failed: %v, held: %t, told %d times, want %d; the ReplicaSets are %v", size, errors.Join(failed...), policy.Held(c.d), n, lost, slices.Collect(maps.Keys(c.sets)))
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -94,17 +95,17 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 		stale := slices.Contains(f.Stale, forecast.Member.Name)
 		switch {
 		case slices.Contains(going, forecast.Member.Name):
-			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
+			f.Pods[i].Forecast, f.Pods[i].Reason = judge.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
 		case f.HandOver != "" && !stale:
-			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.Unchanged, ""
-		case paused && (stale || forecast.Forecast != rollout.Unchanged):
-			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.KeptBack, "the Deployment is paused"
+			f.Pods[i].Forecast, f.Pods[i].Reason = judge.Unchanged, ""
+		case paused && (stale || forecast.Forecast != judge.Unchanged):
+			f.Pods[i].Forecast, f.Pods[i].Reason = judge.KeptBack, "the Deployment is paused"
 		case f.HandOver != "":
-			f.Pods[i].Forecast, f.Pods[i].Reason = rollout.PodRestart, f.HandOver
+			f.Pods[i].Forecast, f.Pods[i].Reason = judge.PodRestart, f.HandOver
 		}
 	}
-	slices.SortStableFunc(f.Pods, func(a, b rollout.PodForecast) int {
-		return cmp.Compare(asInt(a.Forecast == rollout.PodRestart), asInt(b.Forecast == rollout.PodRestart))
+	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {
+		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
 	})
 	return f, nil
 }
@@ -118,9 +119,9 @@ func namesOf(pods []*corev1.Pod) []string {
 }
 
 // recreated returns why all pods are restarted because one is; empty if none is.
-func recreated(pods []rollout.PodForecast) string {
-	i := slices.IndexFunc(pods, func(f rollout.PodForecast) bool { return f.Forecast == rollout.PodRestart })
-	if i < 0 || slices.ContainsFunc(pods, func(f rollout.PodForecast) bool { return f.Forecast == rollout.Infeasible }) {
+func recreated(pods []judge.PodForecast) string {
+	i := slices.IndexFunc(pods, func(f judge.PodForecast) bool { return f.Forecast == judge.PodRestart })
+	if i < 0 || slices.ContainsFunc(pods, func(f judge.PodForecast) bool { return f.Forecast == judge.Infeasible }) {
 		return ""
 	}
 	return fmt.Sprintf("the strategy is Recreate, and %s cannot be resized: %s", pods[i].Member.Name, pods[i].Reason)
@@ -145,7 +146,7 @@ func (o observation) scaledIn() []string {
 
 // forecastBase returns what comes of the pods of the ReplicaSet base, and why the whole rollout
 // is handed over to the Deployment controller; empty if it is not.
-func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster, base *replicaSet) ([]rollout.PodForecast, string, error) {
+func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster, base *replicaSet) ([]judge.PodForecast, string, error) {
 	if base == nil {
 		return nil, cmp.Or(o.cannotHold(), o.differs()), nil
 	}
@@ -159,7 +160,7 @@ func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster
 		options.Guard = o.Guard(rollout.Edit{Began: o.Now}, o.deployment.Spec.MinReadySeconds)
 	}
 	options.NonMembers = o.nonMembers(o.look(base, options), base)
-	var places []rollout.Place
+	var places []judge.Place
 	pods := slices.Clone(o.podsOf(base))
 	sortAsDeleted(pods)
 	for _, pod := range pods {
@@ -169,16 +170,16 @@ func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster
 		}
 		places = append(places, place)
 	}
-	slices.SortStableFunc(places, func(a, b rollout.Place) int { return byRequest(&a, &b) })
+	slices.SortStableFunc(places, func(a, b judge.Place) int { return byRequest(&a, &b) })
 	members, err := cluster.Forecast(ctx, o.Facts, places, o.revision(), unavailable == 0)
 	if err != nil {
 		return nil, "", err
 	}
-	p := plan{Plan: rollout.Plan{Step: rollout.Next(rollout.Judge(members, options), options)}}
+	p := plan{Plan: rollout.Plan{Step: rollout.Next(judge.Pods(members, options.Terms), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}
-	return rollout.Forecasts(p.Verdicts), handOver, nil
+	return judge.Forecasts(p.Verdicts), handOver, nil
 }
 
 func (o observation) notOptedIn() string {
@@ -206,12 +207,12 @@ func (o observation) cannotHold() string {
 }
 
 // forecastOther returns what comes of the pods of a ReplicaSet that is not the base.
-func (o observation) forecastOther(rs *replicaSet) []rollout.PodForecast {
+func (o observation) forecastOther(rs *replicaSet) []judge.PodForecast {
 	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of an older ReplicaSet than the one that is resized")
-	var forecasts []rollout.PodForecast
+	var forecasts []judge.PodForecast
 	for _, pod := range o.podsOf(rs) {
-		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod, Differs: reason}}
-		forecasts = append(forecasts, rollout.PodForecast{Member: m, Forecast: rollout.PodRestart, Reason: reason})
+		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Differs: reason}}
+		forecasts = append(forecasts, judge.PodForecast{Member: m, Forecast: judge.PodRestart, Reason: reason})
 	}
 	return forecasts
 }

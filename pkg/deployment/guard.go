@@ -8,6 +8,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -82,7 +83,7 @@ func editedAt(d *Deployment) (last time.Time) {
 // template, and the youngest gets the one from before. Where no ReplicaSet has that, because of the revisionHistoryLimit, only a stop
 // stays.
 func (o observation) deserted() (plan, bool) {
-	options := rollout.Options{Now: o.Now, Guard: o.guard(nil)}
+	options := rollout.Options{Terms: judge.Terms{Now: o.Now}, Guard: o.guard(nil)}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(nil, options)}}
 	if !p.Canary && !p.Guarding || options.Guard.Back {
 		return plan{}, false
@@ -120,7 +121,7 @@ func (p *plan) remake(o observation, from, into *replicaSet) {
 		p.write = saveHistory{&of, into, o.sets}
 	default:
 		p.Waits = append(p.Waits, rollout.Wait{
-			Member: rollout.Member{Place: rollout.Place{Name: from.Name}}, Reason: refused.Kind, Message: "no other ReplicaSet can have the size from before: " + refused.Reason,
+			Member: judge.Member{Place: judge.Place{Name: from.Name}}, Reason: refused.Kind, Message: "no other ReplicaSet can have the size from before: " + refused.Reason,
 		})
 		p.RequeueWithin(refused.Until.Sub(o.Now))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -29,9 +30,9 @@ func formerTemplate(rs *replicaSet) string { return string(rs.previous.Template)
 
 // refused returns why the history cannot have the former template of rs; without a reason if
 // it can, or has it.
-func (o observation) refused(rs *replicaSet) rollout.Refusal {
+func (o observation) refused(rs *replicaSet) judge.Refusal {
 	if !o.lacks(rs) {
-		return rollout.Refusal{}
+		return judge.Refusal{}
 	}
 	return o.history.Of(rs.UID, formerTemplate(rs))
 }
@@ -68,7 +69,7 @@ func (p *plan) awaitsHistory(o observation) bool {
 	}
 	refused := o.refused(p.base)
 	p.Waits = append(p.Waits, rollout.Wait{
-		Member: rollout.Member{Place: rollout.Place{Name: p.base.Name}}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.base.previous.revision(), refused.Reason),
+		Member: judge.Member{Place: judge.Place{Name: p.base.Name}}, Reason: refused.Kind, Message: fmt.Sprintf("revision %d is not kept in the history yet: %s", p.base.previous.revision(), refused.Reason),
 	})
 	p.RequeueWithin(refused.Until.Sub(o.Now))
 	p.RequeueWithin(refused.Since.Add(historyTimeout).Sub(o.Now))

@@ -21,6 +21,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -124,7 +125,7 @@ func (k Kind) leftBehind(name cache.ObjectName) (rollout.Write, error) {
 	}
 	var left []*corev1.Pod
 	for _, obj := range objects {
-		if pod, ok := obj.(*corev1.Pod); ok && !rollout.Gone(pod) {
+		if pod, ok := obj.(*corev1.Pod); ok && !judge.Gone(pod) {
 			if owner, is := DetachedFrom(pod); is && owner == name {
 				left = append(left, pod)
 			}
@@ -201,7 +202,7 @@ func newObservation(d *Deployment, listed []*replicaSet, all []*corev1.Pod) obse
 		}
 		if group := o.active[owner.UID]; group != nil {
 			o.pods = append(o.pods, pod)
-			if !rollout.Gone(pod) {
+			if !judge.Gone(pod) {
 				group.pods = append(group.pods, pod)
 			}
 		}

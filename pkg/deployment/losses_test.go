@@ -11,8 +11,8 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -42,7 +42,7 @@ func TestRevertBesideRejected(t *testing.T) {
 	g.Edit(newer)
 	c.Rounds(60)
 	pod := c.Pods[letIn.Name]
-	if have, back := g.Condition(), c.Sized(older); have.Reason != rollout.ReasonReverted || len(back) != 4 || pod.UID != letIn.UID || simulated.AppliedSize(pod).CPU != older.CPU {
+	if have, back := g.Condition(), c.Sized(older); have.Reason != judge.ReasonReverted || len(back) != 4 || pod.UID != letIn.UID || simulated.AppliedSize(pod).CPU != older.CPU {
 		t.Errorf("%v have the size from before: %+v", back, have)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -74,7 +75,7 @@ func (p *plan) leave(why string) {
 	for i, w := range p.Waits {
 		at := slices.IndexFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Name == w.Member.Name })
 		if at >= 0 {
-			p.Waits[i].Reason, p.Waits[i].Message = rollout.ReasonInfeasible, "left as it is until the next edit: a restart is not possible, because "+why+": "+p.Restart[at].Reason
+			p.Waits[i].Reason, p.Waits[i].Message = judge.ReasonInfeasible, "left as it is until the next edit: a restart is not possible, because "+why+": "+p.Restart[at].Reason
 		}
 	}
 	p.Condition = p.Step.Condition()

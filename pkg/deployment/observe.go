@@ -17,6 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -31,7 +32,7 @@ type observation struct {
 	sets       []*replicaSet        // that the Deployment owns
 	pods       []*corev1.Pod        // that it or they control
 	active     map[types.UID]*group // those of them that are neither finished nor terminating, by what controls them; see podsOf
-	history    rollout.RefusalLog   // of former templates, by the ReplicaSet
+	history    judge.RefusalLog     // of former templates, by the ReplicaSet
 	back       bool                 // its template is the one from before a rollout that has failed
 }
 
@@ -95,7 +96,7 @@ func (o observation) rejects(base *replicaSet) bool {
 		ready += asInt(podutils.IsPodReady(pod))
 	}
 	return ready < int(base.replicas()) && slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool {
-		return rollout.Rejection(pod) != "" && o.madeOf(pod, base)
+		return judge.Rejection(pod) != "" && o.madeOf(pod, base)
 	})
 }
 
@@ -267,7 +268,7 @@ func (o observation) stale() string {
 		}
 	}
 	for _, pod := range o.pods {
-		if rollout.Gone(pod) {
+		if judge.Gone(pod) {
 			continue
 		}
 		if !of[metav1.GetControllerOfNoCopy(pod).UID] {
@@ -284,7 +285,7 @@ func (o observation) podsOf(owner metav1.Object) []*corev1.Pod {
 	}
 	var pods []*corev1.Pod
 	for _, pod := range o.pods {
-		if metav1.IsControlledBy(pod, owner) && !rollout.Gone(pod) {
+		if metav1.IsControlledBy(pod, owner) && !judge.Gone(pod) {
 			pods = append(pods, pod)
 		}
 	}
@@ -341,7 +342,7 @@ func isDetached(pod *corev1.Pod) bool {
 }
 
 func (o observation) available(pod *corev1.Pod) bool {
-	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.Now))
+	return !judge.Gone(pod) && podutils.IsPodAvailable(pod, o.deployment.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
 // options returns those of a rollout, but for the non-members. As many pods may be under way at
@@ -357,19 +358,19 @@ func (o observation) options(surge, unavailable int) rollout.Options {
 
 // nonMembers returns what takes a share of the limits besides the pods of base: pods of other
 // ReplicaSets, and those that any ReplicaSet has still to make.
-func (o observation) nonMembers(look *rollout.Look, base *replicaSet) []rollout.Member {
-	var missing, others []rollout.Member
+func (o observation) nonMembers(look *rollout.Look, base *replicaSet) []judge.Member {
+	var missing, others []judge.Member
 	for _, rs := range o.sets {
 		pods := o.podsOf(rs)
 		for range int(rs.replicas()) - len(pods) {
-			missing = append(missing, rollout.Member{Place: rollout.Place{Name: rs.Name}, Refusal: rs.failure()})
+			missing = append(missing, judge.Member{Place: judge.Place{Name: rs.Name}, Refusal: rs.failure()})
 		}
 		if rs == base {
 			continue
 		}
 		for _, pod := range pods {
-			m := look.NonMember(pod, func() rollout.Place {
-				return rollout.Place{Name: pod.Name, Pod: pod, Available: o.available(pod)}
+			m := look.NonMember(pod, func() judge.Place {
+				return judge.Place{Name: pod.Name, Pod: pod, Available: o.available(pod)}
 			})
 			if m != nil {
 				others = append(others, *m)
@@ -392,7 +393,7 @@ func (o observation) look(base *replicaSet, options rollout.Options) *rollout.Lo
 	return o.Look(rollout.Basis{
 		Generation: o.deployment.Generation, Annotations: o.deployment.Annotations,
 		CacheKey: cacheKey{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation], o.back, o.Admission.Shows(o.deployment.template.PodTemplateSpec)},
-	}, options, o.revision(), func(_ int, pod *corev1.Pod) (rollout.Place, error) { return o.place(base, pod) })
+	}, options, o.revision(), func(_ int, pod *corev1.Pod) (judge.Place, error) { return o.place(base, pod) })
 }
 
 // cacheKey is what places of pods depend on besides the Deployment's spec and annotations.
@@ -408,29 +409,29 @@ type cacheKey struct {
 // any more, then the others. Each part is in the order in which the ReplicaSet controller
 // would delete the pods.
 func (o observation) evaluator(base *replicaSet) rollout.Evaluator {
-	return func(options rollout.Options) (verdicts []*rollout.Verdict, nonMembers []rollout.Member, found *rollout.Found, err error) {
+	return func(options rollout.Options) (verdicts []*judge.Verdict, nonMembers []judge.Member, found *rollout.Found, err error) {
 		look, pods := o.look(base, options), slices.Clone(o.podsOf(base))
 		nonMembers = o.nonMembers(look, base)
 		sortAsDeleted(pods)
-		verdicts = make([]*rollout.Verdict, len(pods))
+		verdicts = make([]*judge.Verdict, len(pods))
 		for i, pod := range pods {
 			if verdicts[i], err = look.At(i, pod); err != nil {
 				return nil, nil, nil, err
 			}
 		}
-		slices.SortStableFunc(verdicts, func(a, b *rollout.Verdict) int { return byRequest(&a.Member.Place, &b.Member.Place) })
+		slices.SortStableFunc(verdicts, func(a, b *judge.Verdict) int { return byRequest(&a.Member.Place, &b.Member.Place) })
 		return verdicts, nonMembers, look.Found(), nil
 	}
 }
 
 // byRequest orders places that are still to be asked for a size after the others.
-func byRequest(a, b *rollout.Place) int {
+func byRequest(a, b *judge.Place) int {
 	return cmp.Compare(min(len(a.Target.Changes), 1), min(len(b.Target.Changes), 1))
 }
 
-func (o observation) place(base *replicaSet, pod *corev1.Pod) (rollout.Place, error) {
+func (o observation) place(base *replicaSet, pod *corev1.Pod) (judge.Place, error) {
 	target, err := o.target(base, pod)
-	return rollout.Place{
+	return judge.Place{
 		Name: pod.Name, Pod: pod, Target: target,
 		Updated: target.Clean(), Available: o.available(pod), Brings: resize.Describe(target.Changes),
 	}, err

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // sortAsDeleted orders pods of one ReplicaSet, none of which is terminating, as its controller
@@ -52,7 +52,7 @@ func rankOf(pod *corev1.Pod) rank {
 		pod: pod, assigned: pod.Spec.NodeName != "",
 		phase: int8(max(slices.Index(phases, pod.Status.Phase), 0)), restarts: restarts(pod),
 	}
-	if c := rollout.ConditionReady(pod); c != nil && c.Status == corev1.ConditionTrue {
+	if c := judge.ConditionReady(pod); c != nil && c.Status == corev1.ConditionTrue {
 		r.ready, r.cost, r.since = true, deletionCost(pod), c.LastTransitionTime.Time
 	}
 	return r

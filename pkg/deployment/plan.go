@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -225,7 +226,7 @@ func (p *plan) rejects(o observation) bool { return !p.SizeUnproved() && o.rejec
 // more than their size.
 func (o observation) withoutBase() plan {
 	p := plan{}
-	p.letGo(o, o.differs(), rollout.CauseTemplate)
+	p.letGo(o, o.differs(), judge.CauseTemplate)
 	if p.Condition = handedOver(""); p.write == nil && o.deployment.switched() {
 		p.Condition = p.Step.Condition()
 	}
@@ -233,9 +234,9 @@ func (o observation) withoutBase() plan {
 }
 
 // changes describes what the rollout brings, to the first pod that lacks it.
-func (o observation) changes(base *replicaSet, verdicts []*rollout.Verdict) string {
+func (o observation) changes(base *replicaSet, verdicts []*judge.Verdict) string {
 	brings := resize.Between(base.template.PodTemplateSpec, o.deployment.template.PodTemplateSpec)
-	if i := slices.IndexFunc(verdicts, func(v *rollout.Verdict) bool { return !v.Member.Updated }); i >= 0 {
+	if i := slices.IndexFunc(verdicts, func(v *judge.Verdict) bool { return !v.Member.Updated }); i >= 0 {
 		brings = resize.Join(brings, verdicts[i].Member.Target.Effects)
 	}
 	said := rollout.Changes(verdicts)
@@ -409,7 +410,7 @@ func (p *plan) leavesAny(o observation) bool {
 	_, unavailable, err := o.deployment.bounds()
 	left := false
 	for _, v := range p.Verdicts {
-		refused := v.State == resize.Refused && v.Reason != rollout.ReasonProgressing
+		refused := v.State == resize.Refused && v.Reason != judge.ReasonProgressing
 		switch {
 		case v.Cause != "" && (err != nil || unavailable == 0):
 			return false
@@ -464,7 +465,7 @@ func (o observation) besides(base *replicaSet) string {
 //
 // Where pods of the base are left to the Deployment controller, its record stays until then: without it, nothing shows
 // what they were made from, and the next plan could take them for pods that need nothing.
-func (p *plan) letGo(o observation, handOver string, cause rollout.Cause) {
+func (p *plan) letGo(o observation, handOver string, cause judge.Cause) {
 	reattach, refused := p.reattaches(o)
 	p.reattach, p.write = reattach, o.removeDuplicate()
 	adopted := o.adopted()
@@ -517,9 +518,9 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 		restarts = restarts[:max(1-len(o.toCome()), 0)]
 	}
 	for _, pod := range detached {
-		m := rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}
+		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}
 		if o.available(pod) && left.spare <= 0 || m.Runs() && o.homeless() {
-			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: rollout.ReasonProgressing, Message: "waiting for its new pod"})
+			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: judge.ReasonProgressing, Message: "waiting for its new pod"})
 			continue
 		}
 		p.remove(o, rollout.Restart{Member: m, Reason: "it has been replaced"}, &left)
@@ -538,12 +539,12 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 
 // homeless reports whether a pod is still to come, or has no node: others may have taken the room that it was to have.
 func (o observation) homeless() bool {
-	return len(o.toCome()) > 0 || slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !isDetached(pod) && !rollout.Gone(pod) && pod.Spec.NodeName == "" })
+	return len(o.toCome()) > 0 || slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !isDetached(pod) && !judge.Gone(pod) && pod.Spec.NodeName == "" })
 }
 
 // mayRelabel reports whether the labels of a pod may be written now. If admission has refused that, it notes so: what
 // begins the message.
-func (p *plan) mayRelabel(o observation, m rollout.Member, what string) bool {
+func (p *plan) mayRelabel(o observation, m judge.Member, what string) bool {
 	refused := o.Notes.Of(m.Pod.UID).Relabel.Last()
 	if refused.Reason == "" {
 		return true
@@ -557,7 +558,7 @@ func (p *plan) mayRelabel(o observation, m rollout.Member, what string) bool {
 // refuses it.
 func (p *plan) reattaches(o observation) (now []*corev1.Pod, others bool) {
 	for _, pod := range o.detached() {
-		if p.mayRelabel(o, rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}, "cannot be given back to its ReplicaSet: ") {
+		if p.mayRelabel(o, judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}, "cannot be given back to its ReplicaSet: ") {
 			now = append(now, pod)
 		} else {
 			others = true
@@ -595,7 +596,7 @@ func (p *plan) remove(o observation, r rollout.Restart, left *allowance) {
 		left.broken--
 	}
 	if refused := o.Notes.Of(pod.UID).Eviction.Last(); refused.Reason != "" {
-		p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, rollout.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
+		p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, judge.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
 		if o.Now.Before(refused.Until) {
 			p.RequeueWithin(refused.Until.Sub(o.Now))
 			return
@@ -610,7 +611,7 @@ func (o observation) coming(restarts []rollout.Restart) int {
 	n := len(o.toCome())
 	for _, pod := range o.pods {
 		old := isDetached(pod) || slices.ContainsFunc(restarts, func(r rollout.Restart) bool { return r.Member.Pod.UID == pod.UID })
-		n += asInt(!old && !rollout.Gone(pod) && !o.available(pod))
+		n += asInt(!old && !judge.Gone(pod) && !o.available(pod))
 	}
 	return n
 }
@@ -627,7 +628,7 @@ func (p *plan) awaits() bool {
 			last.Reason = why.Kind
 		}
 	}
-	return missing > 0 || slices.ContainsFunc(p.Verdicts, func(v *rollout.Verdict) bool {
+	return missing > 0 || slices.ContainsFunc(p.Verdicts, func(v *judge.Verdict) bool {
 		return !podutils.IsPodReady(v.Member.Pod) && v.Member.Target.Resized.IsZero()
 	})
 }
@@ -636,5 +637,5 @@ func (p *plan) wait(format string, args ...any) { p.await(p.base.Name, format, a
 
 func (p *plan) await(name, format string, args ...any) {
 	p.Defer()
-	p.Waits = append(p.Waits, rollout.Wait{Member: rollout.Member{Place: rollout.Place{Name: name}}, Reason: rollout.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
+	p.Waits = append(p.Waits, rollout.Wait{Member: judge.Member{Place: judge.Place{Name: name}}, Reason: judge.ReasonProgressing, Message: fmt.Sprintf(format, args...)})
 }

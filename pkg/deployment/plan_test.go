@@ -28,6 +28,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -139,7 +140,7 @@ func observed(t *testing.T, sets string, changes ...change) observation {
 			p := pod(t, fmt.Sprintf("%s-%d", words[0], j), situation)
 			build.OwnedBy(rs, "ReplicaSet")(p)
 			s.pods = append(s.pods, p)
-			if !rollout.Gone(p) {
+			if !judge.Gone(p) {
 				rs.Status.Replicas++
 			}
 		}
@@ -557,8 +558,8 @@ func TestNewFirst(t *testing.T) {
 func TestNextStepEvictionRefused(t *testing.T) {
 	o := observed(t, "a newer closed: infeasible|infeasible", bounds(1, 2))
 	until := o.Now.Add(time.Second)
-	refused := &rollout.PodNotes{Foreseen: true}
-	refused.Note(o.pods[0].UID).Eviction = &rollout.Refused{Refusal: rollout.Refusal{Reason: "the budget says no", Until: until}}
+	refused := &judge.PodNotes{Foreseen: true}
+	refused.Note(o.pods[0].UID).Eviction = &judge.Refused{Refusal: judge.Refusal{Reason: "the budget says no", Until: until}}
 	o.Notes = refused
 	p, err := planned(o)
 	if err != nil {
@@ -577,7 +578,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	// A refused pod takes its share of what may be unavailable.
 	o = observed(t, "a newer closed: infeasible|infeasible", bounds(1, 1))
 	o.Notes = refused
-	if p, err = planned(o); err != nil || does(p) != "" || p.Condition.Reason != rollout.ReasonDisruptionBudget {
+	if p, err = planned(o); err != nil || does(p) != "" || p.Condition.Reason != judge.ReasonDisruptionBudget {
 		t.Errorf("got %q, %+v, %v, want it to be waited for", does(p), p.Condition, err)
 	}
 	o.Now = until
@@ -595,8 +596,8 @@ func TestNextStepLabelsRefused(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			o := observed(t, tt.sets, bounds(1, 0))
-			o.Notes = &rollout.PodNotes{Foreseen: true}
-			refusal := &rollout.Refused{Refusal: rollout.Refusal{Reason: "no", Kind: rollout.ReasonAdmissionDenied, Until: o.Now.Add(time.Second)}}
+			o.Notes = &judge.PodNotes{Foreseen: true}
+			refusal := &judge.Refused{Refusal: judge.Refusal{Reason: "no", Kind: judge.ReasonAdmissionDenied, Until: o.Now.Add(time.Second)}}
 			for _, pod := range o.pods {
 				if pod.Name == tt.refused {
 					o.Notes.Note(pod.UID).Relabel = refusal
@@ -634,7 +635,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
-		if have := p.Condition; have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message(), "the only node that the pod may run on cannot hold cpu 2m (at most 1m)") {
+		if have := p.Condition; have.Reason != judge.ReasonNoNodeFits || !strings.Contains(have.Message(), "the only node that the pod may run on cannot hold cpu 2m (at most 1m)") {
 			t.Errorf("%s: says %+v", tt.name, have)
 		}
 	}
@@ -691,25 +692,25 @@ func TestBuiltInCondition(t *testing.T) {
 		reason  string
 		message string
 	}{
-		{"everything updated and available", []change{counts(3, 3, 3)}, rollout.ReasonComplete, "all pods are of the newest revision"},
-		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, rollout.ReasonComplete, "all pods are of the newest revision"},
-		{"Complete of an edit before the one that was made while it was opted out and paused", []change{paused, counts(3, 0, 3), is(corev1.ConditionTrue)}, rollout.ReasonPaused,
+		{"everything updated and available", []change{counts(3, 3, 3)}, judge.ReasonComplete, "all pods are of the newest revision"},
+		{"Complete stays Complete when a pod is lost later", []change{counts(2, 2, 2), is(corev1.ConditionTrue)}, judge.ReasonComplete, "all pods are of the newest revision"},
+		{"Complete of an edit before the one that was made while it was opted out and paused", []change{paused, counts(3, 0, 3), is(corev1.ConditionTrue)}, judge.ReasonPaused,
 			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
-		{"a pod that is not available", []change{counts(3, 3, 2), is(corev1.ConditionFalse)}, rollout.ReasonProgressing,
+		{"a pod that is not available", []change{counts(3, 3, 2), is(corev1.ConditionFalse)}, judge.ReasonProgressing,
 			"waiting for pods to become available: 3 of 3 pods updated, 0 of an older template, 2 available"},
-		{"a pod of an older template is left", []change{counts(4, 3, 4)}, rollout.ReasonProgressing,
+		{"a pod of an older template is left", []change{counts(4, 3, 4)}, judge.ReasonProgressing,
 			"left to the Deployment controller: 3 of 3 pods updated, 1 of an older template, 4 available"},
-		{"handed over, under way", []change{counts(4, 2, 3)}, rollout.ReasonProgressing,
+		{"handed over, under way", []change{counts(4, 2, 3)}, judge.ReasonProgressing,
 			"left to the Deployment controller: 2 of 3 pods updated, 2 of an older template, 3 available"},
-		{"paused by the user with an edit", []change{paused, counts(3, 0, 3)}, rollout.ReasonPaused,
+		{"paused by the user with an edit", []change{paused, counts(3, 0, 3)}, judge.ReasonPaused,
 			"paused by the user: 0 of 3 pods updated, 3 of an older template, 3 available"},
-		{"paused by the user with nothing to do", []change{paused, counts(3, 3, 3)}, rollout.ReasonComplete, "all pods are of the newest revision"},
-		{"scaled to nothing", []change{replicas(0)}, rollout.ReasonComplete, "all pods are of the newest revision"},
+		{"paused by the user with nothing to do", []change{paused, counts(3, 3, 3)}, judge.ReasonComplete, "all pods are of the newest revision"},
+		{"scaled to nothing", []change{replicas(0)}, judge.ReasonComplete, "all pods are of the newest revision"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := builtInCondition(observed(t, "a newer: newer|newer|newer", tt.changes...).deployment)
-			if got.Complete != (tt.reason == rollout.ReasonComplete) || got.Reason != tt.reason || got.Message() != tt.message {
+			if got.Complete != (tt.reason == judge.ReasonComplete) || got.Reason != tt.reason || got.Message() != tt.message {
 				t.Errorf("got %+v, want %s: %s", got, tt.reason, tt.message)
 			}
 		})
@@ -1123,7 +1124,7 @@ func TestShowsTheGeneration(t *testing.T) {
 		o := observed(t, "a older: resized, not ready|older")
 		o.deployment.Spec.ProgressDeadlineSeconds = ptr.To(int32(tt.deadline.Seconds()))
 		o.deployment.Generation, o.deployment.Status.ObservedGeneration, o.deployment.Status.ReadyReplicas = 3, 2, 1
-		o.Notes = &rollout.PodNotes{}
+		o.Notes = &judge.PodNotes{}
 		p, err := planned(o)
 		if err != nil || does(p) != "" {
 			t.Fatalf("at first it does %q, %v", does(p), err)

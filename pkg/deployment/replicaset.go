@@ -26,7 +26,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // Deployment is a Deployment with its template as it is stored.
@@ -273,17 +273,17 @@ func (rs *replicaSet) acknowledged() bool {
 }
 
 // failure returns why the ReplicaSet controller cannot make pods; without a reason if it can.
-func (rs *replicaSet) failure() rollout.Refusal {
+func (rs *replicaSet) failure() judge.Refusal {
 	for _, c := range rs.Status.Conditions {
 		if c.Type != appsv1.ReplicaSetReplicaFailure || c.Status != corev1.ConditionTrue {
 			continue
 		}
 		if strings.Contains(c.Message, "exceeded quota") { // the API server says it in words only
-			return rollout.Refusal{Reason: c.Message, Kind: rollout.ReasonQuotaExceeded}
+			return judge.Refusal{Reason: c.Message, Kind: judge.ReasonQuotaExceeded}
 		}
-		return rollout.Refusal{Reason: c.Message, Kind: rollout.ReasonProgressing}
+		return judge.Refusal{Reason: c.Message, Kind: judge.ReasonProgressing}
 	}
-	return rollout.Refusal{}
+	return judge.Refusal{}
 }
 
 // byAge orders ReplicaSets as the Deployment controller does when it looks for the

@@ -24,6 +24,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -333,7 +334,7 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod) bool) string {
 		if !admitted(pod) && is != want || simulated.AppliedSize(pod) != simulated.SizeOf(pod) {
 			return fmt.Sprintf("%s is of %v and has %v, not %v", pod.Name, is, simulated.AppliedSize(pod), want)
 		}
-		if podutils.IsPodReady(pod) && !rollout.Gone(pod) {
+		if podutils.IsPodReady(pod) && !judge.Gone(pod) {
 			ready++
 		}
 	}

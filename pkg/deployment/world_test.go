@@ -38,8 +38,8 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -697,7 +697,7 @@ func (w *world) rscSync() {
 func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 	var running []*corev1.Pod
 	for _, name := range slices.Sorted(maps.Keys(w.rsc.pods)) {
-		if pod := w.rsc.pods[name]; metav1.IsControlledBy(pod, rs) && !rollout.Gone(pod) {
+		if pod := w.rsc.pods[name]; metav1.IsControlledBy(pod, rs) && !judge.Gone(pod) {
 			running = append(running, pod)
 		}
 	}

@@ -7,13 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // TestWritesInWords: each kind of write is logged by --dry-run.
 func TestWritesInWords(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-x"}}
-	restart := rollout.Restart{Member: rollout.Member{Place: rollout.Place{Name: "web-x", Pod: pod}}, Reason: "the action is Restart"}
+	restart := rollout.Restart{Member: judge.Member{Place: judge.Place{Name: "web-x", Pod: pod}}, Reason: "the action is Restart"}
 	set := func(name string) *replicaSet {
 		return &replicaSet{ReplicaSet: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 	}

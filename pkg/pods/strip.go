@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Strip returns a copy of a pod with no more than what plans read of watched pods. The copy
@@ -66,7 +66,7 @@ func stripContainers(all []corev1.Container) []corev1.Container {
 }
 
 // conditions are those that are read.
-var conditions = append([]corev1.PodConditionType{corev1.PodReady, corev1.PodScheduled, corev1.PodResizePending, corev1.PodResizeInProgress}, rollout.Terminations...)
+var conditions = append([]corev1.PodConditionType{corev1.PodReady, corev1.PodScheduled, corev1.PodResizePending, corev1.PodResizeInProgress}, judge.Terminations...)
 
 func stripStatus(status *corev1.PodStatus) corev1.PodStatus {
 	return corev1.PodStatus{

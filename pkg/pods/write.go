@@ -19,8 +19,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Resize asks as that field manager for the target's size, through the resize subresource of its pod
@@ -160,7 +160,7 @@ func reown(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, o
 // (plugin/pkg/admission/podresize of Kubernetes) says that the pod's node can never
 // hold the size, and the condition's reason for each.
 var causesOfNode = map[metav1.CauseType]string{
-	"NodeCapacity": rollout.ReasonInfeasible, "UnsupportedPlatform": rollout.ReasonUnsupportedByNode,
+	"NodeCapacity": judge.ReasonInfeasible, "UnsupportedPlatform": judge.ReasonUnsupportedByNode,
 }
 
 // Texts of the API server's refusals that have no cause of their own.
@@ -208,12 +208,12 @@ func Answered(err error) bool {
 // because it was created with another size. Everything else may pass, such as a quota or
 // another denial by admission, or may be true of a new pod too, such as errors of validation
 // that are not known here.
-func Refusal(err error) rollout.Refusal {
+func Refusal(err error) judge.Refusal {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return rollout.Refusal{Reason: err.Error(), Kind: rollout.ReasonAdmissionDenied}
+		return judge.Refusal{Reason: err.Error(), Kind: judge.ReasonAdmissionDenied}
 	}
-	r := rollout.Refusal{Reason: status.Status().Message, Kind: rollout.ReasonAdmissionDenied}
+	r := judge.Refusal{Reason: status.Status().Message, Kind: judge.ReasonAdmissionDenied}
 	var causes []metav1.StatusCause
 	if details := status.Status().Details; details != nil {
 		causes = details.Causes
@@ -227,14 +227,14 @@ func Refusal(err error) rollout.Refusal {
 		}
 		switch {
 		case strings.Contains(r.Reason, lacksFeatures):
-			r.Kind, r.Final = rollout.ReasonUnsupportedByNode, true
+			r.Kind, r.Final = judge.ReasonUnsupportedByNode, true
 		case strings.Contains(r.Reason, exceedsQuota):
-			r.Kind = rollout.ReasonQuotaExceeded
+			r.Kind = judge.ReasonQuotaExceeded
 		}
 	case apierrors.IsInvalid(err) && allSay(causes, neverInPlace...):
-		r.Kind, r.Final = rollout.ReasonInfeasible, true
+		r.Kind, r.Final = judge.ReasonInfeasible, true
 	case apierrors.IsInvalid(err) && allSay(causes, append(neverInPlace, unreported)...):
-		r.Kind = rollout.ReasonUnsupportedByNode
+		r.Kind = judge.ReasonUnsupportedByNode
 	}
 	return r
 }
@@ -243,14 +243,14 @@ func Refusal(err error) rollout.Refusal {
 // refused is false if there is no error, the pod has changed or is gone, or nobody answered.
 // What a budget forbids has a cause of its own: an API server that is busy answers with the same code. The eviction of a
 // pod with two budgets is refused by an internal error (pkg/registry/core/pod/storage/eviction.go of Kubernetes).
-func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
+func EvictionRefusal(err error) (r judge.Refusal, refused bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return r, false
 	}
-	r = rollout.Refusal{Reason: status.Status().Message, Kind: rollout.ReasonAdmissionDenied}
+	r = judge.Refusal{Reason: status.Status().Message, Kind: judge.ReasonAdmissionDenied}
 	if apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || strings.Contains(r.Reason, "PodDisruptionBudget") {
-		r.Kind = rollout.ReasonDisruptionBudget
+		r.Kind = judge.ReasonDisruptionBudget
 		return r, true
 	}
 	return r, Answered(err)
@@ -260,13 +260,13 @@ func EvictionRefusal(err error) (r rollout.Refusal, refused bool) {
 // refused is false if there is no error, the pod has changed or is gone, or nobody answered. Admission that changes
 // pods whenever they are updated has the API server's validation refuse each such write, with the whole change
 // after the first line.
-func RelabelRefusal(err error) (r rollout.Refusal, refused bool) {
+func RelabelRefusal(err error) (r judge.Refusal, refused bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !Answered(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return r, false
 	}
 	why, _, _ := strings.Cut(status.Status().Message, "\n")
-	return rollout.Refusal{Reason: why, Kind: rollout.ReasonAdmissionDenied}, true
+	return judge.Refusal{Reason: why, Kind: judge.ReasonAdmissionDenied}, true
 }
 
 // allSay reports whether every cause is of the API server's own validation, and has one of

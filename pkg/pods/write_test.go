@@ -20,9 +20,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -85,7 +85,7 @@ func TestRefusal(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			want := rollout.Refusal{Reason: tt.reason, Kind: tt.kind, Final: tt.final}
+			want := judge.Refusal{Reason: tt.reason, Kind: tt.kind, Final: tt.final}
 			if got := pods.Refusal(tt.err); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
@@ -216,7 +216,7 @@ func TestEvictionRefusal(t *testing.T) {
 	budget, busy := apierrors.NewTooManyRequests("no", 0), apierrors.NewTooManyRequests("busy", 1)
 	budget.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
 	for err, kind := range map[error]string{
-		budget: rollout.ReasonDisruptionBudget, apierrors.NewForbidden(schema.GroupResource{}, "web-0", errors.New("no")): rollout.ReasonAdmissionDenied,
+		budget: judge.ReasonDisruptionBudget, apierrors.NewForbidden(schema.GroupResource{}, "web-0", errors.New("no")): judge.ReasonAdmissionDenied,
 		busy: "", apierrors.NewServiceUnavailable("busy"): "",
 	} {
 		if r, refused := pods.EvictionRefusal(err); refused != (kind != "") || refused && r.Kind != kind {
@@ -245,7 +245,7 @@ func TestRelabelRefusal(t *testing.T) {
 		{"it is written", nil, ""},
 	} {
 		r, refused := pods.RelabelRefusal(tt.err)
-		if r.Reason != tt.reason || refused != (tt.reason != "") || refused && (r.Kind != rollout.ReasonAdmissionDenied || r.Final) {
+		if r.Reason != tt.reason || refused != (tt.reason != "") || refused && (r.Kind != judge.ReasonAdmissionDenied || r.Final) {
 			t.Errorf("%s: %+v, %t", tt.what, r, refused)
 		}
 	}

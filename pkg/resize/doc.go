@@ -30,5 +30,5 @@
 // [5] What is in force stays, if that is known of new pods in the same way: the other value was never carried out.
 //
 // What follows from a resize that is deferred, infeasible or failing is decided in pkg/policy (the table) and
-// pkg/rollout (when it has been so for too long).
+// pkg/judge (when it has been so for too long).
 package resize

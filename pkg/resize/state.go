@@ -36,7 +36,7 @@ const (
 	Actuated State = "Actuated"
 )
 
-// The states that follow from more than what the pod shows, such as deadlines: pkg/rollout/verdict.go tells them.
+// The states that follow from more than what the pod shows, such as deadlines: pkg/judge/verdict.go tells them.
 const (
 	// Refused: the API server does not take the size now, as where a quota is exceeded;
 	// asking again may help.
@@ -86,7 +86,7 @@ func (t Target) Observe() (State, string) {
 // Answer is what a kubelet says of a size in a pod's status, where no condition of the pod tells of a resize.
 type Answer int
 
-// The answers, in the order of how much they leave open. What they mean if they last is decided in pkg/rollout.
+// The answers, in the order of how much they leave open. What they mean if they last is decided in pkg/judge.
 const (
 	// Confirmed: the status shows the size, or conditions tell of its resize, or it has not been asked for.
 	Confirmed Answer = iota

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // BelongsTo reports whether the built-in controller takes a revision for the set's: the set controls it,
@@ -39,7 +39,7 @@ const WatchLag = 10 * time.Second
 //
 // Of the pods 0, 1 and 2, only 0 is updated: the number is 1. We relabel 2, and somebody deletes 0:
 // the number is 1, whether the controller has seen both or nothing.
-func Doubt(notes *rollout.PodNotes, pods, counted []*corev1.Pod, updated func(*corev1.Pod) bool, conceals bool, now time.Time) time.Duration {
+func Doubt(notes *judge.PodNotes, pods, counted []*corev1.Pod, updated func(*corev1.Pod) bool, conceals bool, now time.Time) time.Duration {
 	last, known := notes.Relabelled(pods, updated, now)
 	comesOrGoes := func(pod *corev1.Pod) bool {
 		if updated(pod) {

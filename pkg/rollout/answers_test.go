@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -70,8 +71,8 @@ func TestAnswers(t *testing.T) {
 		{name: "one pod of the node tells that its kubelet does nothing", pods: []pod{{answers: silent}, {answers: silent, asked: 11 * time.Minute}}, at: 12 * time.Minute, want: policy.RestartByController, says: "restarting: no answer from the kubelet on node node: app: cpu request 150m is not allocated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := Facts{Notes: &PodNotes{}, Defaults: policy.Standard}
-			var v *Verdict
+			f := Facts{Notes: &judge.PodNotes{}, Defaults: policy.Standard}
+			var v *judge.Verdict
 			for minute := time.Duration(0); minute <= tt.at; minute += time.Minute {
 				f.Now, f.Places = build.Start.Add(minute), &anywhere{}
 				if minute < tt.lost {
@@ -91,8 +92,8 @@ func TestAnswers(t *testing.T) {
 					}
 					options := f.Options()
 					options.Action = tt.action
-					v = f.member(Place{Name: pod.Name, Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, nil).Judge(options)
-					f.Notes.See([]*Verdict{v})
+					v = f.member(judge.Place{Name: pod.Name, Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, nil).Judge(options.Terms)
+					f.Notes.See([]*judge.Verdict{v})
 				}
 			}
 			wakes := time.Duration(0)

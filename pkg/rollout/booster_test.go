@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -36,19 +37,19 @@ func TestAwaitBooster(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := build.Start.Add(time.Hour)
-		m := Member{Place: Place{Name: pod.Name, Pod: pod, Updated: !tt.stale, Available: true, Target: target}, PutBack: tt.putBack, Policy: policy.LiveResizeable}
+		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Updated: !tt.stale, Available: true, Target: target}, PutBack: tt.putBack, Policy: policy.LiveResizeable}
 		if tt.well >= 0 {
 			m.Proof.Since = now.Add(-tt.well)
 		}
-		o := Options{Limit: 1, Unavailable: 1, BoosterTimeout: tt.timeout, Now: now}
-		v := m.Judge(o)
-		if waits := v.Decision == policy.Wait && v.Reason == ReasonProgressing && v.Message != ""; waits != tt.waits {
+		o := Options{Limit: 1, Terms: judge.Terms{Unavailable: 1, BoosterTimeout: tt.timeout, Now: now}}
+		v := m.Judge(o.Terms)
+		if waits := v.Decision == policy.Wait && v.Reason == judge.ReasonProgressing && v.Message != ""; waits != tt.waits {
 			t.Errorf("%s: %q, %s %q; want it to wait: %t", tt.name, v.Decision, v.Reason, v.Message, tt.waits)
 		}
 		if want := m.Proof.Since.Add(tt.timeout); tt.waits && !v.Until.Equal(want) {
 			t.Errorf("%s: until %s, want %s", tt.name, v.Until, want)
 		}
-		if s := Next([]*Verdict{v}, o); s.Hold != (tt.waits || tt.stale) || newBudget(s.Verdicts, o).shares > 0 {
+		if s := Next([]*judge.Verdict{v}, o); s.Hold != (tt.waits || tt.stale) || newBudget(s.Verdicts, o).shares > 0 {
 			t.Errorf("%s: hold %t, %d shares", tt.name, s.Hold, newBudget(s.Verdicts, o).shares)
 		}
 	}

@@ -1,9 +1,7 @@
 package rollout
 
 import (
-	"k8s.io/kubectl/pkg/util/podutils"
-
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
@@ -92,7 +90,7 @@ func (b batch) mayGrow(most int) bool {
 	return b.proved >= most || b.pending == 0 && b.asked < min(most, b.proved+1)
 }
 
-func newBudget(verdicts []*Verdict, o Options) *budget {
+func newBudget(verdicts []*judge.Verdict, o Options) *budget {
 	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.NonMembers), guard: o.guard(verdicts)}
 	b.alone, b.closed = o.Doubt, o.Now.Before(o.From)
 	for _, m := range o.NonMembers {
@@ -100,15 +98,15 @@ func newBudget(verdicts []*Verdict, o Options) *budget {
 		b.coming += asInt(m.Pod == nil)
 	}
 	for _, v := range verdicts {
-		c := &v.claim
-		b.shares += asInt(c.share)
-		b.idle += asInt(c.idle)
-		b.missing += asInt(c.missing)
-		b.coming += asInt(Gone(v.Member.Pod) && v.Member.Lost == "")
-		b.busy += asInt(c.busy)
+		c := &v.Claim
+		b.shares += asInt(c.Share)
+		b.idle += asInt(c.Idle)
+		b.missing += asInt(c.Missing)
+		b.coming += asInt(judge.Gone(v.Member.Pod) && v.Member.Lost == "")
+		b.busy += asInt(c.Busy)
 		b.unready += asInt(v.Unready)
-		b.batch.proved += asInt(c.proved)
-		b.batch.pending += asInt(c.pending)
+		b.batch.proved += asInt(c.Proved)
+		b.batch.pending += asInt(c.Pending)
 	}
 	return b
 }
@@ -118,17 +116,17 @@ func (b *budget) atWork() int { return b.busy + b.batch.pending + b.batch.asked 
 
 // mayResize reports whether the pod may be asked for its size now. A pod that has had the size
 // before, and comes back to it, waits for nobody if no container restarts.
-func (b *budget) mayResize(c claim) bool {
+func (b *budget) mayResize(c judge.Claim) bool {
 	most := b.limit
-	if c.goesDown {
+	if c.GoesDown {
 		most = b.goingDown
 	}
 	switch {
 	case b.closed, b.alone && b.sent > 0:
 		return false
-	case !c.goesDown && (!c.ready || c.comesBack):
+	case !c.GoesDown && (!c.Ready || c.ComesBack):
 		return true
-	case c.ready && b.unready >= b.goingDown:
+	case c.Ready && b.unready >= b.goingDown:
 		return false
 	}
 	return b.before(c) < most && b.batch.mayGrow(most)
@@ -139,21 +137,21 @@ const mostDenied = 100
 
 // passes reports whether nobody is to wait for the pod until it is asked again for a size that admission has refused. It is as it was
 // before, and what is refused may be of a class that others are not of.
-func (b *budget) passes(v *Verdict, o Options) bool {
-	denied := o.PassDeferred && v.State == resize.Refused && v.Member.Refusal.Kind == ReasonAdmissionDenied && !v.Member.down()
+func (b *budget) passes(v *judge.Verdict, o Options) bool {
+	denied := o.PassDeferred && v.State == resize.Refused && v.Member.Refusal.Kind == judge.ReasonAdmissionDenied && !v.Member.Down()
 	b.denied += asInt(denied)
 	return denied && b.denied <= mostDenied
 }
 
 // before is how many other pods count for the resize of a pod.
-func (b *budget) before(c claim) int {
-	others := b.shares - asInt(c.share)
+func (b *budget) before(c judge.Claim) int {
+	others := b.shares - asInt(c.Share)
 	switch {
-	case c.goesDown && c.ready:
+	case c.GoesDown && c.Ready:
 		return others
-	case c.goesDown:
-		return b.atWork() - asInt(c.busy)
-	case c.givesRoom:
+	case c.GoesDown:
+		return b.atWork() - asInt(c.Busy)
+	case c.GivesRoom:
 		return others - b.idle - b.missing
 	default:
 		return others - b.idle
@@ -161,107 +159,36 @@ func (b *budget) before(c claim) int {
 }
 
 // resizes counts a pod that may be resized now: sent is whether it is asked in this step.
-func (b *budget) resizes(c claim, sent bool) {
-	b.shares += asInt(!c.share)
+func (b *budget) resizes(c judge.Claim, sent bool) {
+	b.shares += asInt(!c.Share)
 	b.sent += asInt(sent)
-	b.batch.asked += asInt(sent && (c.ready || c.goesDown))
+	b.batch.asked += asInt(sent && (c.Ready || c.GoesDown))
 }
 
 // mayRestart reports whether the pod may be given up for a new one now. One in which no
 // container runs has nothing to lose.
-func (b *budget) mayRestart(c claim) bool {
+func (b *budget) mayRestart(c judge.Claim) bool {
 	if b.awaitsBirth(c) {
 		return false
 	}
-	if c.down {
-		return b.atWork()-asInt(c.busy) < b.goingDown || !c.runs
+	if c.Down {
+		return b.atWork()-asInt(c.Busy) < b.goingDown || !c.Runs
 	}
-	return b.shares-asInt(c.share) < b.goingDown
+	return b.shares-asInt(c.Share) < b.goingDown
 }
 
 // awaitsBirth reports whether the restart waits for the successor of another pod to be made, which shows whether it is needed.
-func (b *budget) awaitsBirth(c claim) bool { return c.shows && b.coming > 0 }
+func (b *budget) awaitsBirth(c judge.Claim) bool { return c.Shows && b.coming > 0 }
 
 // restarts counts a pod that is restarted before those after it have their turn.
-func (b *budget) restarts(c claim) {
-	if c.share {
+func (b *budget) restarts(c judge.Claim) {
+	if c.Share {
 		b.busy++
 	} else {
 		b.shares++
 	}
-	b.idle -= asInt(c.idle)
+	b.idle -= asInt(c.Idle)
 	b.coming++
-}
-
-// claim is what the budget counts one member as. It is worked out once for each verdict: a
-// step counts the claims of all members.
-type claim struct {
-	// missing: there is no pod. down: there is none that is available.
-	missing, down bool
-	// share: it takes a share of the limits before anything is done to it in this step.
-	share bool
-	// busy, idle, proved and pending are those of the budget.
-	busy, idle, proved, pending bool
-	// ready: the pod is Ready. runs: a container of it does.
-	ready, runs bool
-	// goesDown: its resize restarts a container. givesRoom: it asks for less than before.
-	goesDown, givesRoom bool
-	// comesBack: it has had the size before. shows: its successor will show whether those of others need not come.
-	comesBack, shows bool
-}
-
-func (v *Verdict) claims(o Options) claim {
-	m := v.Member
-	return claim{
-		missing: m.Pod == nil, down: m.down(), share: v.takesShare(o),
-		busy: m.busy(), idle: v.idle(o), proved: v.proved(), pending: v.pending(o),
-		ready: m.Pod != nil && podutils.IsPodReady(m.Pod), runs: m.Runs(),
-		goesDown: m.Target.Restarts(), givesRoom: m.Target.GivesRoom(), comesBack: m.comesBack(), shows: v.Cause == CauseUnresizable && m.Target.Unproved,
-	}
-}
-
-// takesShare reports whether the pod takes a share before anything is done to it in this step.
-func (v *Verdict) takesShare(o Options) bool {
-	return v.Member.down() || v.Member.busy() || v.Decision == policy.Wait && !v.passed(o) || v.unproved()
-}
-
-// passed reports whether nobody is to wait for the pod while it waits for room on its node: it is
-// available, and so it will be when its kubelet finds room for it and for others at once. Of a size
-// that has less of something, nobody knows that: its limit may be too small.
-func (v *Verdict) passed(o Options) bool {
-	return o.PassDeferred && v.State == resize.Deferred && !v.Member.down() &&
-		!v.Member.Target.WillRestart() && !v.Member.Target.Takes()
-}
-
-// idle reports whether the pod is down until others have been resized, or until its node comes
-// back, for which nobody is to wait.
-func (v *Verdict) idle(o Options) bool {
-	m := v.Member
-	if m.Lost != "" && o.PassLost {
-		return true
-	}
-	restarts := !Gone(m.Pod) && !podutils.IsPodReady(m.Pod) && m.Lost == "" && m.Unplaceable.Reason == "" &&
-		(v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete)
-	return m.down() && (restarts || m.waitsForRoom() || m.Pod == nil && m.Remade)
-}
-
-// proved reports whether the pod has the size, and is well with it.
-func (v *Verdict) proved() bool {
-	return (v.Member.Updated || v.Decision == policy.MarkUpdated) && !v.Member.down() && !v.Member.busy() && !v.unproved()
-}
-
-// pending reports whether the pod has been asked for the size, and has yet to prove it. One
-// that was not Ready when it was asked has lost nothing by it, and proves nothing.
-func (v *Verdict) pending(o Options) bool {
-	m := v.Member
-	switch {
-	case Gone(m.Pod) || m.Lost != "" || m.Differs != "" || len(m.Target.Changes) > 0 || m.Cure && m.down() || m.waitsForRoom():
-		return false
-	case m.Updated || v.Decision == policy.MarkUpdated:
-		return v.unproved() || !m.Available && !m.Target.Resized.IsZero()
-	default:
-		return v.Decision == policy.Wait && !v.passed(o)
-	}
 }
 
 func asInt(b bool) int {

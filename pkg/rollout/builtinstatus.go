@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/kubectl/pkg/util/podutils"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
@@ -79,7 +80,7 @@ func (u BuiltInStatus) Plan(p Plan, have *StoredCondition) (notHeld Plan, remove
 	done := !p.Guarding
 	for _, v := range p.Verdicts {
 		m := &v.Member
-		if u.BuiltIn && !m.Labelled && !Gone(m.Pod) {
+		if u.BuiltIn && !m.Labelled && !judge.Gone(m.Pod) {
 			return u.leave(p, have, m.Name+" is of an older revision"), nil
 		}
 		done = done && (m.Updated || m.InPlaceOnly)
@@ -88,7 +89,7 @@ func (u BuiltInStatus) Plan(p Plan, have *StoredCondition) (notHeld Plan, remove
 		return u.done(p, have), nil
 	}
 	for _, r := range p.Restart {
-		if r.Now && u.BuiltIn && !Gone(r.Member.Pod) {
+		if r.Now && u.BuiltIn && !judge.Gone(r.Member.Pod) {
 			remove = append(remove, r)
 		}
 	}
@@ -110,7 +111,7 @@ func (u BuiltInStatus) done(p Plan, have *StoredCondition) Plan {
 		p.Condition.Details += details
 	}
 	// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
-	if u.complete(have) && slices.ContainsFunc(p.Resize, func(m Member) bool { return m.InPlaceOnly }) {
+	if u.complete(have) && slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.InPlaceOnly }) {
 		p.Resize, p.Urgency = nil, AtOnce
 	}
 	return p
@@ -132,12 +133,12 @@ func (u BuiltInStatus) leave(p Plan, have *StoredCondition, why string) Plan {
 // unfit returns what pods wait for that cannot have a size for which they are not restarted. Where
 // pods are not Ready since they were resized, that counts if others wait for them.
 func unfit(p Plan) []Wait {
-	waiting := len(p.Resize) == 0 && slices.ContainsFunc(p.Verdicts, func(v *Verdict) bool {
+	waiting := len(p.Resize) == 0 && slices.ContainsFunc(p.Verdicts, func(v *judge.Verdict) bool {
 		return v.Member.InPlaceOnly && v.Decision == policy.Resize && podutils.IsPodReady(v.Member.Pod)
 	})
 	var unfit []Wait
 	for _, w := range p.Waits {
-		harmless := w.Reason == ReasonProgressing || w.Reason == ReasonNodeLost || w.Reason == ReasonNotReadyAfterResize && !waiting
+		harmless := w.Reason == judge.ReasonProgressing || w.Reason == judge.ReasonNodeLost || w.Reason == judge.ReasonNotReadyAfterResize && !waiting
 		if w.Member.InPlaceOnly && !harmless {
 			unfit = append(unfit, w)
 		}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // Condition is what the condition inplace-rollout.io/Complete of a workload says. Its message, which [Condition.Message] makes,
@@ -97,7 +98,7 @@ func TemplateGeneration(n string) Version { return Version("template generation 
 // Invalid is the condition of a workload whose annotations cannot be understood: it
 // stays as it is until they are mended.
 func Invalid(err error) Condition {
-	return Condition{Reason: ReasonInvalidPolicy, Why: err.Error()}
+	return Condition{Reason: judge.ReasonInvalidPolicy, Why: err.Error()}
 }
 
 // LeftOut is the condition of a workload in a namespace where the API server holds nothing. Because is why its rollout stays held
@@ -105,35 +106,35 @@ func Invalid(err error) Condition {
 func LeftOut(kind, namespace, because string) Condition {
 	why := "the namespaceSelector of the webhooks excludes namespace " + namespace + ": "
 	if because != "" {
-		return Condition{Reason: ReasonNamespaceLeftOut, Why: why + "this rollout stays held, because " + because +
+		return Condition{Reason: judge.ReasonNamespaceLeftOut, Why: why + "this rollout stays held, because " + because +
 			". `kubectl inplace-rollout release` leaves it to the " + kind + " controller"}
 	}
-	return Condition{Reason: ReasonNamespaceLeftOut, Why: why + "edits are not held, and the " + kind + " controller makes the rollouts"}
+	return Condition{Reason: judge.ReasonNamespaceLeftOut, Why: why + "edits are not held, and the " + kind + " controller makes the rollouts"}
 }
 
 // UnseenHold is the condition of a workload that is held, before anything else is known of that.
 func UnseenHold() Condition {
-	return Condition{Reason: ReasonPending, Why: "waiting for inplace-rollout to look at this hold"}
+	return Condition{Reason: judge.ReasonPending, Why: "waiting for inplace-rollout to look at this hold"}
 }
 
 // HandedOver is the condition of a rollout that the built-in controller makes.
 func HandedOver(kind string, version Version, why string) Condition {
-	return Condition{Reason: ReasonProgressing, Phase: PhaseHandedOver, Kind: kind, Version: version, Why: why}
+	return Condition{Reason: judge.ReasonProgressing, Phase: PhaseHandedOver, Kind: kind, Version: version, Why: why}
 }
 
 // Unavailable is the condition of a rollout that waits for updated pods to become available.
 func Unavailable(why string) Condition {
-	return Condition{Reason: ReasonProgressing, Phase: PhaseUnavailable, Why: why}
+	return Condition{Reason: judge.ReasonProgressing, Phase: PhaseUnavailable, Why: why}
 }
 
 // Paused is the condition of a workload that the user has paused with a rollout to be made.
 func Paused(why string) Condition {
-	return Condition{Reason: ReasonPaused, Phase: PhasePaused, Why: why}
+	return Condition{Reason: judge.ReasonPaused, Phase: PhasePaused, Why: why}
 }
 
 // Over is the condition of a workload where the rollout of a version is over.
 func Over(version Version, partition int) Condition {
-	return Condition{Complete: true, Reason: ReasonComplete, Phase: PhaseOver, Version: version, Partition: partition}
+	return Condition{Complete: true, Reason: judge.ReasonComplete, Phase: PhaseOver, Version: version, Partition: partition}
 }
 
 // Because returns the condition with another reason why the rollout is not ours to make.
@@ -150,13 +151,13 @@ func (c Condition) And(other Condition) Condition {
 
 // Rejecting returns the condition with the new pod that a kubelet has rejected, where the built-in controller makes pods; nil if
 // there is none.
-func (c Condition) Rejecting(r *Rejected) Condition {
+func (c Condition) Rejecting(r *judge.Rejected) Condition {
 	if r == nil || c.Complete || c.Phase != PhaseHandedOver && c.Phase != PhaseUnavailable {
 		return c
 	}
-	c.Details += "; " + r.Pod + ": " + r.Why + andThen
-	if c.Reason == ReasonProgressing {
-		c.Reason = ReasonPodRejected
+	c.Details += "; " + r.Pod + ": " + r.Why + judge.AndThen
+	if c.Reason == judge.ReasonProgressing {
+		c.Reason = judge.ReasonPodRejected
 	}
 	return c
 }
@@ -291,9 +292,14 @@ func (c *StoredCondition) SpeaksOf() Spoken {
 // The admission policy takes that back with every new revision.
 func (c *StoredCondition) Complete() bool { return c != nil && c.Status == corev1.ConditionTrue }
 
+// DeletesAfterResize reports whether the rollout goes no further because others delete pods that are resized; false if c is nil.
+func (c *StoredCondition) DeletesAfterResize() bool {
+	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == judge.ReasonDeletedAfterResize
+}
+
 // Pending reports whether the admission policies have written the condition. They cannot set
 // its time, which is still that of the condition before, such as the last Complete.
-func (c *StoredCondition) Pending() bool { return c.Has(ReasonPending) }
+func (c *StoredCondition) Pending() bool { return c.Has(judge.ReasonPending) }
 
 // Has reports whether the condition has this reason; false if c is nil.
 func (c *StoredCondition) Has(reason string) bool { return c != nil && c.Reason == reason }

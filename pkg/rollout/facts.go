@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
@@ -18,11 +19,11 @@ type Facts struct {
 	// Places that the nodes, and the limits of the namespace, have for pods.
 	Places Places
 	// Notes of the pods; nil if nobody has looked before.
-	Notes *PodNotes
+	Notes *judge.PodNotes
 	// Losses of the rollout; nil if nobody counts them.
-	Losses *Losses
+	Losses *judge.Losses
 	// Rejections of the rollout; nil if nobody counts them.
-	Rejections *Rejections
+	Rejections *judge.Rejections
 	// Annotations of the workload, and the Record of its guarded rollout; nil if there is none.
 	Annotations map[string]string
 	Record      *Record
@@ -54,12 +55,12 @@ type Places interface {
 	// Drained reports whether the node of a pod may be about to lose its pods: it is lost, or would not take this one now.
 	Drained(pod *corev1.Pod) bool
 	// Unsupported returns why the kubelet of the pod's node cannot resize it.
-	Unsupported(place Place) Refusal
+	Unsupported(place judge.Place) judge.Refusal
 	// Barred returns why the API server would refuse a resize to a size that it may take for a new
 	// pod; empty if it would not.
-	Barred(place Place) string
+	Barred(place judge.Place) string
 	// Unplaceable returns why the pod that a restart of this one brings has no place.
-	Unplaceable(place Place, now time.Time) Refusal
+	Unplaceable(place judge.Place, now time.Time) judge.Refusal
 	// TooLarge returns why no node could hold a pod that is made from the template; empty if one could.
 	TooLarge(template *corev1.PodTemplateSpec) string
 	// Filled returns what LimitRanges make of a new pod of the template; nil if that is nothing, or not known.
@@ -184,10 +185,12 @@ func (f Facts) Options() Options {
 		lost, doubt, from = "", false, time.Time{}
 	}
 	return Options{
-		Doubt: doubt, From: from,
-		Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost, Rejected: f.Rejections.First(),
-		DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
-		ErrorTimeout:    f.Defaults.ErrorTimeout, BoosterTimeout: f.Defaults.BoosterTimeout, Now: f.Now,
+		Terms: judge.Terms{
+			Strategy: policy.RollingUpdate, Action: f.Settings.Action, Lost: lost,
+			DeferredTimeout: ptr.Deref(f.Settings.DeferredTimeout, f.Defaults.DeferredTimeout),
+			ErrorTimeout:    f.Defaults.ErrorTimeout, BoosterTimeout: f.Defaults.BoosterTimeout, Now: f.Now,
+		},
+		Doubt: doubt, From: from, Rejected: f.Rejections.First(),
 	}
 }
 
@@ -254,7 +257,7 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 	}
 	t = t.By(f.kubelet(t.Pod())).Knowing(f.Admission)
 	if answer, _ := t.Answer(); answer == resize.Unconfirmed {
-		if seen := f.Notes.Sighted(t.Pod().UID); seen.Answer == answer && seen.Generation == t.Pod().Generation && !f.Now.Before(f.givenUp(t.Pod(), seen)) {
+		if seen := f.Notes.Sighted(t.Pod().UID); seen.Answer == answer && seen.Generation == t.Pod().Generation && !f.Now.Before(f.Notes.GivenUp(t.Pod(), seen, f.Defaults.ErrorTimeout)) {
 			t = t.Trusting()
 		}
 	}
@@ -267,7 +270,7 @@ func (f Facts) kubelet(pod *corev1.Pod) resize.Kubelet {
 	k := f.Places.Kubelet(pod, f.Now)
 	k.Patience = f.Defaults.ErrorTimeout
 	if k.Silent && f.Notes != nil && !f.Notes.Foreseen {
-		k.Asked = f.Notes.first(pod, f.Now).specified
+		k.Asked = f.Notes.Specified(pod, f.Now)
 	}
 	return k
 }
@@ -285,7 +288,7 @@ func (f Facts) Leftover(pod *corev1.Pod, revision Revision, c *StoredCondition, 
 // Sized is Leftover for a pod that is to have the size of sized: a copy of the revision's template
 // in which some values are others.
 func (f Facts) Sized(pod *corev1.Pod, revision Revision, sized *corev1.PodTemplateSpec, c *StoredCondition, underWay bool) (resize.Target, error) {
-	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != ReasonPending
+	begun := underWay && c != nil && c.Status == corev1.ConditionFalse && c.Reason != judge.ReasonPending
 	if !begun || f.Notes.Of(pod.UID).ContestLost() {
 		return f.By(resize.Sized(pod, revision.Template, sized))
 	}
@@ -310,17 +313,17 @@ func (f Facts) TooLarge(template *corev1.PodTemplateSpec) string {
 func (f Facts) Node(name string) *corev1.Node { return f.Places.Node(name) }
 
 // Members returns the places with what the facts say of each, for a rollout to the revision.
-func (f Facts) Members(places []Place, revision Revision) []Member {
-	members := make([]Member, len(places))
+func (f Facts) Members(places []judge.Place, revision Revision) []judge.Member {
+	members := make([]judge.Member, len(places))
 	for i, place := range places {
 		members[i] = f.member(place, revision, nil)
 	}
 	return members
 }
 
-func (f Facts) member(place Place, revision Revision, guard *Guard) Member {
-	m := Member{Place: place, Refusal: place.Unborn, Lost: f.Places.Lost(place.Pod), Kubelet: f.kubelet(place.Pod), Policy: policy.LiveResizeable}
-	if Gone(place.Pod) {
+func (f Facts) member(place judge.Place, revision Revision, guard *Guard) judge.Member {
+	m := judge.Member{Place: place, Refusal: place.Unborn, Lost: f.Places.Lost(place.Pod), Kubelet: f.kubelet(place.Pod), Policy: policy.LiveResizeable}
+	if judge.Gone(place.Pod) {
 		return m
 	}
 	note := f.Notes.Of(place.Pod.UID)
@@ -332,9 +335,9 @@ func (f Facts) member(place Place, revision Revision, guard *Guard) Member {
 	case m.Lost != "":
 		m.Answered = time.Time{}
 	case m.Answer == resize.Unconfirmed || m.Answer == resize.Unanswered:
-		m.GivenUp = f.givenUp(place.Pod, m.Sighting)
+		m.GivenUp = f.Notes.GivenUp(place.Pod, m.Sighting, f.Defaults.ErrorTimeout)
 	}
-	m.rememberHow(guard, f.Now)
+	rememberHow(&m, guard, f.Now)
 	m.Policy, m.Why = f.Settings.Resolve(place.Target.Effects, revision.Template, f.Defaults.ResizePolicy)
 	if f.Defaults.BoosterTimeout > 0 {
 		m.PutBack = resize.Describe(place.Target.PutBack(revision.Template))
@@ -360,12 +363,12 @@ func (f Facts) member(place Place, revision Revision, guard *Guard) Member {
 }
 
 // rememberHow notes how the pod of a guarded rollout was when it was asked for its size.
-func (m *Member) rememberHow(guard *Guard, now time.Time) {
+func rememberHow(m *judge.Member, guard *Guard, now time.Time) {
 	if guard == nil {
 		return
 	}
-	m.Cure = m.Cure || m.Before == nil && downBefore(m.Pod, m.Target.Resized)
-	m.Before = m.Before.of(m.Pod, m.State, m.Target.Resized, now)
+	m.Cure = m.Cure || m.Before == nil && judge.DownBefore(m.Pod, m.Target.Resized)
+	m.Before = m.Before.Of(m.Pod, m.State, m.Target.Resized, now)
 	if c := guard.canary(m.Pod.UID); c != nil {
 		m.Cure, m.Before = c.Unready, c.health(m.Target.Resized)
 	}
@@ -373,7 +376,7 @@ func (m *Member) rememberHow(guard *Guard, now time.Time) {
 
 // Live reports whether the pod of a place gets its size, or has it, without a restart, as far as
 // the facts say.
-func (f Facts) Live(place Place, options Options, revision Revision) bool {
-	decision := f.Members([]Place{place}, revision)[0].Judge(options).Decision
+func (f Facts) Live(place judge.Place, options Options, revision Revision) bool {
+	decision := f.Members([]judge.Place{place}, revision)[0].Judge(options.Terms).Decision
 	return decision == policy.Resize || decision == policy.Wait || decision == policy.MarkUpdated
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -18,25 +19,25 @@ import (
 // is not open to the pod, or it is, and had no room at the last look.
 func TestUnplaceableMembers(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
-	closed := rollout.Refusal{Reason: "no node that is Ready matches the node selector, affinity and tolerations of the pod", Kind: rollout.ReasonNoNodeFits}
+	closed := judge.Refusal{Reason: "no node that is Ready matches the node selector, affinity and tolerations of the pod", Kind: judge.ReasonNoNodeFits}
 	later := build.Start.Add(time.Second)
 	for _, tt := range []struct {
 		name   string
 		closed bool
-		change func(*rollout.Place)
+		change func(*judge.Place)
 		full   string // the revision whose size was found to have no room
 		until  time.Time
-		want   rollout.Refusal
+		want   judge.Refusal
 	}{
 		{name: "it may not run there", closed: true, want: closed},
 		{name: "it may not run there, which was full, too", closed: true, full: "b", until: later, want: closed},
-		{name: "the node was full", full: "b", until: later, want: rollout.Refusal{Reason: "full", Until: later}},
+		{name: "the node was full", full: "b", until: later, want: judge.Refusal{Reason: "full", Until: later}},
 		{name: "the node was full long ago", full: "b", until: build.Start},
 		{name: "the node was full for another edit", full: "a", until: later},
-		{name: "it has its size", closed: true, change: func(p *rollout.Place) { p.Updated = true }},
-		{name: "another template is handed over", closed: true, change: func(p *rollout.Place) { p.Differs = "image" }},
-		{name: "it is not there", closed: true, change: func(p *rollout.Place) { p.Pod, p.Target = nil, resize.Target{} }},
-		{name: "it goes", closed: true, change: func(p *rollout.Place) { build.Terminating(p.Pod) }},
+		{name: "it has its size", closed: true, change: func(p *judge.Place) { p.Updated = true }},
+		{name: "another template is handed over", closed: true, change: func(p *judge.Place) { p.Differs = "image" }},
+		{name: "it is not there", closed: true, change: func(p *judge.Place) { p.Pod, p.Target = nil, resize.Target{} }},
+		{name: "it goes", closed: true, change: func(p *judge.Place) { build.Terminating(p.Pod) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := build.Pod("web-0", older)
@@ -44,7 +45,7 @@ func TestUnplaceableMembers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			place := rollout.Place{Name: pod.Name, Pod: pod, Target: target}
+			place := judge.Place{Name: pod.Name, Pod: pod, Target: target}
 			if tt.change != nil {
 				tt.change(&place)
 			}
@@ -57,10 +58,10 @@ func TestUnplaceableMembers(t *testing.T) {
 			node.Status.Allocatable[corev1.ResourceCPU] = *target.Changes[0].To
 			facts := rollout.Facts{
 				Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Defaults: policy.Standard, Now: build.Start,
-				Notes: &rollout.PodNotes{Foreseen: true},
+				Notes: &judge.PodNotes{Foreseen: true},
 			}
-			facts.Notes.Note(pod.UID).Room = &rollout.Refused{Refusal: rollout.Refusal{Of: size, Reason: "full", Until: tt.until}}
-			if got := facts.Members([]rollout.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Unplaceable; got != tt.want {
+			facts.Notes.Note(pod.UID).Room = &judge.Refused{Refusal: judge.Refusal{Of: size, Reason: "full", Until: tt.until}}
+			if got := facts.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Unplaceable; got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
@@ -76,7 +77,7 @@ func TestSilentKubeletByOurClock(t *testing.T) {
 	for _, ahead := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		pod := build.Pod("web-0", older, build.Resized(newer), build.ResizedAt(build.Start.Add(ahead)))
 		pod.Status.ObservedGeneration = 0
-		notes := &rollout.PodNotes{}
+		notes := &judge.PodNotes{}
 		for _, tt := range []struct {
 			after time.Duration
 			want  resize.State
@@ -103,9 +104,9 @@ func TestUnsupportedMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Defaults: policy.Standard, Now: build.Start, Notes: &rollout.PodNotes{}}
-	place := rollout.Place{Name: pod.Name, Pod: pod, Target: target}
-	if got := f.Members([]rollout.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Refusal; got.Kind != rollout.ReasonUnsupportedByNode {
+	f := rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Defaults: policy.Standard, Now: build.Start, Notes: &judge.PodNotes{}}
+	place := judge.Place{Name: pod.Name, Pod: pod, Target: target}
+	if got := f.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Refusal; got.Kind != judge.ReasonUnsupportedByNode {
 		t.Errorf("the refusal is %+v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
@@ -33,11 +34,11 @@ type Guard struct {
 	Outcomes Outcomes
 
 	again    *Record // the one before, where the user has had it tried again since; else nil
-	notes    *PodNotes
+	notes    *judge.PodNotes
 	newest   string
 	room     int // how many bytes a record may have
-	losses   *Losses
-	rejected *Rejected
+	losses   *judge.Losses
+	rejected *judge.Rejected
 }
 
 // CanaryDuration is for how long pods have to be well with their size.
@@ -139,7 +140,7 @@ func (g *Guard) Reverts() bool { return g.Stopped() && g.Revert && !g.Back }
 
 // Failure is a pod that has failed since its resize, and what was seen.
 type Failure struct {
-	Member Member
+	Member judge.Member
 	What   string
 }
 
@@ -170,7 +171,7 @@ type trial struct {
 }
 
 // guard returns what the step has to know; nil if the rollout is not guarded.
-func (o Options) guard(verdicts []*Verdict) *guarded {
+func (o Options) guard(verdicts []*judge.Verdict) *guarded {
 	if o.Guard == nil {
 		return nil
 	}
@@ -190,14 +191,14 @@ func (o Options) guard(verdicts []*Verdict) *guarded {
 	there := sets.Set[types.UID]{}
 	for _, v := range verdicts {
 		t := g.of(v)
-		if !Gone(v.Member.Pod) {
+		if !judge.Gone(v.Member.Pod) {
 			there.Insert(v.Member.Pod.UID)
 		}
-		g.live = g.live || v.holds()
+		g.live = g.live || v.Holds()
 		switch {
-		case Gone(v.Member.Pod) && v.Member.Updated: // the next pod there has it from its birth
+		case judge.Gone(v.Member.Pod) && v.Member.Updated: // the next pod there has it from its birth
 			t.touched++
-		case v.hasSize() && !v.givenUp():
+		case v.HasSize() && !v.GivenUp():
 			g.count(t, v, o)
 		}
 	}
@@ -207,7 +208,7 @@ func (o Options) guard(verdicts []*Verdict) *guarded {
 }
 
 // of returns the trial that a member is part of.
-func (g *guarded) of(v *Verdict) *trial { return g.class(v.Member.Class) }
+func (g *guarded) of(v *judge.Verdict) *trial { return g.class(v.Member.Class) }
 
 func (g *guarded) class(name string) *trial {
 	if g.classes[name] == nil {
@@ -228,7 +229,7 @@ func (g *guarded) lose(there sets.Set[types.UID]) {
 	}
 	for _, t := range g.classes {
 		if n := len(t.lost); n > max(t.canaries, g.record.Most) && !g.opened(t) && !g.Stopped() {
-			g.failures = append(g.failures, Failure{Member{Place: Place{Name: slices.Max(t.lost)}}, fmt.Sprintf("is gone: %d canaries were deleted or evicted before they had proved the size", n)})
+			g.failures = append(g.failures, Failure{judge.Member{Place: judge.Place{Name: slices.Max(t.lost)}}, fmt.Sprintf("is gone: %d canaries were deleted or evicted before they had proved the size", n)})
 		}
 	}
 }
@@ -237,22 +238,22 @@ func (g *guarded) lose(there sets.Set[types.UID]) {
 // it does a new pod that its kubelet has rejected.
 func (g *guarded) loseToOthers() {
 	if r := g.rejected; r != nil && !g.Stopped() {
-		g.failures = append(g.failures, Failure{Member{Place: Place{Name: r.Pod}}, "was " + r.Why + andThen})
+		g.failures = append(g.failures, Failure{judge.Member{Place: judge.Place{Name: r.Pod}}, "was " + r.Why + judge.AndThen})
 	}
-	all := g.losses.all()
+	all := g.losses.All()
 	for _, lost := range all {
 		canary := g.record.canary(lost.Pod.UID)
-		if !g.Stopped() && (canary != nil && !g.opened(g.class(canary.Class)) || len(all) >= maxLosses) {
-			g.failures = append(g.failures, Failure{Member{Place: Place{Name: lost.Pod.Name}}, lost.what()})
+		if !g.Stopped() && (canary != nil && !g.opened(g.class(canary.Class)) || len(all) >= judge.MaxLosses) {
+			g.failures = append(g.failures, Failure{judge.Member{Place: judge.Place{Name: lost.Pod.Name}}, lost.What()})
 		}
 	}
 }
 
 // count counts a pod that has the size.
-func (g *guarded) count(t *trial, v *Verdict, o Options) {
+func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 	m := &v.Member
 	c := g.record.canary(m.Pod.UID)
-	if m.Lost != "" && !g.opened(t) && downBefore(m.Pod, o.Now.Add(-g.NotReadyTimeout)) { // another one takes its place
+	if m.Lost != "" && !g.opened(t) && judge.DownBefore(m.Pod, o.Now.Add(-g.NotReadyTimeout)) { // another one takes its place
 		t.lost = append(t.lost, m.Name)
 		return
 	}
@@ -278,7 +279,7 @@ func (g *guarded) count(t *trial, v *Verdict, o Options) {
 }
 
 // judge notes whether a pod that has got the size in this rollout has failed, and that it has to pass the checks.
-func (g *guarded) judge(t *trial, v *Verdict, o Options) {
+func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 	m := &v.Member
 	if m.Target.Conceded && !g.opened(t) { // it would prove another size; nothing may be left to show that it was asked
 		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it again and again"})
@@ -287,7 +288,7 @@ func (g *guarded) judge(t *trial, v *Verdict, o Options) {
 	if m.Target.Resized.IsZero() && !g.born(m) {
 		return
 	}
-	if what := cmp.Or(v.failed(g.NotReadyTimeout, o), g.neverProves(v, o), g.failedCheck(m)); what != "" {
+	if what := cmp.Or(v.Failed(g.NotReadyTimeout, o.Terms), g.neverProves(v, o), g.failedCheck(m)); what != "" {
 		g.failures = append(g.failures, Failure{*m, what})
 	}
 	if b := m.Before; b != nil && !b.Done.IsZero() && len(g.Checks) > 0 {
@@ -296,26 +297,21 @@ func (g *guarded) judge(t *trial, v *Verdict, o Options) {
 }
 
 // ask records that a pod is asked for the size while others wait for it.
-func (r *Record) ask(m *Member, now time.Time) *Canary {
-	r.Canaries = append(r.Canaries, Canary{UID: m.Pod.UID, Name: m.Name, Class: m.Class, Past: pastOf(m.Pod, now)})
+func (r *Record) ask(m *judge.Member, now time.Time) *Canary {
+	r.Canaries = append(r.Canaries, Canary{UID: m.Pod.UID, Name: m.Name, Class: m.Class, Past: judge.PastOf(m.Pod, now)})
 	return &r.Canaries[len(r.Canaries)-1]
 }
 
 // see records when the canary was seen with its size, and since when it is Ready with it.
-func (c *Canary) see(v *Verdict, now time.Time) {
+func (c *Canary) see(v *judge.Verdict, now time.Time) {
 	m := &v.Member
 	at := seconds(now)
-	if c.Done == nil && seenDone(v.Observed) {
-		c.Done, c.Past = &at, c.done(m.Pod)
+	if c.Done == nil && judge.Done(v.Observed) {
+		c.Done, c.Past = &at, c.WhenDone(m.Pod)
 	}
-	if ready := readySince(m.Pod); c.Done != nil && v.Observed == resize.Actuated && !m.down() && (c.Well == nil || c.Ready != ready) {
+	if ready := judge.ReadySince(m.Pod); c.Done != nil && v.Observed == resize.Actuated && !m.Down() && (c.Well == nil || c.Ready != ready) {
 		c.Well, c.Ready = &at, ready
 	}
-}
-
-// settled reports whether the pod runs with the size of its spec, and nothing but the pod itself is in the way of its being Ready.
-func (v *Verdict) settled() bool {
-	return seenDone(v.Observed) && v.Member.Lost == "" && !v.Member.Target.Unscheduled()
 }
 
 // patience is how long a pod may take to be well for long enough: it may be not Ready for as long as that is not a failure, and be
@@ -323,8 +319,8 @@ func (v *Verdict) settled() bool {
 func (g *Guard) patience() time.Duration { return g.NotReadyTimeout + 2*g.Duration }
 
 // proving returns since when the pod has the size, and has not proved it yet; zero if it is not so.
-func (g *guarded) proving(v *Verdict, now time.Time) time.Time {
-	if at := g.provedAt(v); !v.settled() || !v.hasSize() || !at.IsZero() && !at.After(now) {
+func (g *guarded) proving(v *judge.Verdict, now time.Time) time.Time {
+	if at := g.provedAt(v); !v.Settled() || !v.HasSize() || !at.IsZero() && !at.After(now) {
 		return time.Time{}
 	}
 	if c := g.record.canary(v.Member.Pod.UID); c != nil && c.Done != nil {
@@ -333,14 +329,14 @@ func (g *guarded) proving(v *Verdict, now time.Time) time.Time {
 		}
 		return c.Done.Time
 	}
-	if since := g.notes.Of(v.Member.Pod.UID).proving; !since.IsZero() {
+	if since := g.notes.Of(v.Member.Pod.UID).Proving; !since.IsZero() {
 		return since
 	}
 	return now
 }
 
 // late reports whether the pod has had its size for longer than that, and has not been well with it for long enough since.
-func (g *guarded) late(v *Verdict, now time.Time) bool {
+func (g *guarded) late(v *judge.Verdict, now time.Time) bool {
 	since := g.proving(v, now)
 	return !since.IsZero() && g.NotReadyTimeout > 0 && !now.Before(since.Add(g.patience()))
 }
@@ -348,7 +344,7 @@ func (g *guarded) late(v *Verdict, now time.Time) bool {
 // neverProves returns what was seen of a pod that becomes Ready again and again, and does not stay so; empty if it need not
 // yet. A pod that was made with the size, such as one of a new node, may never be Ready for many other reasons: it has
 // failed as long as others wait for the canary.
-func (g *guarded) neverProves(v *Verdict, o Options) string {
+func (g *guarded) neverProves(v *judge.Verdict, o Options) string {
 	m := &v.Member
 	if m.Cure || !g.late(v, o.Now) || m.Target.Resized.IsZero() && g.open(v) {
 		return ""
@@ -358,18 +354,20 @@ func (g *guarded) neverProves(v *Verdict, o Options) string {
 
 // rescues reports whether the size can only do the pod good: it has not been Ready since before the edit. One that is not Ready
 // for less long may be one that has just been made.
-func (g *Guard) rescues(m Member) bool { return m.Cures() && downBefore(m.Pod, g.Record.Began.Time) }
+func (g *Guard) rescues(m judge.Member) bool {
+	return m.Cures() && judge.DownBefore(m.Pod, g.Record.Began.Time)
+}
 
 // lostNothing reports whether a pod that has the size was not Ready when it was asked for it, and still is not. Where that was so
 // only since the edit, it counts as a canary like another, until it has been so for too long: nobody waits for it for ever.
-func (g *guarded) lostNothing(v *Verdict, now time.Time) bool {
+func (g *guarded) lostNothing(v *judge.Verdict, now time.Time) bool {
 	m := &v.Member
 	overdue := g.NotReadyTimeout > 0 && !m.Since.IsZero() && !now.Before(m.Since.Add(g.NotReadyTimeout))
-	return m.Cure && (m.down() && (g.rescues(*m) || overdue) || g.late(v, now))
+	return m.Cure && (m.Down() && (g.rescues(*m) || overdue) || g.late(v, now))
 }
 
 // failedCheck returns what the first check says that the pod has failed; empty if there is none.
-func (g *guarded) failedCheck(m *Member) string {
+func (g *guarded) failedCheck(m *judge.Member) string {
 	for _, check := range g.Checks {
 		if outcome := g.outcome(m, check); outcome.Failed {
 			return fmt.Sprintf("failed the check %s: %s", check, outcome.Message)
@@ -378,39 +376,28 @@ func (g *guarded) failedCheck(m *Member) string {
 	return ""
 }
 
-func (g *guarded) outcome(m *Member, check string) Outcome {
+func (g *guarded) outcome(m *judge.Member, check string) Outcome {
 	if g.Outcomes == nil {
 		return Outcome{Message: "checks are not asked"}
 	}
 	return g.Outcomes(m.Pod.UID, check)
 }
 
-// hasSize reports whether the pod's spec has the size that is rolled out.
-func (v *Verdict) hasSize() bool {
-	m := &v.Member
-	return !Gone(m.Pod) && m.Differs == "" && len(m.Target.Changes)+len(m.Target.Obstacles) == 0
-}
-
-// givenUp reports whether the pod will not come to its size in place.
-func (v *Verdict) givenUp() bool {
-	return v.Decision == policy.RestartByController || v.Decision == policy.Leave || v.Decision == policy.WaitForDelete
-}
-
 // born reports whether the pod was made with the size in this rollout.
-func (g *guarded) born(m *Member) bool {
+func (g *guarded) born(m *judge.Member) bool {
 	return m.Updated && g.newest != "" && g.Record.From != g.newest && m.Target.Resized.IsZero() && !m.Pod.CreationTimestamp.Time.Before(g.Record.Began.Time)
 }
 
 // provedAt returns when the pod will have been well with its size for long enough; zero if it is not well. Of a canary that is
 // recorded, and holds after a restart of the controller, too.
-func (g *guarded) provedAt(v *Verdict) time.Time {
+func (g *guarded) provedAt(v *judge.Verdict) time.Time {
 	m := &v.Member
-	if !v.hasSize() || m.down() {
+	if !v.HasSize() || m.Down() {
 		return time.Time{}
 	}
 	since := m.Proof.Since
 	if c := g.record.canary(m.Pod.UID); c != nil {
-		if since = (time.Time{}); c.Well != nil && c.Ready == readySince(m.Pod) && v.Observed == resize.Actuated {
+		if since = (time.Time{}); c.Well != nil && c.Ready == judge.ReadySince(m.Pod) && v.Observed == resize.Actuated {
 			since = c.Well.Time
 		}
 	}
@@ -421,7 +408,7 @@ func (g *guarded) provedAt(v *Verdict) time.Time {
 }
 
 // well reports whether the pod has been well with its size for long enough, and has passed all checks.
-func (g *guarded) well(v *Verdict, o Options) bool {
+func (g *guarded) well(v *judge.Verdict, o Options) bool {
 	m, at := &v.Member, g.provedAt(v)
 	if at.IsZero() || at.After(o.Now) {
 		return false
@@ -430,40 +417,40 @@ func (g *guarded) well(v *Verdict, o Options) bool {
 }
 
 // unproved reports whether the pod has the size, and has yet to prove it.
-func (g *guarded) unproved(v *Verdict, o Options) bool {
-	if g == nil || g.Back || v.Member.Cure && (v.Member.down() || g.late(v, o.Now)) {
+func (g *guarded) unproved(v *judge.Verdict, o Options) bool {
+	if g == nil || g.Back || v.Member.Cure && (v.Member.Down() || g.late(v, o.Now)) {
 		return false
 	}
-	return v.hasSize() && !v.givenUp() && !g.well(v, o)
+	return v.HasSize() && !v.GivenUp() && !g.well(v, o)
 }
 
 // open reports whether the pod need not wait for a canary any longer.
-func (g *guarded) open(v *Verdict) bool { return g.opened(g.of(v)) }
+func (g *guarded) open(v *judge.Verdict) bool { return g.opened(g.of(v)) }
 
 func (g *guarded) opened(t *trial) bool {
 	return t.canaries == 0 || g.Record.Phase == PhaseRolling || !g.Manual && t.proved >= t.canaries
 }
 
 // mayTouch reports whether one more pod may get the size. It does not know of the limits.
-func (g *guarded) mayTouch(v *Verdict) bool {
+func (g *guarded) mayTouch(v *judge.Verdict) bool {
 	switch {
-	case g == nil || v.Cause == CauseTemplate: // it is more than a size
+	case g == nil || v.Cause == judge.CauseTemplate: // it is more than a size
 		return true
 	case g.Stopped() || len(g.failures) > 0:
 		return false
 	}
-	return v.hasSize() || g.open(v) || g.of(v).touched < g.of(v).canaries || g.rescues(v.Member)
+	return v.HasSize() || g.open(v) || g.of(v).touched < g.of(v).canaries || g.rescues(v.Member)
 }
 
 // asks counts a pod that is asked for the size by this step, unless that can only do it good.
-func (g *guarded) asks(v *Verdict) {
+func (g *guarded) asks(v *judge.Verdict) {
 	if g != nil && !g.rescues(v.Member) {
 		g.of(v).touched++
 	}
 }
 
 // restarts counts a pod that gets the size by a restart in this step, unless resizes come first.
-func (g *guarded) restarts(v *Verdict, o Options) {
+func (g *guarded) restarts(v *judge.Verdict, o Options) {
 	if g != nil && (o.Restarts != AfterResizes || !g.live) {
 		g.of(v).touched++
 	}
@@ -527,13 +514,13 @@ func (g *guarded) fail() {
 
 // asksCanaries records the pods that this step asks while others wait for them. None is asked where there is no room for that.
 func (g *guarded) asksCanaries(s *Step, o Options) {
-	lacks := map[types.UID]*Verdict{}
+	lacks := map[types.UID]*judge.Verdict{}
 	for _, v := range s.Verdicts {
-		if !Gone(v.Member.Pod) && !v.hasSize() {
+		if !judge.Gone(v.Member.Pod) && !v.HasSize() {
 			lacks[v.Member.Pod.UID] = v
 		}
 	}
-	isCanary := func(m Member) bool {
+	isCanary := func(m judge.Member) bool {
 		v := lacks[m.Pod.UID]
 		return v != nil && !g.open(v) && !g.rescues(m)
 	}
@@ -548,52 +535,52 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 	if size := len(g.record.String()); size > g.room {
 		g.record.Canaries = g.record.Canaries[:known]
 		s.Resize = slices.DeleteFunc(slices.Clone(s.Resize), isCanary)
-		s.Waits = append([]Wait{{Member{Place: Place{Name: "no pod is asked"}}, ReasonInvalidPolicy, fmt.Sprintf(
+		s.Waits = append([]Wait{{judge.Member{Place: judge.Place{Name: "no pod is asked"}}, judge.ReasonInvalidPolicy, fmt.Sprintf(
 			"the annotation %s would have %d bytes, and may have %d beside the other annotations: want fewer canaries", api.RolloutAnnotation, size, g.room)}}, s.Waits...)
 	}
 }
 
 // awaits reports whether the canary is not over: others wait for it, or there are no others.
-func (g *guarded) awaits(verdicts []*Verdict, o Options) bool {
-	return slices.ContainsFunc(verdicts, func(v *Verdict) bool {
+func (g *guarded) awaits(verdicts []*judge.Verdict, o Options) bool {
+	return slices.ContainsFunc(verdicts, func(v *judge.Verdict) bool {
 		if g.of(v).canaries == 0 || g.open(v) {
 			return false
 		}
-		if v.hasSize() {
+		if v.HasSize() {
 			return g.unproved(v, o)
 		}
-		return !Gone(v.Member.Pod) && v.Cause != CauseTemplate && (v.Decision == policy.Resize || v.Decision == policy.RestartByController)
+		return !judge.Gone(v.Member.Pod) && v.Cause != judge.CauseTemplate && (v.Decision == policy.Resize || v.Decision == policy.RestartByController)
 	})
 }
 
 // deserted reports whether the workload was scaled to zero in the midst of its canary. Its pods come back as they were before the
 // rollout as long as that is not over: all at once, they would be more than the canary. Under OnDelete they come with the size
 // in any case.
-func (g *guarded) deserted(verdicts []*Verdict, o Options) bool {
+func (g *guarded) deserted(verdicts []*judge.Verdict, o Options) bool {
 	return len(verdicts) == 0 && o.Strategy != policy.OnDelete && g.Record.Phase == PhaseCanary && !g.opened(g.class(""))
 }
 
 // prove keeps the rollout open until the pod has been well with its size for as long as a canary has to.
-func (s *Step) prove(g *guarded, v *Verdict, o Options) {
+func (s *Step) prove(g *guarded, v *judge.Verdict, o Options) {
 	if !g.unproved(v, o) {
 		return
 	}
 	s.Guarding, s.Hold, s.proving = true, true, true
-	s.Trying = s.Trying || v.settled() && !g.open(v)
+	s.Trying = s.Trying || v.Settled() && !g.open(v)
 	if at := g.provedAt(v); !at.IsZero() {
 		s.RequeueWithin(at.Sub(o.Now))
 	}
 	for _, check := range g.Checks {
 		if outcome := g.outcome(&v.Member, check); outcome.Overdue {
-			s.Waits = append(s.Waits, Wait{v.Member, ReasonCheckUnknown, fmt.Sprintf("the check %s has no result: %s", check, outcome.Message)})
+			s.Waits = append(s.Waits, Wait{v.Member, judge.ReasonCheckUnknown, fmt.Sprintf("the check %s has no result: %s", check, outcome.Message)})
 		}
 	}
 	switch at := g.provedAt(v); {
 	case v.Reason != "":
 	case at.IsZero() || at.After(o.Now):
-		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, fmt.Sprintf("waiting until it has been Ready at its new size for %s", g.Duration)})
+		s.Waits = append(s.Waits, Wait{v.Member, judge.ReasonProgressing, fmt.Sprintf("waiting until it has been Ready at its new size for %s", g.Duration)})
 	default:
-		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "waiting for " + strings.Join(g.Checks, ", ")})
+		s.Waits = append(s.Waits, Wait{v.Member, judge.ReasonProgressing, "waiting for " + strings.Join(g.Checks, ", ")})
 	}
 }
 
@@ -631,7 +618,7 @@ func (s Step) guardedCondition(c Condition) Condition {
 // nothing until it goes on.
 func (s Step) stopped() Condition {
 	c := s.progress()
-	_, c.Details = Spell(slices.DeleteFunc(slices.Clone(s.Waits), func(w Wait) bool { return w.Reason == ReasonProgressing }))
-	c.Reason, c.Phase, c.Version, c.Why = ReasonResizeFailed, PhaseStopped, s.record.Of, s.record.Failed
+	_, c.Details = Spell(slices.DeleteFunc(slices.Clone(s.Waits), func(w Wait) bool { return w.Reason == judge.ReasonProgressing }))
+	c.Reason, c.Phase, c.Version, c.Why = judge.ReasonResizeFailed, PhaseStopped, s.record.Of, s.record.Failed
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -42,9 +43,9 @@ func TestContestedCanary(t *testing.T) {
 		}
 		target.Conceded = true
 		guard := &rollout.Guard{Guard: policy.Guard{Canary: ptr.To(intstr.FromInt32(1)), Duration: time.Hour}, Record: rollout.Record{Phase: phase}}
-		o := rollout.Options{Limit: 1, Guard: guard, Action: policy.LiveResizePreferred, Strategy: policy.RollingUpdate, Now: build.Start.Add(time.Minute)}
-		m := rollout.Member{Place: rollout.Place{Name: "web-2", Pod: target.Pod(), Available: true, Target: target}, Policy: policy.LiveResizeable}
-		if step := rollout.Next(rollout.Judge([]rollout.Member{m}, o), o); len(step.Failures) != want {
+		o := rollout.Options{Limit: 1, Guard: guard, Terms: judge.Terms{Action: policy.LiveResizePreferred, Strategy: policy.RollingUpdate, Now: build.Start.Add(time.Minute)}}
+		m := judge.Member{Place: judge.Place{Name: "web-2", Pod: target.Pod(), Available: true, Target: target}, Policy: policy.LiveResizeable}
+		if step := rollout.Next(judge.Pods([]judge.Member{m}, o.Terms), o); len(step.Failures) != want {
 			t.Errorf("in the phase %s: %d failures, want %d: %v", phase, len(step.Failures), want, step.Failures)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // Look judges the pods of a workload, one by one, for one plan. If the facts have a cache, a version of
@@ -14,7 +16,7 @@ type Look struct {
 	facts    Facts
 	options  Options
 	revision Revision
-	place    func(index int, pod *corev1.Pod) (Place, error)
+	place    func(index int, pod *corev1.Pod) (judge.Place, error)
 	cached   map[types.UID]*look // of the plans before
 	order    []*look             // of the last one, in its order, which is often the same
 	found    *Found              // nil if nothing is to be kept
@@ -53,7 +55,7 @@ func since(c *StoredCondition) StoredCondition {
 // Look returns what judges the pods of a workload, for a rollout to the revision. It reads the
 // place of a pod, which may be nil, by place. Of the options, it needs what [Member.Judge]
 // does.
-func (f Facts) Look(basis Basis, options Options, revision Revision, place func(index int, pod *corev1.Pod) (Place, error)) *Look {
+func (f Facts) Look(basis Basis, options Options, revision Revision, place func(index int, pod *corev1.Pod) (judge.Place, error)) *Look {
 	l := &Look{facts: f, options: options, revision: revision, place: place}
 	basis.lost = options.Lost
 	if f.Cache != nil {
@@ -69,8 +71,8 @@ func (f Facts) Look(basis Basis, options Options, revision Revision, place func(
 func (l *Look) Found() *Found { return l.found }
 
 // At returns the verdict on the pod at an index. The verdict is shared: do not change it.
-func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
-	if l.found == nil || Gone(pod) {
+func (l *Look) At(index int, pod *corev1.Pod) (*judge.Verdict, error) {
+	if l.found == nil || judge.Gone(pod) {
 		return l.judge(index, pod)
 	}
 	if found := l.before(pod); found != nil && found.verdict != nil && l.facts.stillNoted(found) {
@@ -90,18 +92,18 @@ func (l *Look) At(index int, pod *corev1.Pod) (*Verdict, error) {
 	return verdict, nil
 }
 
-func (l *Look) judge(index int, pod *corev1.Pod) (*Verdict, error) {
+func (l *Look) judge(index int, pod *corev1.Pod) (*judge.Verdict, error) {
 	place, err := l.place(index, pod)
 	if err != nil {
 		return nil, err
 	}
-	return l.facts.member(place, l.revision, l.options.Guard).Judge(l.options), nil
+	return l.facts.member(place, l.revision, l.options.Guard).Judge(l.options.Terms), nil
 }
 
 // NonMember returns the pod, which is no member and may be nil, as one that takes a share of the
 // limits all the same; nil if it takes none.
-func (l *Look) NonMember(pod *corev1.Pod, place func() Place) *Member {
-	if l.found == nil || Gone(pod) {
+func (l *Look) NonMember(pod *corev1.Pod, place func() judge.Place) *judge.Member {
+	if l.found == nil || judge.Gone(pod) {
 		return l.takesShare(place())
 	}
 	if found := l.before(pod); found != nil && found.verdict == nil {
@@ -140,8 +142,8 @@ func (l *Look) keep(pod *corev1.Pod, found look) {
 	l.found.needed, l.found.fresh = append(l.found.needed, &found), append(l.found.fresh, &found)
 }
 
-func (l *Look) takesShare(place Place) *Member {
-	if m := (Member{Place: place, Lost: l.facts.Places.Lost(place.Pod), Kubelet: l.facts.kubelet(place.Pod)}); m.TakesShare() {
+func (l *Look) takesShare(place judge.Place) *judge.Member {
+	if m := (judge.Member{Place: place, Lost: l.facts.Places.Lost(place.Pod), Kubelet: l.facts.kubelet(place.Pod)}); m.TakesShare() {
 		return &m
 	}
 	return nil
@@ -170,21 +172,21 @@ type look struct {
 	pod       types.UID
 	version   string
 	notes     notes
-	verdict   *Verdict  // nil if the pod is no member
-	nonMember *Member   // the pod, if it is no member and takes a share of the limits
-	until     time.Time // until when it holds; zero if nothing but a change ends it
+	verdict   *judge.Verdict // nil if the pod is no member
+	nonMember *judge.Member  // the pod, if it is no member and takes a share of the limits
+	until     time.Time      // until when it holds; zero if nothing but a change ends it
 }
 
 // notes are what was noted of one pod when it was judged, as far as its verdict rests on it.
 type notes struct {
-	size, relabel, room Refusal
+	size, relabel, room judge.Refusal
 	contests            int
-	known               known
+	known               judge.Known
 }
 
 func (f Facts) notesOf(pod *corev1.Pod) notes {
 	note := f.Notes.Of(pod.UID)
-	return notes{note.Size.Last(), note.Relabel.Last(), note.Room.Last(), note.Contests, f.Notes.known(pod)}
+	return notes{note.Size.Last(), note.Relabel.Last(), note.Room.Last(), note.Contests, f.Notes.Known(pod)}
 }
 
 // stillNoted reports whether nothing else is noted of the pod than when it was judged, and what was seen of its resize
@@ -192,7 +194,7 @@ func (f Facts) notesOf(pod *corev1.Pod) notes {
 func (f *Facts) stillNoted(l *look) bool {
 	was, note := &l.notes, f.Notes.Of(l.pod)
 	if note.Size.Last() != was.size || note.Relabel.Last() != was.relabel || note.Room.Last() != was.room || note.Contests != was.contests ||
-		f.Notes.known(l.verdict.Member.Pod) != was.known {
+		f.Notes.Known(l.verdict.Member.Pod) != was.known {
 		return false
 	}
 	return l.verdict.Member.Differs != "" || f.Notes.Sighted(l.pod) == l.verdict.Member.Sighting
@@ -220,8 +222,8 @@ func (c *VerdictCache) Keep(found *Found) {
 }
 
 // Fresh returns the verdicts that the plan was the first to make; none if found is nil.
-func (found *Found) Fresh() []*Verdict {
-	var fresh []*Verdict
+func (found *Found) Fresh() []*judge.Verdict {
+	var fresh []*judge.Verdict
 	if found == nil {
 		return nil
 	}

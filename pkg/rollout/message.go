@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // How much a message spells out: so many waits that are not alike, and so many names of pods
@@ -26,10 +28,10 @@ func (s Step) Condition() Condition {
 // Those for the same are named together; where that leaves more than is spelled out, also those
 // that differ only in numbers, such as how much of its node is in use.
 func Spell(all []Wait) (reason, text string) {
-	reason = ReasonProgressing
+	reason = judge.ReasonProgressing
 	waits := harmedFirst(all)
 	for _, w := range waits {
-		if reason == ReasonProgressing {
+		if reason == judge.ReasonProgressing {
 			reason = w.Reason
 		}
 	}
@@ -60,7 +62,7 @@ func harmedFirst(all []Wait) []*Wait {
 		waits[i] = &all[i]
 	}
 	slices.SortStableFunc(waits, func(a, b *Wait) int {
-		return asInt(b.Reason == ReasonNotReadyAfterResize) - asInt(a.Reason == ReasonNotReadyAfterResize)
+		return asInt(b.Reason == judge.ReasonNotReadyAfterResize) - asInt(a.Reason == judge.ReasonNotReadyAfterResize)
 	})
 	return waits
 }
@@ -87,7 +89,7 @@ func group(waits []*Wait, text func(*Wait) string) []alike {
 // String says of the first what it waits for, and names the others: with their nodes, if that
 // is about a node, and theirs is another one.
 func (a alike) String() string {
-	first := a[0].Member.node()
+	first := a[0].Member.Node()
 	text := a[0].Member.Name + ": " + a[0].Message
 	if len(a) == 1 {
 		return text
@@ -95,8 +97,8 @@ func (a alike) String() string {
 	var names []string
 	for _, w := range a[1:min(len(a), 1+namedToo)] {
 		name := w.Member.Name
-		if node := w.Member.node(); node != first && strings.Contains(a[0].Message, onNode(first)) {
-			name += " on " + onNode(node)
+		if node := w.Member.Node(); node != first && strings.Contains(a[0].Message, judge.OnNode(first)) {
+			name += " on " + judge.OnNode(node)
 		}
 		names = append(names, name)
 	}
@@ -107,12 +109,12 @@ func (a alike) String() string {
 	return text
 }
 
-func nameless(w *Wait) string { return Nameless(w.Message, w.Member.Name, w.Member.node()) }
+func nameless(w *Wait) string { return Nameless(w.Message, w.Member.Name, w.Member.Node()) }
 
 // Nameless returns a text about a pod without its name and that of its node: two pods are in the
 // same case if that is the same of both.
 func Nameless(text, pod, node string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(text, pod, "…"), onNode(node), onNode("…"))
+	return strings.ReplaceAll(strings.ReplaceAll(text, pod, "…"), judge.OnNode(node), judge.OnNode("…"))
 }
 
 // Numberless returns the text without its digits.
@@ -125,13 +127,11 @@ func Numberless(text string) string {
 	}, text)
 }
 
-func onNode(name string) string { return "node " + name }
-
 // EditBack is what is rolled out where the pods were made from this very template.
 const EditBack = "an edit back"
 
 // Changes describes what the newest revision brings to the first pod that lacks it.
-func Changes(verdicts []*Verdict) string {
+func Changes(verdicts []*judge.Verdict) string {
 	for _, v := range verdicts {
 		m := &v.Member
 		if !m.Updated && m.Pod != nil && m.Differs+m.Brings != "" {
@@ -146,7 +146,7 @@ func Changes(verdicts []*Verdict) string {
 
 // OldEnvironment lists the environment variables that will not show the new size, for
 // the end of a message; empty if there are none.
-func OldEnvironment(verdicts []*Verdict) string {
+func OldEnvironment(verdicts []*judge.Verdict) string {
 	var found []string
 	for _, v := range verdicts {
 		found = Joined(found, v.OldEnvironment)
@@ -158,7 +158,7 @@ func OldEnvironment(verdicts []*Verdict) string {
 }
 
 // Absent returns the containers of the template that pods lack, because an injector has dropped or renamed them.
-func Absent(verdicts []*Verdict) []string {
+func Absent(verdicts []*judge.Verdict) []string {
 	var absent []string
 	for _, v := range verdicts {
 		absent = Joined(absent, v.Member.Target.Absent)
@@ -178,11 +178,11 @@ func Joined(listed, more []string) []string {
 
 // Classed says, for the details of a condition, how many pods have the size of a class, or
 // had it before. It is empty only if none has anything of a class.
-func Classed(verdicts []*Verdict) (said string) {
+func Classed(verdicts []*judge.Verdict) (said string) {
 	have, all, back := 0, 0, 0
 	for _, v := range verdicts {
 		switch m := &v.Member; {
-		case Gone(m.Pod):
+		case judge.Gone(m.Pod):
 		case m.Class != "":
 			all++
 			have += asInt(m.Updated && m.ClassSizeUnavailable == "")
@@ -211,4 +211,19 @@ func classSize(pods int) string {
 		return "has the size of its node's class"
 	}
 	return "have the size of their node's class"
+}
+
+// faults spells out, for the details of a condition, what faults of kubelets the resizes of the step may meet.
+func (s Step) faults() string {
+	var members []*judge.Member
+	for _, v := range s.Verdicts {
+		if v.MayMeetFault {
+			members = append(members, &v.Member)
+		}
+	}
+	var spelled strings.Builder
+	for _, f := range judge.Faults(members) {
+		spelled.WriteString("; " + f.String())
+	}
+	return spelled.String()
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -19,7 +20,7 @@ import (
 func waiting(index int, reason, message string) rollout.Wait {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("agent-%d", index)}, Spec: corev1.PodSpec{NodeName: fmt.Sprintf("n-%d", index)}}
 	return rollout.Wait{
-		Member: rollout.Member{Place: rollout.Place{Name: pod.Name, Pod: pod}}, Reason: reason,
+		Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}, Reason: reason,
 		Message: strings.NewReplacer("POD", pod.Name, "NODE", pod.Spec.NodeName).Replace(message),
 	}
 }
@@ -30,13 +31,13 @@ const tooSmall = `infeasible on node NODE: pods "POD" is forbidden: cpu, request
 
 // inUse is a node that has no room, and each has another figure for that.
 func inUse(i int) rollout.Wait {
-	return waiting(i, rollout.ReasonDeferred, fmt.Sprintf("deferred on node NODE: no room, used: %d", 1900+i))
+	return waiting(i, judge.ReasonDeferred, fmt.Sprintf("deferred on node NODE: no room, used: %d", 1900+i))
 }
 
 func TestWaitsThatAreAlike(t *testing.T) {
 	infeasible := func(from, to int) (waits []rollout.Wait) {
 		for i := from; i <= to; i++ {
-			waits = append(waits, waiting(i, rollout.ReasonInfeasible, tooSmall))
+			waits = append(waits, waiting(i, judge.ReasonInfeasible, tooSmall))
 		}
 		return waits
 	}
@@ -50,11 +51,11 @@ func TestWaitsThatAreAlike(t *testing.T) {
 		"many": {infeasible(1, 20), first + "; likewise agent-2 on node n-2, agent-3 on node n-3, agent-4 on node n-4, agent-5 on node n-5 and 15 more"},
 		"a pod or node whose name begins like another": {append(infeasible(1, 1), infeasible(10, 10)...), first + "; likewise agent-10 on node n-10"},
 		"about a node that is named twice": {
-			[]rollout.Wait{waiting(1, rollout.ReasonNoNodeFits, onlyThere), waiting(2, rollout.ReasonNoNodeFits, onlyThere)},
+			[]rollout.Wait{waiting(1, judge.ReasonNoNodeFits, onlyThere), waiting(2, judge.ReasonNoNodeFits, onlyThere)},
 			"0 of 20 pods resized; agent-1: it can run only on node n-1: infeasible on node n-1: too big; likewise agent-2 on node n-2",
 		},
 		"of another number": {
-			append(infeasible(1, 1), waiting(2, rollout.ReasonInfeasible, strings.Replace(tooSmall, "2000", "3000", 1))),
+			append(infeasible(1, 1), waiting(2, judge.ReasonInfeasible, strings.Replace(tooSmall, "2000", "3000", 1))),
 			first + `; agent-2: infeasible on node n-2: pods "agent-2" is forbidden: cpu, requested: 4000, allocatable: 3000; left as it is`,
 		},
 		"of many numbers": {
@@ -66,11 +67,11 @@ func TestWaitsThatAreAlike(t *testing.T) {
 			"0 of 20 pods resized; agent-1: deferred on node n-1: no room, used: 1901; agent-2: deferred on node n-2: no room, used: 1902; agent-3: deferred on node n-3: no room, used: 1903",
 		},
 		"about no node": {
-			[]rollout.Wait{waiting(1, rollout.ReasonProgressing, "restarting: the image changed"), waiting(2, rollout.ReasonProgressing, "restarting: the image changed")},
+			[]rollout.Wait{waiting(1, judge.ReasonProgressing, "restarting: the image changed"), waiting(2, judge.ReasonProgressing, "restarting: the image changed")},
 			"0 of 20 pods resized; agent-1: restarting: the image changed; likewise agent-2",
 		},
 		"with the same words for another reason": {
-			[]rollout.Wait{waiting(1, rollout.ReasonNodeLost, "its node NODE is gone"), waiting(2, rollout.ReasonProgressing, "its node NODE is gone")},
+			[]rollout.Wait{waiting(1, judge.ReasonNodeLost, "its node NODE is gone"), waiting(2, judge.ReasonProgressing, "its node NODE is gone")},
 			"0 of 20 pods resized; agent-1: its node n-1 is gone; agent-2: its node n-2 is gone",
 		},
 		"more than are spelled out": {
@@ -91,7 +92,7 @@ func TestFaultsAreGrouped(t *testing.T) {
 	older := build.Size(t, "requests: {memory: 1Mi}, limits: {memory: 2Gi}")
 	newer := build.Size(t, "requests: {memory: 1Mi}, limits: {memory: 1Gi}")
 	judged := func(pods int, p policy.Policy) rollout.Step {
-		var members []rollout.Member
+		var members []judge.Member
 		for i := range pods {
 			pod := build.Pod(fmt.Sprintf("agent-%d", i), older)
 			pod.Spec.NodeName = fmt.Sprintf("n-%d", i)
@@ -100,17 +101,17 @@ func TestFaultsAreGrouped(t *testing.T) {
 				t.Fatal(err)
 			}
 			kubelet := resize.Kubelet{Version: "v1.36.4"}
-			members = append(members, rollout.Member{
-				Place:  rollout.Place{Name: pod.Name, Pod: pod, Available: true, Target: target.By(kubelet)},
+			members = append(members, judge.Member{
+				Place:  judge.Place{Name: pod.Name, Pod: pod, Available: true, Target: target.By(kubelet)},
 				Policy: p, Kubelet: kubelet,
 			})
 		}
-		o := rollout.Options{Limit: 1, Unavailable: 1, Strategy: policy.RollingUpdate}
-		return rollout.Next(rollout.Judge(members, o), o)
+		o := rollout.Options{Limit: 1, Terms: judge.Terms{Unavailable: 1, Strategy: policy.RollingUpdate}}
+		return rollout.Next(judge.Pods(members, o.Terms), o)
 	}
 	const note = "; kubernetes#141100 may affect agent-0 on node n-0 (kubelet v1.36.4), agent-1 on node n-1 (kubelet v1.36.4)"
 	for pods, want := range map[int]string{2: note + ": ", 7: ", agent-4 on node n-4 (kubelet v1.36.4) and 2 more: "} {
-		if got := judged(pods, policy.LiveResizeable).Condition(); strings.Count(got.Message(), "kubernetes#") != 1 || !strings.Contains(got.Message(), want) || got.Reason != rollout.ReasonProgressing {
+		if got := judged(pods, policy.LiveResizeable).Condition(); strings.Count(got.Message(), "kubernetes#") != 1 || !strings.Contains(got.Message(), want) || got.Reason != judge.ReasonProgressing {
 			t.Errorf("%d pods: %s: %s", pods, got.Reason, got.Message())
 		}
 	}

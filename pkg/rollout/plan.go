@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
@@ -24,7 +25,7 @@ type Plan struct {
 	// empty if that is not so, or known.
 	HandedOver string
 	// Resized are the members whose resize is over, if nothing is written for that.
-	Resized []*Member
+	Resized []*judge.Member
 	// Revision that is rolled out.
 	Revision Revision
 	// Replaced are the pods that the plan gives up for new ones.
@@ -78,7 +79,7 @@ func (p Plan) LastWord() bool {
 }
 
 // ResizePod asks for a member's new size.
-type ResizePod struct{ Member Member }
+type ResizePod struct{ Member judge.Member }
 
 // NeedsLiveRead is that of Write.
 func (ResizePod) NeedsLiveRead() bool { return false }
@@ -88,7 +89,7 @@ func (w ResizePod) String() string {
 }
 
 // Resizes returns the writes that ask for the new sizes of the members.
-func Resizes(members []Member) []Write {
+func Resizes(members []judge.Member) []Write {
 	writes := make([]Write, len(members))
 	for i, m := range members {
 		writes[i] = ResizePod{m}
@@ -99,7 +100,7 @@ func Resizes(members []Member) []Write {
 // MarkPod marks a member that has the new size as one of the revision: its label says so to the
 // built-in controller.
 type MarkPod struct {
-	Member Member
+	Member judge.Member
 	// Label is the value of controller-revision-hash, and Revision how people know it.
 	Label, Revision string
 }
@@ -150,11 +151,11 @@ type Release struct {
 	// To is the rollout that is left then.
 	To Condition
 	// Cause is why the built-in controller restarts pods for the rest; empty if it restarts none.
-	Cause Cause
+	Cause judge.Cause
 }
 
 // Warns reports whether pods restart of which the edit has not asked for that: it has changed only their size.
-func (w Release) Warns() bool { return w.Cause != "" && w.Cause != CauseTemplate }
+func (w Release) Warns() bool { return w.Cause != "" && w.Cause != judge.CauseTemplate }
 
 // NeedsLiveRead is that of Write.
 func (Release) NeedsLiveRead() bool { return true }

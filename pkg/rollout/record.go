@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // Record is what has happened in a guarded rollout: the annotation inplace-rollout.io/rollout. It is stored before the
@@ -60,7 +61,7 @@ type Canary struct {
 	// Proved: it has proved the size. If it goes then, it is not lost.
 	Proved bool `json:"proved,omitempty"`
 	// Past is how it was before.
-	Past
+	judge.Past
 }
 
 // ReadRecord reads the record of a workload; it returns nil if there is none. It fails if the record is of another version, or
@@ -146,8 +147,8 @@ func (c *Canary) asBefore(before *Canary) {
 }
 
 // health is what the record has of the canary, which was resized then.
-func (c *Canary) health(resized time.Time) *Health {
-	h := &Health{Past: c.Past, Asked: resized}
+func (c *Canary) health(resized time.Time) *judge.Health {
+	h := &judge.Health{Past: c.Past, Asked: resized}
 	if c.Done != nil {
 		h.Done = c.Done.Time
 	}

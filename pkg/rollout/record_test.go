@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
@@ -17,7 +18,7 @@ import (
 // A record is read as it was written, and begins with its phase, which admission policies match.
 func TestRecord(t *testing.T) {
 	r := &Record{Phase: PhaseCanary, Schema: RecordSchema, Of: RevisionNamed("web-b"), Began: seconds(build.Start), Since: seconds(build.Start.Add(time.Second)), From: "web-a"}
-	m := Member{Place: Place{Name: "web-0", Pod: build.Pod("web-0", build.Size(t, "requests: {cpu: 100m}"))}}
+	m := judge.Member{Place: judge.Place{Name: "web-0", Pod: build.Pod("web-0", build.Size(t, "requests: {cpu: 100m}"))}}
 	m.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 2}}
 	r.ask(&m, build.Start)
 	text := r.String()
@@ -41,7 +42,7 @@ func TestUnknownRecord(t *testing.T) {
 	} {
 		annotations := map[string]string{api.HoldAnnotation: "0", api.RolloutAnnotation: text}
 		p, err := Facts{}.Plan(nil, annotations)
-		if err != nil || len(p.Writes) > 0 || p.Condition.Reason != ReasonInvalidPolicy || !strings.Contains(p.Condition.Message(), want) || !Stopped(annotations) {
+		if err != nil || len(p.Writes) > 0 || p.Condition.Reason != judge.ReasonInvalidPolicy || !strings.Contains(p.Condition.Message(), want) || !Stopped(annotations) {
 			t.Errorf("%s: %+v, %v", text, p, err)
 		}
 	}
@@ -64,8 +65,8 @@ func TestNoRoomForTheRecord(t *testing.T) {
 		}
 		options := f.Options()
 		options.Limit, options.Guard = 1, f.Guard(Edit{Version: "b", Newest: "b", Former: func() string { return "a" }}, 0)
-		v := f.member(Place{Name: "web-0", Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, options.Guard).Judge(options)
-		if s := Next([]*Verdict{v}, options); len(s.Resize) != want || len(s.record.Canaries) != want || (want == 0) != strings.Contains(s.Condition().Message(), "want fewer canaries") {
+		v := f.member(judge.Place{Name: "web-0", Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, options.Guard).Judge(options.Terms)
+		if s := Next([]*judge.Verdict{v}, options); len(s.Resize) != want || len(s.record.Canaries) != want || (want == 0) != strings.Contains(s.Condition().Message(), "want fewer canaries") {
 			t.Errorf("beside %d bytes %d pods are asked: %+v", length, len(s.Resize), s.Condition())
 		}
 	}
@@ -115,7 +116,7 @@ func TestPendingRecord(t *testing.T) {
 		if r := f.Guard(edit, 0).Record; r.Phase != PhaseCanary || r.From != from || r.Promoted || len(r.Canaries) > 0 || r.Since != seconds(f.Now) {
 			t.Errorf("%s becomes %+v", text, r)
 		}
-		looked := Plan{Step: Step{Verdicts: []*Verdict{{}}}}
+		looked := Plan{Step: Step{Verdicts: []*judge.Verdict{{}}}}
 		if p := looked.recorded(f); len(p.Writes) != 1 || p.Writes[0].String() != "remove the record of a guarded rollout" {
 			t.Errorf("unguarded, %s leads to %v", text, p.Writes)
 		}

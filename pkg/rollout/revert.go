@@ -6,11 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
 // Evaluator judges the pods of a workload on the way to a revision. Beside them, nonMembers take a share of the limits.
-type Evaluator func(Options) (verdicts []*Verdict, nonMembers []Member, found *Found, err error)
+type Evaluator func(Options) (verdicts []*judge.Verdict, nonMembers []judge.Member, found *Found, err error)
 
 // GoBack plans the way back to a revision: of those pods that have the size that has failed, as the way forth tells. The workload stays
 // held, and its template is not written. Label is what the pods get for it, empty if they get none.
@@ -29,7 +30,7 @@ func GoBack(o Options, forth, back Evaluator, to Revision, label string) (Plan, 
 	p := Plan{Step: Next(reverting(verdicts, failed), o), Revision: to, Found: found}
 	p.Condition, p.Restart = p.reverted(guard), nil
 	record := guard.Record
-	if record.Phase = PhaseReverting; p.Condition.Reason == ReasonReverted {
+	if record.Phase = PhaseReverting; p.Condition.Reason == judge.ReasonReverted {
 		record.Phase = PhaseReverted
 	}
 	p.record, p.Urgency = &record, urgentIf(record.Phase != guard.Record.Phase)
@@ -49,31 +50,31 @@ func (s Step) reverted(g *Guard) Condition {
 	for i, w := range waits {
 		for _, r := range s.Restart {
 			if r.Member.Name == w.Member.Name {
-				waits[i].Reason, waits[i].Message = ReasonInfeasible, "left as it is, because only a restart would bring it back: "+r.Reason
+				waits[i].Reason, waits[i].Message = judge.ReasonInfeasible, "left as it is, because only a restart would bring it back: "+r.Reason
 			}
 		}
 	}
 	_, c.Details = Spell(waits)
-	c.Reason, c.Phase, c.Version, c.Why = ReasonResizeFailed, PhaseReverted, g.Record.Of, g.Record.Failed
-	if len(s.Resize)+len(s.MarkUpdated)+s.Unmarked == 0 && !slices.ContainsFunc(s.Verdicts, func(v *Verdict) bool { return v.Decision == policy.Wait || v.Decision == policy.Resize }) {
-		c.Reason = ReasonReverted
+	c.Reason, c.Phase, c.Version, c.Why = judge.ReasonResizeFailed, PhaseReverted, g.Record.Of, g.Record.Failed
+	if len(s.Resize)+len(s.MarkUpdated)+s.Unmarked == 0 && !slices.ContainsFunc(s.Verdicts, func(v *judge.Verdict) bool { return v.Decision == policy.Wait || v.Decision == policy.Resize }) {
+		c.Reason = judge.ReasonReverted
 	}
 	return c
 }
 
 // reverting returns those of the verdicts on the way back that are about pods which have the size that has failed, by the verdicts on
 // the way forth, or have gone back already. What was asked last comes first. A pod that has yet another size was never asked.
-func reverting(back, forth []*Verdict) []*Verdict {
+func reverting(back, forth []*judge.Verdict) []*judge.Verdict {
 	failed := sets.Set[types.UID]{}
 	for _, v := range forth {
-		if v.hasSize() {
+		if v.HasSize() {
 			failed.Insert(v.Member.Pod.UID)
 		}
 	}
-	back = slices.DeleteFunc(back, func(v *Verdict) bool {
-		return Gone(v.Member.Pod) || v.Member.Differs != "" || len(v.Member.Target.Changes) > 0 && !failed.Has(v.Member.Pod.UID)
+	back = slices.DeleteFunc(back, func(v *judge.Verdict) bool {
+		return judge.Gone(v.Member.Pod) || v.Member.Differs != "" || len(v.Member.Target.Changes) > 0 && !failed.Has(v.Member.Pod.UID)
 	})
-	slices.SortStableFunc(back, func(a, b *Verdict) int { return b.Member.Target.Resized.Compare(a.Member.Target.Resized) })
+	slices.SortStableFunc(back, func(a, b *judge.Verdict) int { return b.Member.Target.Resized.Compare(a.Member.Target.Resized) })
 	return back
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
@@ -26,58 +27,33 @@ const (
 
 // Options are what a workload says about its rollout.
 type Options struct {
+	judge.Terms
+
 	// Limit is how many pods may be under way at once: being resized, not available,
 	// or about to be restarted.
 	Limit int
-	// Unavailable is how many of them may be down at once: what takes a pod down keeps to
-	// that. With 0, a pod that its resize would take down is replaced first, unless the
-	// action is LiveResize: then one at a time is down.
-	Unavailable int
 	// NonMembers are the places that are no members, but not available, or being resized, and so
 	// take shares of the limits, too.
-	NonMembers []Member
+	NonMembers []judge.Member
 	// Restarts is when pods are restarted.
 	Restarts Restarts
-	// PassLost: a pod whose node is lost holds up no resize that takes no pod down.
-	PassLost bool
-	// PassDeferred: a pod that waits for room on its node, and loses nothing meanwhile or when it
-	// comes, holds up nobody. Nor does one whose size admission refuses.
-	PassDeferred bool
-	// Strategy decides who restarts pods.
-	Strategy policy.Strategy
-	// Action that came with the edit.
-	Action policy.Action
-	// Lost is why no further pod is asked for its size, because others delete the pods that are; empty if they do not.
-	Lost string
 	// Doubt: others have deleted a pod soon after its resize. One at a time is asked until one lives on, and none before From.
 	Doubt bool
 	From  time.Time
 	// Rejected is a new pod that its kubelet has not let in; nil if there is none. No other pod is given up for a new one then.
-	Rejected *Rejected
-	// MinReadySeconds is for how long a pod has to be Ready until it is available, and to be well
-	// since its resize until it has proved its size.
-	MinReadySeconds int32
-	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
-	// before that counts as final.
-	DeferredTimeout, ErrorTimeout time.Duration
-	// ReadyTimeout is how long a pod is waited for to be Ready before it counts as overdue; 0 if none does.
-	ReadyTimeout time.Duration
+	Rejected *judge.Rejected
 	// Guard of the rollout; nil if there is none.
 	Guard *Guard
-	// BoosterTimeout is how long a pod that has its size is waited for that a startup booster is about to put back.
-	BoosterTimeout time.Duration
-	// Now is the time.
-	Now time.Time
 }
 
 // Step is what may be done now, and what has to be waited for.
 type Step struct {
 	// Verdicts on the members, in their order.
-	Verdicts []*Verdict
+	Verdicts []*judge.Verdict
 	// Resize these pods.
-	Resize []Member
+	Resize []judge.Member
 	// MarkUpdated these: they have the new size and are only not counted as updated yet.
-	MarkUpdated []Member
+	MarkUpdated []judge.Member
 	// Restart these: only new pods can have the new template, and every pod before
 	// them is done.
 	Restart []Restart
@@ -148,13 +124,13 @@ func (s *Step) Defer() { s.Urgency = max(s.Urgency, Later) }
 
 // Restart is a pod that only a new one can replace.
 type Restart struct {
-	Member Member
+	Member judge.Member
 	// Reason for the restart.
 	Reason string
 	// Now: the limits let the pod be given up now.
 	Now bool
 	// Cause is the kind of the reason.
-	Cause Cause
+	Cause judge.Cause
 	// NewFirst: the new pod comes before this one goes.
 	NewFirst bool
 }
@@ -170,13 +146,13 @@ func NewFirst(restarts []Restart) []Restart {
 
 // ByEdit reports whether the edit itself wants the restart, whatever comes of a resize.
 func (r Restart) ByEdit() bool {
-	return slices.Contains([]Cause{CauseTemplate, CausePolicy, CauseAction, CauseUnresizable, CauseUnavailable}, r.Cause)
+	return slices.Contains([]judge.Cause{judge.CauseTemplate, judge.CausePolicy, judge.CauseAction, judge.CauseUnresizable, judge.CauseUnavailable}, r.Cause)
 }
 
 // Unproved reports whether restarts are only for values of which it is not known whether the new pods have them, too. The
 // first of several shows that, also the last of them.
 func (s Step) Unproved() bool {
-	return (len(s.Restart) > 1 || s.awaitsBirth) && slices.ContainsFunc(s.Restart, func(r Restart) bool { return r.Cause == CauseUnresizable && r.Member.Target.Unproved })
+	return (len(s.Restart) > 1 || s.awaitsBirth) && slices.ContainsFunc(s.Restart, func(r Restart) bool { return r.Cause == judge.CauseUnresizable && r.Member.Target.Unproved })
 }
 
 // Shows reports whether the first pods that go show something for the others: a canary, or see [Step.Unproved].
@@ -184,7 +160,7 @@ func (s Step) Shows() bool { return s.Canary || s.Unproved() }
 
 // Wait says what one place of a workload is waiting for.
 type Wait struct {
-	Member          Member
+	Member          judge.Member
 	Reason, Message string // Reason is one of the condition's
 }
 
@@ -195,7 +171,7 @@ type Wait struct {
 // is done and 2 is waited for; once it is marked as updated and available, 1 is resized.
 // What is under way or down further down counts too, such as what was begun before
 // something above it turned stale, by a new edit or a scale-up.
-func Next(verdicts []*Verdict, o Options) Step {
+func Next(verdicts []*judge.Verdict, o Options) Step {
 	s := Step{Total: len(verdicts), Verdicts: verdicts}
 	b := newBudget(verdicts, o)
 	for _, v := range verdicts {
@@ -208,8 +184,8 @@ func Next(verdicts []*Verdict, o Options) Step {
 			s.Waits[i].Message += "; it is not available, so others wait for it"
 		}
 		for _, m := range o.NonMembers {
-			v := Verdict{Member: m}
-			v.comeUp(o)
+			v := judge.Verdict{Member: m}
+			v.ComeUp(o.Terms)
 			s.wait(&v)
 		}
 	}
@@ -217,13 +193,13 @@ func Next(verdicts []*Verdict, o Options) Step {
 }
 
 // add has the step do what the verdict says, as far as the budget lets it.
-func (s *Step) add(v *Verdict, o Options, b *budget) {
-	s.Updated += asInt(v.Member.Updated && !Gone(v.Member.Pod))
+func (s *Step) add(v *judge.Verdict, o Options, b *budget) {
+	s.Updated += asInt(v.Member.Updated && !judge.Gone(v.Member.Pod))
 	s.RequeueWithin(v.Until.Sub(o.Now))
-	s.proving = s.proving || v.unproved()
+	s.proving = s.proving || v.Unproved()
 	s.Unready = s.Unready || v.Unready && !v.Member.InPlaceOnly
 	s.Overdue = s.Overdue || v.Overdue
-	s.Hold = s.Hold || v.holds()
+	s.Hold = s.Hold || v.Holds()
 	switch v.Decision {
 	case policy.RestartByController:
 		s.restart(v, o, b)
@@ -242,7 +218,7 @@ func (s *Step) add(v *Verdict, o Options, b *budget) {
 
 // mark has the member marked as updated, as soon as the API server lets it. Until then it has its size all the same: no
 // resize waits for it, and what is restarted after it does.
-func (s *Step) mark(v *Verdict, o Options, b *budget) {
+func (s *Step) mark(v *judge.Verdict, o Options, b *budget) {
 	if b.guard.unproved(v, o) { // the StatefulSet controller forgets the revision from before when the last pod is marked
 		return
 	}
@@ -256,7 +232,7 @@ func (s *Step) mark(v *Verdict, o Options, b *budget) {
 }
 
 // resize asks for the member's size, as soon as the budget and the API server let it.
-func (s *Step) resize(v *Verdict, o Options, b *budget) {
+func (s *Step) resize(v *judge.Verdict, o Options, b *budget) {
 	if !b.guard.mayTouch(v) {
 		return
 	}
@@ -265,15 +241,15 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 		s.wait(v)
 		return
 	}
-	if !b.mayResize(v.claim) {
+	if !b.mayResize(v.Claim) {
 		if passed {
 			s.wait(v)
 		}
 		s.waiting = true
 		s.RequeueWithin(o.From.Sub(o.Now))
-		if v.claim.ready && v.claim.down {
-			w := Verdict{Member: v.Member}
-			w.comeUp(o)
+		if v.Claim.Ready && v.Claim.Down {
+			w := judge.Verdict{Member: v.Member}
+			w.ComeUp(o.Terms)
 			s.wait(&w)
 		}
 		return
@@ -281,8 +257,8 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 	if sent {
 		s.Resize = append(s.Resize, v.Member)
 	}
-	b.resizes(v.claim, sent)
-	if sent && !v.hasSize() {
+	b.resizes(v.Claim, sent)
+	if sent && !v.HasSize() {
 		b.guard.asks(v)
 	}
 	s.wait(v)
@@ -292,20 +268,20 @@ func (s *Step) resize(v *Verdict, o Options, b *budget) {
 //
 // Of 3 no node fits, 2 stale, 1 infeasible, 0 stale, the partition cannot be lowered
 // to 1 as long as 3 is held, which may be for ever: so 1 does not hold up 0.
-func (s *Step) restart(v *Verdict, o Options, b *budget) {
+func (s *Step) restart(v *judge.Verdict, o Options, b *budget) {
 	if !b.guard.mayTouch(v) {
 		s.Canary = true
 		return
 	}
-	now := b.mayRestart(v.claim)
-	s.awaitsBirth = s.awaitsBirth || b.awaitsBirth(v.claim)
+	now := b.mayRestart(v.Claim)
+	s.awaitsBirth = s.awaitsBirth || b.awaitsBirth(v.Claim)
 	switch {
 	case o.Rejected != nil:
 		s.Hold = true
-		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "not restarted, because " + o.Rejected.Pod + " was rejected: " + v.Why})
+		s.Waits = append(s.Waits, Wait{v.Member, judge.ReasonProgressing, "not restarted, because " + o.Rejected.Pod + " was rejected: " + v.Why})
 		return
 	case s.passedOver != "" && o.Restarts != Independent:
-		s.Waits = append(s.Waits, Wait{v.Member, ReasonProgressing, "waits for " + s.passedOver + ", which is kept: " + v.Why})
+		s.Waits = append(s.Waits, Wait{v.Member, judge.ReasonProgressing, "waits for " + s.passedOver + ", which is kept: " + v.Why})
 		return
 	case o.Restarts != Ordered || !s.Hold:
 		s.Restart = append(s.Restart, Restart{Member: v.Member, Reason: v.Why, Now: now, Cause: v.Cause})
@@ -313,7 +289,7 @@ func (s *Step) restart(v *Verdict, o Options, b *budget) {
 		s.wait(v)
 	}
 	if o.Restarts == Ordered || o.Restarts == Independent && now {
-		b.restarts(v.claim)
+		b.restarts(v.Claim)
 	}
 }
 
@@ -323,35 +299,25 @@ func (s *Step) reject(o Options) {
 	if o.Rejected == nil || s.Guarding && s.record.Stopped() {
 		return
 	}
-	message := o.Rejected.Why + ", so no other pod is restarted" + andThen
+	message := o.Rejected.Why + ", so no other pod is restarted" + judge.AndThen
 	others := slices.DeleteFunc(s.Waits, func(w Wait) bool { return w.Member.Name == o.Rejected.Pod })
-	s.Waits = append([]Wait{{Member{Place: Place{Name: o.Rejected.Pod, Updated: true}}, ReasonPodRejected, message}}, others...)
-}
-
-// holds reports whether the hold must stay for the member.
-func (v *Verdict) holds() bool {
-	switch v.Decision {
-	case policy.Leave, policy.MarkUpdated, policy.Resize, policy.Wait:
-		return !v.Member.InPlaceOnly
-	default:
-		return false
-	}
+	s.Waits = append([]Wait{{judge.Member{Place: judge.Place{Name: o.Rejected.Pod, Updated: true}}, judge.ReasonPodRejected, message}}, others...)
 }
 
 // passOver leaves the member for as long as nothing else changes: nobody waits for it
 // who can do without a restart, as long as it is available.
-func (s *Step) passOver(v *Verdict) {
+func (s *Step) passOver(v *judge.Verdict) {
 	if !v.Member.InPlaceOnly {
 		s.passedOver = cmp.Or(s.passedOver, v.Member.Name)
 	}
-	if v.claim.down {
+	if v.Claim.Down {
 		s.down = append(s.down, len(s.Waits))
 	}
 	s.wait(v)
 }
 
 // wait lists what the member waits for, if it does.
-func (s *Step) wait(v *Verdict) {
+func (s *Step) wait(v *judge.Verdict) {
 	if v.Reason != "" {
 		s.Waits = append(s.Waits, Wait{v.Member, v.Reason, v.Message})
 	}
@@ -371,13 +337,20 @@ func (s Step) progress() Condition {
 	return Condition{Phase: PhaseResizing, Updated: s.Updated + s.Unmarked, Total: s.Total + s.Beside}
 }
 
+// Prove notes since when pods have the size of a guarded rollout, and have not proved it.
+func (s Step) Prove(notes *judge.PodNotes) {
+	if s.guard != nil {
+		notes.Prove(s.Verdicts, s.provingSince)
+	}
+}
+
 // NothingUnderWay reports whether no resize is under way, or about to be: every pod is updated, or waits
 // for something that may last, such as room on its node. What the condition says then is
 // the last word for now.
 func (s Step) NothingUnderWay() bool {
 	waiting := 0
 	for _, w := range s.Waits {
-		if !w.Member.Updated && w.Reason != ReasonProgressing {
+		if !w.Member.Updated && w.Reason != judge.ReasonProgressing {
 			waiting++
 		}
 	}

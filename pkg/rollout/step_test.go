@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -19,14 +20,14 @@ import (
 var now = build.Start.Add(24 * time.Hour)
 
 // invalidPod is one that the API server would not let in.
-var invalidPod = rollout.Refusal{Reason: "a new pod would be refused, too", Kind: rollout.ReasonInvalid, Until: now.Add(10 * time.Second)}
+var invalidPod = judge.Refusal{Reason: "a new pod would be refused, too", Kind: judge.ReasonInvalid, Until: now.Add(10 * time.Second)}
 
 // member makes the place name-index in one of the situations that a place can be in.
-func member(t *testing.T, index int, situation string) rollout.Member {
+func member(t *testing.T, index int, situation string) judge.Member {
 	t.Helper()
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	name := "web-" + string(rune('0'+index))
-	m := rollout.Member{Place: rollout.Place{Name: name, Index: index, Available: true}, Policy: policy.LiveResizeable}
+	m := judge.Member{Place: judge.Place{Name: name, Index: index, Available: true}, Policy: policy.LiveResizeable}
 	situation, lost := strings.CutSuffix(situation, ", node lost")
 	if rest, is := strings.CutPrefix(situation, "memory "); is { // whose change restarts the container
 		situation = rest
@@ -73,7 +74,7 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale(build.Resized(newer))
 	case "resized, and its label was refused", "resized, and its label is to be tried again":
 		stale(build.Resized(newer))
-		m.Relabel = rollout.Refusal{Reason: "spec: Forbidden: pod updates may not change it", Kind: rollout.ReasonAdmissionDenied, Until: now.Add(time.Second)}
+		m.Relabel = judge.Refusal{Reason: "spec: Forbidden: pod updates may not change it", Kind: judge.ReasonAdmissionDenied, Until: now.Add(time.Second)}
 		if strings.HasSuffix(situation, "again") {
 			m.Relabel.Until = now
 		}
@@ -122,13 +123,13 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Since = now.Add(-time.Minute)
 	case "refused":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "node too small", Kind: rollout.ReasonInfeasible, Final: true, Until: now.Add(time.Minute)}
+		m.Refusal = judge.Refusal{Reason: "node too small", Kind: judge.ReasonInfeasible, Final: true, Until: now.Add(time.Minute)}
 	case "refused, to be asked again":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "node too small", Kind: rollout.ReasonInfeasible, Final: true, Until: now}
+		m.Refusal = judge.Refusal{Reason: "node too small", Kind: judge.ReasonInfeasible, Final: true, Until: now}
 	case "no node fits":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100", Kind: rollout.ReasonNoNodeFits}
+		m.Unplaceable = judge.Refusal{Reason: "no node can hold cpu 100", Kind: judge.ReasonNoNodeFits}
 	case "restart only":
 		stale()
 		m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly"
@@ -157,7 +158,7 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Unplaceable = invalidPod
 	case "no quota for another":
 		m = member(t, index, "infeasible")
-		m.Unplaceable = rollout.Refusal{Reason: "quota q has no room", Kind: rollout.ReasonQuotaExceeded, Until: now.Add(time.Second)}
+		m.Unplaceable = judge.Refusal{Reason: "quota q has no room", Kind: judge.ReasonQuotaExceeded, Until: now.Add(time.Second)}
 	case "no node yet, born so":
 		stale(build.Unschedulable, build.NotReady, build.WithSize(newer))
 		m.Updated, m.Available = true, false
@@ -171,16 +172,16 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Updated, m.Available, m.Since = true, false, build.Start
 	case "refused by an old kubelet":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "pod update requires features X", Kind: rollout.ReasonUnsupportedByNode, Final: true, Until: now.Add(time.Minute)}
+		m.Refusal = judge.Refusal{Reason: "pod update requires features X", Kind: judge.ReasonUnsupportedByNode, Final: true, Until: now.Add(time.Minute)}
 	case "untold":
 		stale(func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Resources = nil })
-		m.Refusal = rollout.Refusal{Reason: "no support for resize", Kind: rollout.ReasonUnsupportedByNode, Since: now.Add(-time.Minute), Until: now}
+		m.Refusal = judge.Refusal{Reason: "no support for resize", Kind: judge.ReasonUnsupportedByNode, Since: now.Add(-time.Minute), Until: now}
 	case "untold for too long":
 		m = member(t, index, "untold")
 		m.Refusal.Since = now.Add(-10 * time.Minute)
 	case "told at last":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "no support for resize", Kind: rollout.ReasonUnsupportedByNode, Since: now.Add(-10 * time.Minute), Until: now}
+		m.Refusal = judge.Refusal{Reason: "no support for resize", Kind: judge.ReasonUnsupportedByNode, Since: now.Add(-10 * time.Minute), Until: now}
 	case "just born":
 		stale(func(p *corev1.Pod) { p.Spec.NodeName = "" }, build.NotReady)
 		m.Available = false
@@ -189,7 +190,7 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		m.Since = now.Add(-5 * time.Minute)
 	case "deferred too long, no node fits":
 		m = member(t, index, "deferred too long")
-		m.Unplaceable = rollout.Refusal{Reason: "no node can hold cpu 100", Kind: rollout.ReasonNoNodeFits}
+		m.Unplaceable = judge.Refusal{Reason: "no node can hold cpu 100", Kind: judge.ReasonNoNodeFits}
 	case "failing too long":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"))
 		m.Since = now.Add(-10 * time.Minute)
@@ -213,20 +214,20 @@ func member(t *testing.T, index int, situation string) rollout.Member {
 		stale(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	case "refused for now":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Kind: rollout.ReasonQuotaExceeded, Until: now}
+		m.Refusal = judge.Refusal{Reason: "exceeded quota: q", Kind: judge.ReasonQuotaExceeded, Until: now}
 	case "refused, not to be asked yet":
 		stale()
-		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Kind: rollout.ReasonQuotaExceeded, Until: now.Add(time.Second)}
+		m.Refusal = judge.Refusal{Reason: "exceeded quota: q", Kind: judge.ReasonQuotaExceeded, Until: now.Add(time.Second)}
 	case "denied, not to be asked yet", "denied, to be asked again":
 		m = member(t, index, "refused, not to be asked yet")
-		if m.Refusal.Kind = rollout.ReasonAdmissionDenied; strings.HasSuffix(situation, "again") {
+		if m.Refusal.Kind = judge.ReasonAdmissionDenied; strings.HasSuffix(situation, "again") {
 			m.Refusal.Until = now
 		}
 	case "other image":
 		m.Pod, m.Differs = build.Pod(name, older), "the image changed"
 	case "missing":
 	case "missing, by a quota":
-		m.Refusal = rollout.Refusal{Reason: "exceeded quota: q", Kind: rollout.ReasonQuotaExceeded}
+		m.Refusal = judge.Refusal{Reason: "exceeded quota: q", Kind: judge.ReasonQuotaExceeded}
 	case "infeasible, not available":
 		stale(build.NotReady, build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 		m.Available = false
@@ -477,13 +478,16 @@ func TestNext(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			places := strings.Split(tt.places, "|")
-			var members []rollout.Member
+			var members []judge.Member
 			for i, situation := range places {
 				members = append(members, member(t, len(places)-1-i, situation))
 			}
 			options := rollout.Options{
-				Limit: tt.limit, Unavailable: cmp.Or(tt.unavailable, tt.limit), Restarts: tt.restarts, Strategy: policy.RollingUpdate, Action: tt.action,
-				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now, MinReadySeconds: tt.minReady, PassDeferred: tt.pass,
+				Limit: tt.limit, Restarts: tt.restarts,
+				Terms: judge.Terms{
+					Unavailable: cmp.Or(tt.unavailable, tt.limit), Strategy: policy.RollingUpdate, Action: tt.action,
+					DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now, MinReadySeconds: tt.minReady, PassDeferred: tt.pass,
+				},
 			}
 			if tt.lost {
 				options.Lost = "3 pods were deleted"
@@ -492,12 +496,12 @@ func TestNext(t *testing.T) {
 				options.Unavailable = 0
 			}
 			if tt.nonMembers != "" {
-				options.NonMembers = []rollout.Member{member(t, 9, tt.nonMembers)}
+				options.NonMembers = []judge.Member{member(t, 9, tt.nonMembers)}
 			}
 			if tt.passRestart {
 				options.Strategy = policy.OnDelete
 			}
-			step := rollout.Next(rollout.Judge(members, options), options)
+			step := rollout.Next(judge.Pods(members, options.Terms), options)
 			if got := describe(step); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -514,13 +518,13 @@ func TestNext(t *testing.T) {
 
 func describe(s rollout.Step) string {
 	var said []string
-	var restart []rollout.Member
+	var restart []judge.Member
 	for _, r := range s.Restart {
 		restart = append(restart, r.Member)
 	}
 	for _, part := range []struct {
 		verb    string
-		members []rollout.Member
+		members []judge.Member
 	}{{"resize", s.Resize}, {"mark", s.MarkUpdated}, {"restart", restart}} {
 		if len(part.members) > 0 {
 			text := part.verb
@@ -574,15 +578,18 @@ func TestAlone(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			places := strings.Split(tt.places, "|")
-			var members []rollout.Member
+			var members []judge.Member
 			for i, situation := range places {
 				members = append(members, member(t, len(places)-1-i, situation))
 			}
 			options := rollout.Options{
-				Limit: tt.limit, Unavailable: tt.limit, Restarts: rollout.Independent, PassLost: true, Strategy: policy.RollingUpdate,
-				DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now, MinReadySeconds: tt.minReady,
+				Limit: tt.limit, Restarts: rollout.Independent,
+				Terms: judge.Terms{
+					Unavailable: tt.limit, PassLost: true, Strategy: policy.RollingUpdate,
+					DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now, MinReadySeconds: tt.minReady,
+				},
 			}
-			step := rollout.Next(rollout.Judge(members, options), options)
+			step := rollout.Next(judge.Pods(members, options.Terms), options)
 			var does []string
 			for i := len(members) - 1; i >= 0; i-- {
 				name := fmt.Sprintf("web-%d", i)

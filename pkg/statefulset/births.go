@@ -7,7 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // births is what is known of pods that the StatefulSet controller should make now, and has not.
@@ -65,10 +65,10 @@ func (o observation) awaits(index int) (place int, waits bool) {
 
 // unborn says why no pod comes to an empty place that waits for one of the older size, and whether one of
 // the newest would come. Nothing is lost by that: what has no pod cannot be restarted.
-func (o observation) unborn(index int) (why rollout.Refusal, remade bool) {
+func (o observation) unborn(index int) (why judge.Refusal, remade bool) {
 	first, waits := o.awaits(index)
 	if !waits || !o.ofOldSize(first) {
-		return rollout.Refusal{}, false
+		return judge.Refusal{}, false
 	}
 	since := o.births.due[first]
 	newest, waited := o.newest().PodTemplateSpec, o.Now.Sub(since)
@@ -76,11 +76,11 @@ func (o observation) unborn(index int) (why rollout.Refusal, remade bool) {
 	newer := o.births.quotas.Refusal(newest, o.births.limits)
 	switch {
 	case older.Reason == "" && waited < neverCameAfter:
-		return rollout.Refusal{}, false
+		return judge.Refusal{}, false
 	case older.Reason == "":
-		older = rollout.Refusal{Kind: rollout.ReasonAdmissionDenied, Reason: fmt.Sprintf("no pod has been created for %s", neverCameAfter)}
+		older = judge.Refusal{Kind: judge.ReasonAdmissionDenied, Reason: fmt.Sprintf("no pod has been created for %s", neverCameAfter)}
 		if newer.Reason == "" {
-			newer = rollout.Refusal{Kind: rollout.ReasonNoNodeFits, Reason: o.TooLarge(newest)}
+			newer = judge.Refusal{Kind: judge.ReasonNoNodeFits, Reason: o.TooLarge(newest)}
 		}
 	}
 	if newer.Reason != "" {

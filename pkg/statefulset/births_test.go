@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -40,13 +41,13 @@ func TestUnborn(t *testing.T) {
 		remade     bool
 	}{
 		"a moment":                              {waited: time.Second},
-		"too long":                              {waited: neverCameAfter, kind: rollout.ReasonAdmissionDenied, says: "no pod has been created for 30s", remade: true},
-		"too long, and no node is so large":     {waited: neverCameAfter, node: 1, kind: rollout.ReasonNoNodeFits, says: "no pod has been created for 30s; a pod of the new size could not be created either: the only node that"},
-		"a LimitRange":                          {least: 2, kind: rollout.ReasonInvalid, says: "must be at least 2m", remade: true},
-		"a LimitRange, and no node is so large": {least: 2, node: 1, kind: rollout.ReasonInvalid, says: "must be at least 2m", remade: true},
-		"a LimitRange refuses both":             {least: 3, kind: rollout.ReasonInvalid, says: "a pod of the new size could not be created either: app: cpu per Container must be at least 3m, and 2m is requested"},
-		"a quota has room for neither":          {waited: time.Second, quota: 1, from: version{Image: 1, CPU: 3}, kind: rollout.ReasonQuotaExceeded, says: "a pod of the new size could not be created either: quota small has no room for cpu 2m"},
-		"a quota has room for the new":          {waited: time.Second, quota: 2, from: version{Image: 1, CPU: 3}, kind: rollout.ReasonQuotaExceeded, says: "quota small has no room for cpu 3m", remade: true},
+		"too long":                              {waited: neverCameAfter, kind: judge.ReasonAdmissionDenied, says: "no pod has been created for 30s", remade: true},
+		"too long, and no node is so large":     {waited: neverCameAfter, node: 1, kind: judge.ReasonNoNodeFits, says: "no pod has been created for 30s; a pod of the new size could not be created either: the only node that"},
+		"a LimitRange":                          {least: 2, kind: judge.ReasonInvalid, says: "must be at least 2m", remade: true},
+		"a LimitRange, and no node is so large": {least: 2, node: 1, kind: judge.ReasonInvalid, says: "must be at least 2m", remade: true},
+		"a LimitRange refuses both":             {least: 3, kind: judge.ReasonInvalid, says: "a pod of the new size could not be created either: app: cpu per Container must be at least 3m, and 2m is requested"},
+		"a quota has room for neither":          {waited: time.Second, quota: 1, from: version{Image: 1, CPU: 3}, kind: judge.ReasonQuotaExceeded, says: "a pod of the new size could not be created either: quota small has no room for cpu 2m"},
+		"a quota has room for the new":          {waited: time.Second, quota: 2, from: version{Image: 1, CPU: 3}, kind: judge.ReasonQuotaExceeded, says: "quota small has no room for cpu 3m", remade: true},
 		"a quota has room for the old":          {waited: time.Second, quota: 1},
 		"another image":                         {waited: neverCameAfter, from: version{Image: 2, CPU: 1}},
 		"it is the newest already":              {waited: neverCameAfter, from: version{Image: 1, CPU: 2}},

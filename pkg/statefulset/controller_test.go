@@ -25,8 +25,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -84,9 +84,9 @@ func TestRefusedResize(t *testing.T) {
 	}{
 		{
 			"a node that is too small is final", simulated.TooSmall("web-1"), always, true, 0,
-			rollout.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: pods "web-1" is forbidden: node didn't have enough`,
+			judge.EventRestart + ` web-1: restarted by the StatefulSet controller: infeasible on node node: pods "web-1" is forbidden: node didn't have enough`,
 		},
-		{"a quota may pass", simulated.Forbidden("web-1", "exceeded quota: compute"), 3, false, 0, rollout.EventQuotaExceeded + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
+		{"a quota may pass", simulated.Forbidden("web-1", "exceeded quota: compute"), 3, false, 0, judge.EventQuotaExceeded + ` web-1: pods "web-1" is forbidden: exceeded quota: compute`},
 		{"a conflict is only a reason to look again", apierrors.NewConflict(podsResource, "web-1", errors.New("modified")), 2, false, 2, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,13 +106,13 @@ func TestRefusedResize(t *testing.T) {
 				}
 			}
 			recorded := 0 // on the set; once, however often the size was refused
-			for _, reason := range []string{rollout.EventInfeasible, rollout.EventAdmissionDenied, rollout.EventQuotaExceeded, rollout.EventRestart} {
+			for _, reason := range []string{judge.EventInfeasible, judge.EventAdmissionDenied, judge.EventQuotaExceeded, judge.EventRestart} {
 				recorded += simulated.Count(c.Events, " "+reason+" web-1: ")
 			}
 			if tt.event == "" && recorded != 0 || tt.event != "" && (recorded != 1 || simulated.Count(c.Events, " "+tt.event) != 1) {
 				t.Errorf("want only the event %q once: %q", tt.event, c.Events)
 			}
-			if restart := simulated.Count(c.Events, rollout.EventRestart) > 0; restart != tt.restart {
+			if restart := simulated.Count(c.Events, judge.EventRestart) > 0; restart != tt.restart {
 				t.Errorf("restart recorded: %t; events: %q", restart, c.Events)
 			}
 		})
@@ -174,10 +174,10 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	if after := c.UIDs(); !maps.Equal(after, before) {
 		t.Errorf("pods are given up, and there is no room: %v, were %v", after, before)
 	}
-	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonNoNodeFits || !strings.Contains(have.Message, "the only node that is large enough has no room beside its pods") {
+	if have := condition(c.Set); have == nil || have.Reason != judge.ReasonNoNodeFits || !strings.Contains(have.Message, "the only node that is large enough has no room beside its pods") {
 		t.Errorf("the condition says %+v", have)
 	}
-	if n := simulated.Count(c.Events, "Warning "+rollout.EventNoNodeFits+" web-2: not restarted"); n != 1 {
+	if n := simulated.Count(c.Events, "Warning "+judge.EventNoNodeFits+" web-2: not restarted"); n != 1 {
 		t.Errorf("recorded %d times, want once: %q", n, c.Events)
 	}
 	looks := 0
@@ -216,7 +216,7 @@ func TestRoomThatMayNotBeSeen(t *testing.T) {
 		before := c.UIDs()
 		c.edit(newer)
 		c.Rounds(20, apierrors.IsConflict)
-		if have := condition(c.Set); keep && (have.Reason != rollout.ReasonRoomUnknown || !strings.Contains(have.Message, "not allowed to list the pods of nodes")) {
+		if have := condition(c.Set); keep && (have.Reason != judge.ReasonRoomUnknown || !strings.Contains(have.Message, "not allowed to list the pods of nodes")) {
 			t.Errorf("the condition says %+v", have)
 		}
 		if after := c.UIDs(); keep && !maps.Equal(after, before) {
@@ -272,7 +272,7 @@ func TestRestartIsRecordedOnce(t *testing.T) {
 	if c.Pods["web-1"].UID == crashed.UID {
 		t.Error("web-1 is not replaced")
 	}
-	if n := simulated.Count(c.Events, rollout.EventRestart+" web-1: "); n != 1 || simulated.Count(c.Events, "web-1: deleted, because it needs a restart") != 1 {
+	if n := simulated.Count(c.Events, judge.EventRestart+" web-1: "); n != 1 || simulated.Count(c.Events, "web-1: deleted, because it needs a restart") != 1 {
 		t.Errorf("recorded %d times, want once that it is deleted: %q", n, c.Events)
 	}
 	if n := measured(t, registry)["pods_total[restarted]"]; n != 1 {
@@ -289,7 +289,7 @@ func TestCompleteIsOfOneVersion(t *testing.T) {
 	c.User(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] }) // the controller has not seen it
 	c.Client.Unlock()
 	_, err := c.Controller.Sync(t.Context(), name)
-	for err == nil && condition(c.Set).Reason == rollout.ReasonPending { // it begins to watch the pods
+	for err == nil && condition(c.Set).Reason == judge.ReasonPending { // it begins to watch the pods
 		time.Sleep(time.Millisecond)
 		_, err = c.Controller.Sync(t.Context(), name)
 	}
@@ -309,12 +309,12 @@ func TestConditionAndPartitionInOneStep(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Failing: true})
 	c.edit(newer)
 	c.Rounds(3)
-	if have := condition(c.Set); have.Reason != rollout.ReasonResizeError {
+	if have := condition(c.Set); have.Reason != judge.ReasonResizeError {
 		t.Fatalf("the condition says %+v", have)
 	}
 	c.Clock.SetTime(c.Clock.Now().Add(defaults.ErrorTimeout))
 	c.Rounds(1) // an error fails the test
-	if have := condition(c.Set); have.Reason != rollout.ReasonProgressing || simulated.Count(c.Events, rollout.EventRestart+" web-2: ") != 1 {
+	if have := condition(c.Set); have.Reason != judge.ReasonProgressing || simulated.Count(c.Events, judge.EventRestart+" web-2: ") != 1 {
 		t.Errorf("the condition says %+v, and recorded is %q", have, c.Events)
 	}
 }
@@ -381,10 +381,10 @@ func TestEditedInOurWrite(t *testing.T) {
 	before := c.Clock.Now()
 	edited := func(err error) bool { return errors.Is(err, controller.ErrEdited) }
 	c.Rounds(300, edited)
-	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(rollout.MaxAskInterval/2)) || !policy.Held(c.Set) || partition(c.Set) != everything {
+	if took := c.Clock.Since(before); tries < 2 || tries > 5+int(took/(judge.MaxAskInterval/2)) || !policy.Held(c.Set) || partition(c.Set) != everything {
 		t.Errorf("%d tries in %s, annotations %v, partition %d", tries, took, c.Set.Annotations, partition(c.Set))
 	}
-	if n := simulated.Count(c.Events, rollout.EventStepFailed); n != tries {
+	if n := simulated.Count(c.Events, judge.EventStepFailed); n != tries {
 		t.Errorf("%d tries, %d events of them", tries, n)
 	}
 	c.Webhook = nil
@@ -414,7 +414,7 @@ func TestUnknownToThePolicy(t *testing.T) {
 			if _, err := c.Sync(); !unknown(err) {
 				t.Errorf("said %v, want %v", err, controller.ErrUnknown)
 			}
-			if n := simulated.Count(c.Events, rollout.EventHandedOver) + simulated.Count(c.Events, rollout.EventRestart); n != 0 || !policy.Held(c.Set) || partition(c.Set) != everything {
+			if n := simulated.Count(c.Events, judge.EventHandedOver) + simulated.Count(c.Events, judge.EventRestart); n != 0 || !policy.Held(c.Set) || partition(c.Set) != everything {
 				t.Errorf("annotations %v, partition %d, events %q", c.Set.Annotations, partition(c.Set), c.Events)
 			}
 			c.Unknown = false

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -69,7 +70,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacit
 func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
 	from := o.from()
 	o.Facts = o.known()
-	var places []rollout.Place
+	var places []judge.Place
 	for i, pod := range slices.Backward(o.podsByOrdinal()) {
 		place, err := o.place(i, pod)
 		if err != nil {
@@ -81,17 +82,17 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	f := rollout.WorkloadForecast{Pods: rollout.Forecasts(rollout.Judge(members, o.options())), HandOver: o.notHeld()}
+	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, o.options().Terms)), HandOver: o.notHeld()}
 	for i, forecast := range f.Pods {
 		m := forecast.Member
 		if m.Index >= from && m.Pod != nil && !m.Labelled && rolling(o.set) {
 			f.Stale = append(f.Stale, m.Name)
 		}
 		if f.HandOver != "" {
-			forecast.Forecast, forecast.Reason = m.BuiltIn(o.options().Strategy, f.HandOver)
+			forecast.Forecast, forecast.Reason = judge.BuiltIn(&m, o.options().Strategy, f.HandOver)
 		}
-		if m.Index < from && forecast.Forecast != rollout.Unchanged && forecast.Forecast != rollout.New {
-			forecast.Forecast, forecast.Reason = rollout.KeptBack, fmt.Sprintf("the partition is %d", from)
+		if m.Index < from && forecast.Forecast != judge.Unchanged && forecast.Forecast != judge.New {
+			forecast.Forecast, forecast.Reason = judge.KeptBack, fmt.Sprintf("the partition is %d", from)
 		}
 		f.Pods[i] = forecast
 	}
@@ -112,18 +113,18 @@ func (o observation) notHeld() string {
 }
 
 // scaledIn lists the pods for which there is no place any more, the highest ordinal first.
-func (o observation) scaledIn() []rollout.PodForecast {
+func (o observation) scaledIn() []judge.PodForecast {
 	at := map[int]*corev1.Pod{}
 	for _, pod := range o.pods {
 		if i, ok := o.index(pod); ok {
 			at[i] = pod
 		}
 	}
-	var going []rollout.PodForecast
+	var going []judge.PodForecast
 	for _, i := range slices.Backward(slices.Sorted(maps.Keys(at))) {
 		if i < 0 || i >= replicas(o.set) {
-			going = append(going, rollout.PodForecast{
-				Member: rollout.Member{Place: rollout.Place{Name: at[i].Name, Index: i, Pod: at[i]}}, Forecast: rollout.ScaledIn, Reason: fmt.Sprintf("scaled to %d", replicas(o.set)),
+			going = append(going, judge.PodForecast{
+				Member: judge.Member{Place: judge.Place{Name: at[i].Name, Index: i, Pod: at[i]}}, Forecast: judge.ScaledIn, Reason: fmt.Sprintf("scaled to %d", replicas(o.set)),
 			})
 		}
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -115,7 +115,7 @@ func TestHostileHoldOfUnknownCheck(t *testing.T) {
 	underOnDelete(c)
 	g.Edit(newer)
 	c.Rounds(800)
-	if !policy.Held(c.Set) || condition(c.Set).Reason != rollout.ReasonCheckUnknown {
+	if !policy.Held(c.Set) || condition(c.Set).Reason != judge.ReasonCheckUnknown {
 		t.Errorf("held: %t: %+v", policy.Held(c.Set), condition(c.Set))
 	}
 	asks.Answer = func(podchecks.Subject) podchecks.Outcome {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -43,7 +43,7 @@ func TestRejectedBesideOthers(t *testing.T) {
 			replaced++
 		}
 	}
-	if have := condition(c.Set); replaced > 2 || have.Reason != rollout.ReasonPodRejected {
+	if have := condition(c.Set); replaced > 2 || have.Reason != judge.ReasonPodRejected {
 		t.Errorf("%d pods were replaced, want the two that went at once: %+v", replaced, have)
 	}
 }

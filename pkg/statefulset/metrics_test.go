@@ -16,8 +16,8 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -91,11 +91,11 @@ func TestMetrics(t *testing.T) {
 		if got := measured(t, registry); got["pods_total[resized]"] != 2 || got["pod_duration_seconds[]"] != 2 {
 			t.Errorf("2 of 3 pods were resized, and the metrics say %v", got)
 		}
-		if n := simulated.Count(c.Events, rollout.EventResized+" resized in place"); n != 2 {
+		if n := simulated.Count(c.Events, judge.EventResized+" resized in place"); n != 2 {
 			t.Errorf("2 of 3 pods were resized, and the events say so of %d: %q", n, c.Events)
 		}
 		for _, event := range []string{" has the size of revision", " 1 of 3 pods resized; web-1: has the size of revision"} {
-			if n := simulated.Count(c.Events, rollout.EventResized+event); n != 1 {
+			if n := simulated.Count(c.Events, judge.EventResized+event); n != 1 {
 				t.Errorf("recorded %d times that web-1 has its size, want once on the pod, and once on the set: %q", n, c.Events)
 			}
 		}
@@ -114,7 +114,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	t.Run("stopped, and reverted", func(t *testing.T) {
-		for onFailure, reason := range map[string]string{policy.OnFailureHold: rollout.ReasonResizeFailed, policy.OnFailureRevert: rollout.ReasonReverted} {
+		for onFailure, reason := range map[string]string{policy.OnFailureHold: judge.ReasonResizeFailed, policy.OnFailureRevert: judge.ReasonReverted} {
 			c, registry := newMeasured(t, 3)
 			g := c.guarded(t)
 			g.Doomed(onFailure)
@@ -151,7 +151,7 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 	edited := c.Clock.Now()
 	c.edit(newer)
 	oldest := func() float64 { return measured(t, registry)["oldest_hold_timestamp_seconds[]"] }
-	if have := condition(c.Set); have == nil || have.Reason != rollout.ReasonPending || c.Clock.Since(have.LastTransitionTime.Time) < 72*time.Hour {
+	if have := condition(c.Set); have == nil || have.Reason != judge.ReasonPending || c.Clock.Since(have.LastTransitionTime.Time) < 72*time.Hour {
 		t.Fatalf("the edited set says %+v, want Pending since Complete", have)
 	}
 	if got := oldest(); got != 0 {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
@@ -156,7 +157,7 @@ func (o observation) surplus() int {
 		return n
 	}
 	for _, pod := range o.pods {
-		if i, ok := o.index(pod); ok && (i < 0 || i >= replicas(o.set)) && !rollout.Gone(pod) {
+		if i, ok := o.index(pod); ok && (i < 0 || i >= replicas(o.set)) && !judge.Gone(pod) {
 			n++
 		}
 	}
@@ -199,7 +200,7 @@ func (o observation) LetLoose() []rollout.Coming {
 	}
 	var coming []rollout.Coming
 	for i, pod := range o.podsByOrdinal() {
-		if i >= partition(o.set) && !rollout.Gone(pod) && !o.labelled(pod) {
+		if i >= partition(o.set) && !judge.Gone(pod) && !o.labelled(pod) {
 			coming = append(coming, rollout.Coming{Template: o.newest().PodTemplateSpec, Labels: o.revision().Labels, For: pod})
 		}
 	}
@@ -232,7 +233,7 @@ func revisionLabels(of string) map[string]string {
 func (o observation) toCome() []rollout.Coming {
 	var coming []rollout.Coming
 	for i, pod := range o.podsByOrdinal() {
-		if !rollout.Gone(pod) {
+		if !judge.Gone(pod) {
 			continue
 		}
 		of := o.set.Status.UpdateRevision
@@ -263,7 +264,7 @@ type cacheKey struct {
 }
 
 // judge judges the places that the partition does not keep back, the highest first.
-func (o observation) judge(options rollout.Options) (verdicts []*rollout.Verdict, nonMembers []rollout.Member, found *rollout.Found, err error) {
+func (o observation) judge(options rollout.Options) (verdicts []*judge.Verdict, nonMembers []judge.Member, found *rollout.Found, err error) {
 	look, pods, from := o.look(options), o.podsByOrdinal(), o.from()
 	nonMembers = o.below(look, pods, from)
 	for i := len(pods) - 1; i >= from; i-- {
@@ -287,17 +288,17 @@ func (o observation) from() int {
 // former returns the revision of most of the pods that are not of the newest one; empty if there are none.
 func (o observation) former() string {
 	return revisions.Former(o.pods, func(pod *corev1.Pod) bool {
-		return !rollout.Gone(pod) && !o.labelled(pod) && o.differs(revisions.HashOf(pod)) == ""
+		return !judge.Gone(pod) && !o.labelled(pod) && o.differs(revisions.HashOf(pod)) == ""
 	})
 }
 
 // below returns what takes a share of the limits below index from. A pod may be unavailable
 // there, or be resized still because the partition was lower before.
-func (o observation) below(look *rollout.Look, pods []*corev1.Pod, from int) []rollout.Member {
-	var nonMembers []rollout.Member
+func (o observation) below(look *rollout.Look, pods []*corev1.Pod, from int) []judge.Member {
+	var nonMembers []judge.Member
 	for i, pod := range slices.Backward(pods[:min(from, len(pods))]) {
-		m := look.NonMember(pod, func() rollout.Place {
-			return rollout.Place{Name: o.name(i), Index: i, Pod: pod, Available: o.available(pod)}
+		m := look.NonMember(pod, func() judge.Place {
+			return judge.Place{Name: o.name(i), Index: i, Pod: pod, Available: o.available(pod)}
 		})
 		if m != nil {
 			nonMembers = append(nonMembers, *m)
@@ -309,11 +310,11 @@ func (o observation) below(look *rollout.Look, pods []*corev1.Pod, from int) []r
 func (o observation) name(index int) string { return fmt.Sprintf("%s-%d", o.set.Name, o.start()+index) }
 
 func (o observation) available(pod *corev1.Pod) bool {
-	return !rollout.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.Now))
+	return !judge.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
-func (o observation) place(index int, pod *corev1.Pod) (rollout.Place, error) {
-	p := rollout.Place{Name: o.name(index), Index: index, Pod: pod}
+func (o observation) place(index int, pod *corev1.Pod) (judge.Place, error) {
+	p := judge.Place{Name: o.name(index), Index: index, Pod: pod}
 	if pod == nil || pod.DeletionTimestamp != nil {
 		if o.bornOld(index) {
 			p.Differs = o.differs(o.set.Status.CurrentRevision)
@@ -378,7 +379,7 @@ func (o observation) caughtUp() bool {
 
 // asMade reports whether pods have no other labels than they were made with, all of one revision.
 func (o observation) asMade() bool {
-	relabelled := func(pod *corev1.Pod) bool { return !rollout.Relabelled(pod).IsZero() }
+	relabelled := func(pod *corev1.Pod) bool { return !judge.Relabelled(pod).IsZero() }
 	return o.madeOfUpdate() && !slices.ContainsFunc(o.pods, relabelled)
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -36,7 +37,7 @@ type plan struct {
 	// handOver is why a release leaves the rest to the StatefulSet controller; empty if there
 	// is no rest.
 	handOver string
-	cause    rollout.Cause // of that
+	cause    judge.Cause // of that
 	// givenUp is why the hold of a set under OnDelete goes before all that could be done is done; empty if it does not.
 	givenUp string
 	// remove these pods, which the StatefulSet controller would not restart by itself: it is
@@ -167,8 +168,8 @@ func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
 		if pod == nil || o.available(pod) {
 			continue
 		}
-		of := func(m rollout.Member) bool { return m.Pod != nil && m.Pod.UID == pod.UID }
-		at := slices.IndexFunc(p.Verdicts, func(v *rollout.Verdict) bool { return of(v.Member) })
+		of := func(m judge.Member) bool { return m.Pod != nil && m.Pod.UID == pod.UID }
+		at := slices.IndexFunc(p.Verdicts, func(v *judge.Verdict) bool { return of(v.Member) })
 		switch {
 		case at < 0 || p.leaves(p.Verdicts[at]):
 			kept = min(kept, i)
@@ -193,12 +194,12 @@ func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
 }
 
 // leaves reports whether the pod stays, and does not wait for the limits: it has been asked for its size, or is now.
-func (p *plan) leaves(v *rollout.Verdict) bool {
+func (p *plan) leaves(v *judge.Verdict) bool {
 	switch v.Decision {
 	case policy.RestartByController:
 		return false
 	case policy.Resize:
-		return v.Member.Refusal.Reason != "" || slices.ContainsFunc(p.Resize, func(m rollout.Member) bool { return m.Name == v.Member.Name })
+		return v.Member.Refusal.Reason != "" || slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == v.Member.Name })
 	default:
 		return true
 	}
@@ -220,7 +221,7 @@ func (p *plan) letGoOnDelete(o observation, options rollout.Options) {
 		p.Defer()
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
-	case p.Unready || p.Guarding || slices.ContainsFunc(p.Verdicts, (*rollout.Verdict).Spares):
+	case p.Unready || p.Guarding || slices.ContainsFunc(p.Verdicts, (*judge.Verdict).Spares):
 	default:
 		p.release = true
 	}
@@ -292,7 +293,7 @@ func (p *plan) keepOut(o observation) {
 // where it is for them.
 func (o observation) allMadeAbove() bool {
 	for i, pod := range o.podsByOrdinal() {
-		if i >= partition(o.set) && (rollout.Gone(pod) || !o.labelled(pod)) {
+		if i >= partition(o.set) && (judge.Gone(pod) || !o.labelled(pod)) {
 			return false
 		}
 	}
@@ -319,7 +320,7 @@ func (o observation) renew() *makeOf {
 		return &makeOf{o.set.Status.UpdateRevision, differs}
 	}
 	for _, pod := range o.pods { // such as after an edit back, where lost pods are made of what was edited
-		if why := rollout.Rejection(pod); why != "" && revisions.HashOf(pod) == o.set.Status.CurrentRevision {
+		if why := judge.Rejection(pod); why != "" && revisions.HashOf(pod) == o.set.Status.CurrentRevision {
 			return &makeOf{o.set.Status.UpdateRevision, pod.Name + ": " + why}
 		}
 	}
@@ -375,7 +376,7 @@ func (p *plan) deleteAhead(o observation) {
 // needsRoom reports whether the new pod asks for more than the one that is given up for it. Where the
 // template differs in more than the size, the edit is the StatefulSet controller's.
 func needsRoom(r rollout.Restart) bool {
-	return r.Cause != rollout.CauseTemplate && r.Member.Target.AsksForMore()
+	return r.Cause != judge.CauseTemplate && r.Member.Target.AsksForMore()
 }
 
 // lowerPartition has the pods restarted whose turn it is. It lowers the partition to the lowest

@@ -18,6 +18,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
@@ -96,7 +97,7 @@ func place(t *testing.T, set *appsv1.StatefulSet, ordinal int, situation string)
 // beganBefore is a rollout that has begun before anything was done to the pods.
 func beganBefore(set *appsv1.StatefulSet) {
 	set.Status.Conditions = []appsv1.StatefulSetCondition{{
-		Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: rollout.ReasonProgressing, LastTransitionTime: metav1.NewTime(build.Start.Add(-time.Minute)),
+		Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: judge.ReasonProgressing, LastTransitionTime: metav1.NewTime(build.Start.Add(-time.Minute)),
 	}}
 }
 
@@ -205,9 +206,9 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	for _, change := range changes { // the status
 		change(o.set)
 	}
-	o.Notes = &rollout.PodNotes{}
+	o.Notes = &judge.PodNotes{}
 	for _, pod := range o.pods { // the clocks do not differ
-		o.Notes.Look(cmp.Or(rollout.Relabelled(pod), build.Start), pod)
+		o.Notes.Look(cmp.Or(judge.Relabelled(pod), build.Start), pod)
 	}
 	return o
 }
@@ -478,8 +479,8 @@ func TestNextStepAfterRefusal(t *testing.T) {
 	for final, want := range map[bool]string{true: "partition 1 for web-1", false: ""} {
 		o := observed(t, "live|live", held("0", everything))
 		changes := resize.Between(templates[older], templates[newer])
-		refusal := rollout.Refusal{Of: o.revision().Size(changes), Reason: "node too small", Final: final, Until: o.Now}
-		refused := &rollout.Refused{Refusal: refusal}
+		refusal := judge.Refusal{Of: o.revision().Size(changes), Reason: "node too small", Final: final, Until: o.Now}
+		refused := &judge.Refused{Refusal: refusal}
 		o.Notes.Note(o.pods[0].UID).Size = refused
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
 		p, err := planned(o)
@@ -552,7 +553,7 @@ func TestMarkOfInvalidAnnotations(t *testing.T) {
 			if got := does(p); err != nil || got != want {
 				t.Errorf("over %t, %v: got %q, %v", over, o.set.Annotations, got, err)
 			}
-			if !over && p.Condition.Reason != rollout.ReasonInvalidPolicy {
+			if !over && p.Condition.Reason != judge.ReasonInvalidPolicy {
 				t.Errorf("%v: it says %+v", o.set.Annotations, p.Condition)
 			}
 		}
@@ -562,7 +563,7 @@ func TestMarkOfInvalidAnnotations(t *testing.T) {
 func TestNextStepWaitingForDelete(t *testing.T) {
 	p := must.Get(planned(observed(t, "other image|updated", onDelete)))(t)
 	want := rollout.Condition{
-		Reason: rollout.ReasonWaitingForDelete, Phase: rollout.PhaseResizing, Updated: 1, Total: 2,
+		Reason: judge.ReasonWaitingForDelete, Phase: rollout.PhaseResizing, Updated: 1, Total: 2,
 		Details: "; web-1: restarts when it is deleted: the template changed in spec.containers[app].image",
 	}
 	if p.Condition != want {
@@ -619,7 +620,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 			o.Node("node").Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
 			p, err := planned(o)
 			simulated.Does(t, p, err, does(p), tt.want)
-			if fits := p.Condition.Reason != rollout.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message(), tt.waits) {
+			if fits := p.Condition.Reason != judge.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message(), tt.waits) {
 				t.Errorf("got %+v, want it to say %q", p.Condition, tt.waits)
 			}
 		})
@@ -640,7 +641,7 @@ func TestNextStepInvalidPolicy(t *testing.T) {
 			`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`},
 	} {
 		p := must.Get(planned(observed(t, "live|other image|infeasible|updated", append(tt.changes, held("0", 2))...)))(t)
-		if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != rollout.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message(), tt.says) {
+		if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != judge.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message(), tt.says) {
 			t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", tt.name, got, p.Condition, tt.says)
 		}
 	}
@@ -736,11 +737,11 @@ func TestNextStepContested(t *testing.T) {
 		lost    bool
 		want    string
 	}{
-		{"in the rollout", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, false, "resize web-1"},
-		{"under OnDelete", []func(*appsv1.StatefulSet){onDelete, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, false, "resize web-1"},
-		{"before it", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, after)}, false, "resize web-0"},
-		{"before we have looked at it", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonPending, before)}, false, "resize web-0"},
-		{"again and again", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before)}, true, "resize web-0"},
+		{"in the rollout", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, judge.ReasonProgressing, before)}, false, "resize web-1"},
+		{"under OnDelete", []func(*appsv1.StatefulSet){onDelete, began(corev1.ConditionFalse, judge.ReasonProgressing, before)}, false, "resize web-1"},
+		{"before it", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, judge.ReasonProgressing, after)}, false, "resize web-0"},
+		{"before we have looked at it", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, judge.ReasonPending, before)}, false, "resize web-0"},
+		{"again and again", []func(*appsv1.StatefulSet){all, began(corev1.ConditionFalse, judge.ReasonProgressing, before)}, true, "resize web-0"},
 	} {
 		o := observed(t, "updated, resized by others during the rollout|live", tt.changes...)
 		for note := o.Notes.Note(o.pods[0].UID); !note.ContestLost() && tt.lost; {
@@ -752,7 +753,7 @@ func TestNextStepContested(t *testing.T) {
 		}
 	}
 	// That it is well with its size has been seen: it does not wait for one that may take long.
-	o := observed(t, "updated, resized by others during the rollout|resizing", all, began(corev1.ConditionFalse, rollout.ReasonProgressing, before))
+	o := observed(t, "updated, resized by others during the rollout|resizing", all, began(corev1.ConditionFalse, judge.ReasonProgressing, before))
 	if p, err := planned(o); err != nil || does(p) != "resize web-1" {
 		t.Errorf("beside a pod that is under way: got %q, %v", does(p), err)
 	}

@@ -11,12 +11,13 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // TestWritesInWords: each kind of write is logged by --dry-run.
 func TestWritesInWords(t *testing.T) {
-	m := rollout.Member{Place: rollout.Place{Name: "web-1", Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}}}}
+	m := judge.Member{Place: judge.Place{Name: "web-1", Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}}}}
 	restart := rollout.Restart{Member: m, Reason: "the action is Restart"}
 	for want, write := range map[string]rollout.Write{
 		"mark pod web-1 as updated":               rollout.MarkPod{Member: m, Label: "web-b", Revision: "web-b"},

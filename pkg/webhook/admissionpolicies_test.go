@@ -25,6 +25,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -138,7 +139,7 @@ func TestConditionIsPutBack(t *testing.T) {
 		return condition(string(c.Stored(metav1.Time{}).Status), c.Reason, c.Message(), `, lastTransitionTime: "2026-01-01T00:00:00Z"`)
 	}
 	over, above := rollout.Over(rollout.RevisionNamed("web-1"), 0), rollout.Over(rollout.RevisionNamed("web-1"), 1)
-	step := rollout.Step{Total: 3, Waits: []rollout.Wait{{Reason: rollout.ReasonDeferred, Message: "deferred"}}}.Condition()
+	step := rollout.Step{Total: 3, Waits: []rollout.Wait{{Reason: judge.ReasonDeferred, Message: "deferred"}}}.Condition()
 	const held = api.HoldAnnotation + `: "0"`
 	pending := condition("False", "Pending", "waiting for inplace-rollout to look at this revision", "")
 	observed := fmt.Sprintf(", {type: %s, status: %q, reason: Held, message: %s}", api.ConditionObserved, "True", rollout.Observed(0))

@@ -16,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/daemonset"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/statefulset"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -39,14 +40,14 @@ func beside(c rollout.Condition) []rollout.Condition {
 	more := c
 	more.Details += "; 1 of them has the size of its node's class"
 	unfit := more
-	unfit.Complete, unfit.Reason = false, rollout.ReasonInfeasible
+	unfit.Complete, unfit.Reason = false, judge.ReasonInfeasible
 	unfit.Details += "; web-1: infeasible on node a"
 	return []rollout.Condition{c, more, unfit}
 }
 
 // while are conditions of rollouts that are not over.
 func while(handedOver rollout.Condition) []rollout.Condition {
-	step := rollout.Step{Total: 3, Waits: []rollout.Wait{{Reason: rollout.ReasonDeferred, Message: "deferred on node a"}}}
+	step := rollout.Step{Total: 3, Waits: []rollout.Wait{{Reason: judge.ReasonDeferred, Message: "deferred on node a"}}}
 	return []rollout.Condition{step.Condition(), handedOver.Because("1 of 3 pods updated, 3 available"), rollout.Unavailable("3 of 3 pods updated"), rollout.Invalid(fmt.Errorf("no number"))}
 }
 

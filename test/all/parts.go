@@ -27,7 +27,7 @@ var parts = slices.Concat(
 	[]part{
 		{name: "test", make: []string{"test"}, packages: []string{"./..."}, tags: "integration"},
 		{name: "lint", make: []string{"lint"}, packages: []string{"./..."}, tags: "integration,around,e2e"},
-		{name: "room", make: []string{"scheduler-oracle"}, packages: []string{"./pkg/capacity", "./pkg/resize", "./pkg/rollout"}, beside: []string{"test/scheduler"}},
+		{name: "room", make: []string{"scheduler-oracle"}, packages: []string{"./pkg/capacity", "./pkg/resize", "./pkg/judge", "./pkg/rollout"}, beside: []string{"test/scheduler"}},
 		{name: "fuzz", make: []string{"fuzz"}, packages: []string{"./deploy", "./pkg/..."}},
 		{name: "release", make: []string{"release-check"}, beside: []string{"CHANGELOG.md"}},
 		{name: "e2e", make: []string{"e2e", "E2E=required"}, packages: []string{"./test/e2e", "./test/demo"}, tags: "e2e"},

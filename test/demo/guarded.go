@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/counter"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
@@ -61,7 +61,7 @@ func (d *demo) guarded(ctx context.Context) error {
 		{"kills", kills, is(1), nil},
 		{"pods not Ready at some time", func(r result) any { return of(r.NotReady, r) }, is("1 of 3"), is("3 of 3")},
 		{"limits in the kernel, in the end", limits, is("256Mi, 256Mi, 256Mi"), nil},
-		{"condition's reason", func(r result) any { return r.After.Complete().Reason }, is(rollout.ReasonReverted), is("")},
+		{"condition's reason", func(r result) any { return r.After.Complete().Reason }, is(judge.ReasonReverted), is("")},
 	})
 	d.compare("What was measured in the first minute after the edit", rows, results)
 	d.picture.Title = "A memory limit that is too small, guarded and built in"

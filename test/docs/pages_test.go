@@ -149,7 +149,7 @@ func TestReasonsElsewhere(t *testing.T) {
 // reasons reads the values of the constants Reason… of package rollout.
 func reasons(t *testing.T) []string {
 	t.Helper()
-	file := must.Get(parser.ParseFile(token.NewFileSet(), filepath.Join(controller.Root(), "pkg", "rollout", "reasons.go"), nil, 0))(t)
+	file := must.Get(parser.ParseFile(token.NewFileSet(), filepath.Join(controller.Root(), "pkg", "judge", "reasons.go"), nil, 0))(t)
 	var values []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)

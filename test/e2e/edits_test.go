@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 const large = "{requests: {cpu: 60m, memory: 48Mi}, limits: {cpu: 120m, memory: 96Mi}}"
@@ -55,7 +55,7 @@ func TestEdits(t *testing.T) {
 					t.Fatalf("after %s", edit.name)
 				}
 			}
-			a.event(kind, rollout.EventComplete, "all pods")
+			a.event(kind, judge.EventComplete, "all pods")
 			a.podEvents("ResizeCompleted")
 		})
 	}

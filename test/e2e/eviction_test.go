@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // TestEviction has pods of a Deployment that their kubelet can never resize: each is evicted, when its budget lets it. It runs alone,
@@ -22,8 +22,8 @@ func TestEviction(t *testing.T) {
 	})
 	before := a.pods()
 	a.kubectl("set", "resources", a.ref, "--containers=app", "--limits=cpu=120m,memory=96Mi")
-	a.condition(rollout.ReasonDisruptionBudget, "not evicted yet")
-	a.event("Deployment", rollout.EventDisruptionBudget, "")
+	a.condition(judge.ReasonDisruptionBudget, "not evicted yet")
+	a.event("Deployment", judge.EventDisruptionBudget, "")
 	a.assertKept(before, 0)
 	for _, pod := range before {
 		a.podCondition(pod.Name, corev1.PodResizePending, corev1.PodReasonInfeasible)

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -28,13 +28,13 @@ func TestFlow(t *testing.T) {
 	resume := a.stopShim(&before[0]) // so that the second edit comes while the first resize is in progress
 	a.setCPU("150m")
 	a.shows("T=4: the kubelet has accepted the first resize", stage{"150m", "150m", "100m", string(corev1.PodResizeInProgress)})
-	a.condition(rollout.ReasonProgressing, "web-0")
+	a.condition(judge.ReasonProgressing, "web-0")
 	a.setCPU("200m")
 	a.shows("T=5: the second is asked for", stage{"200m", "150m", "100m", string(corev1.PodResizeInProgress)})
-	a.condition(rollout.ReasonProgressing, "web-0")
+	a.condition(judge.ReasonProgressing, "web-0")
 	resume()
 	a.shows("T=7: the second is deferred", stage{"200m", "150m", "150m", corev1.PodReasonDeferred})
-	a.condition(rollout.ReasonDeferred, "web-0")
+	a.condition(judge.ReasonDeferred, "web-0")
 	a.event("Pod", "ResizeDeferred", "web-0: ")
 
 	resume = a.stopShim(&before[0]) // else the kubelet may be done before it has told
@@ -47,7 +47,7 @@ func TestFlow(t *testing.T) {
 
 	// The API server knows how large the node is: the pod's spec never has this size.
 	a.setCPU("1000")
-	a.condition(rollout.ReasonInfeasible, "cpu, requested: 1000")
+	a.condition(judge.ReasonInfeasible, "cpu, requested: 1000")
 	a.shows("T=12: nothing has changed", stage{spec: "160m", allocated: "160m", actual: "160m"})
 	a.assertKept(before, 0)
 }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -34,9 +34,9 @@ func TestGuardedThrottling(t *testing.T) {
 	time.Sleep(window + 15*time.Second) // the check compares with what was before, and cAdvisor looks every 10 s or so
 	a.kubectl("annotate", a.ref, api.CanaryAnnotation+"=1", api.CanaryDurationAnnotation+"=1h", api.ChecksAnnotation+"=cpu-throttling", api.OnFailureAnnotation+"=Revert")
 	a.setResources("cpu=40m,memory=32Mi", "cpu=50m,memory=64Mi")
-	a.condition(rollout.ReasonProgressing, "waiting until it has been Ready at its new size for 1h0m0s")
+	a.condition(judge.ReasonProgressing, "waiting until it has been Ready at its new size for 1h0m0s")
 	time.Sleep(window)
-	a.condition(rollout.ReasonReverted, "web-2 failed the check cpu-throttling: throttled in ")
+	a.condition(judge.ReasonReverted, "web-2 failed the check cpu-throttling: throttled in ")
 	after := a.pods()
 	a.assertKept(before, 0)
 	a.assertCgroup(&after[2], parse(t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 2, memory: 64Mi}}"))

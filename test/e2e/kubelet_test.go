@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
@@ -133,9 +133,9 @@ func TestShrinkBelowUse(t *testing.T) {
 
 	a.setResources("cpu=40m,memory=32Mi", "cpu=80m,memory=64Mi")
 	a.podCondition("web-0", corev1.PodResizeInProgress, corev1.PodReasonError)
-	a.condition(rollout.ReasonResizeError, "web-0")
+	a.condition(judge.ReasonResizeError, "web-0")
 	a.event("Pod", "ResizeError", "web-0: ")
-	a.event("StatefulSet", rollout.EventResizeError, "web-0")
+	a.event("StatefulSet", judge.EventResizeError, "web-0")
 	a.assertCgroup(&before[0], before[0].Spec.Containers[0].Resources)
 
 	hold(t, &before[0], 0)

@@ -11,7 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // TestInitContainers resizes a sidecar, which runs, and an init container, which has
@@ -47,7 +47,7 @@ initContainers:
 		}
 	}
 	a.podEvents("ResizeCompleted")
-	a.event("StatefulSet", rollout.EventStarted, "side: cpu request 40m→60m")
+	a.event("StatefulSet", judge.EventStarted, "side: cpu request 40m→60m")
 }
 
 // TestPodLevel resizes pods as a whole, with their containers and without. The kernel rounds a memory limit down to whole pages.
@@ -96,5 +96,5 @@ func TestQOSClass(t *testing.T) {
 			t.Errorf("%s is %s", pod.Name, pod.Status.QOSClass)
 		}
 	}
-	a.event("StatefulSet", rollout.EventHandedOver, "the QoS class would change from Burstable to Guaranteed")
+	a.event("StatefulSet", judge.EventHandedOver, "the QoS class would change from Burstable to Guaranteed")
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // TestDeferredTooLong waits for room only as long as the workload says. Then the pod is restarted, since the scheduler has room for
@@ -26,8 +26,8 @@ func TestDeferredTooLong(t *testing.T) {
 	a.fillNode("30m")
 	a.setResources("cpu=150m,memory=32Mi", "cpu=300m,memory=64Mi")
 	a.event("Pod", "ResizeDeferred", "web-0: ") // the kubelet's
-	a.event("StatefulSet", rollout.EventDeferred, "web-0")
-	a.event("StatefulSet", rollout.EventHandedOver, "for more than 5s") // its only pod is left to the built-in controller
+	a.event("StatefulSet", judge.EventDeferred, "web-0")
+	a.event("StatefulSet", judge.EventHandedOver, "for more than 5s") // its only pod is left to the built-in controller
 	a.complete()
 	a.assertMoved()
 	a.assertRestarted(before, "web-0")

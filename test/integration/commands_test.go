@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -53,9 +53,9 @@ subjects: [{kind: ServiceAccount, name: planner, namespace: ` + s.namespace + `}
 type planned struct {
 	HandOver string `json:"handOver"`
 	Pods     []struct {
-		Name     string           `json:"name"`
-		Forecast rollout.Forecast `json:"fate"`
-		Reason   string           `json:"reason"`
+		Name     string         `json:"name"`
+		Forecast judge.Forecast `json:"fate"`
+		Reason   string         `json:"reason"`
 	} `json:"pods"`
 	Summary map[string]int `json:"summary"`
 }
@@ -85,8 +85,8 @@ func (s *sandbox[W]) plan(manifest string) planned {
 }
 
 // fates counts the pods of each fate.
-func (p planned) fates() map[rollout.Forecast]int {
-	count := map[rollout.Forecast]int{}
+func (p planned) fates() map[judge.Forecast]int {
+	count := map[judge.Forecast]int{}
 	for _, pod := range p.Pods {
 		count[pod.Forecast]++
 	}
@@ -108,11 +108,11 @@ func (p planned) holds(before, after map[string]corev1.Pod) error {
 			is.Status.ContainerStatuses[0].Resources.Requests.Cpu().Equal(*is.Spec.Containers[0].Resources.Requests.Cpu())
 		var ok bool
 		switch foreseen.Forecast {
-		case rollout.Live:
+		case judge.Live:
 			ok = sized && applied && restarts == 0
-		case rollout.ContainerRestart:
+		case judge.ContainerRestart:
 			ok = sized && applied && restarts == 1
-		case rollout.PodRestart:
+		case judge.PodRestart:
 			ok = !same // a Deployment's is gone
 		default: // before 1.36 only the kubelet refuses what the node is too small for, when the spec has the size
 			asked := !cp.AtLeast("1.36") && strings.Contains(foreseen.Reason, "is too small")
@@ -144,7 +144,7 @@ type prophecy struct {
 	name  string
 	of    options
 	patch string
-	want  map[rollout.Forecast]int
+	want  map[judge.Forecast]int
 	why   string // in some pod's reason, if not empty
 	end   string // reason of the condition at last; Complete if empty
 }
@@ -155,22 +155,22 @@ const cpuRestarts = base + ", resizePolicy: [{resourceName: cpu, restartPolicy: 
 func TestCommandPlan(t *testing.T) {
 	parallel(t)
 	for _, p := range []prophecy{
-		{name: "live", patch: cpuEdit, want: map[rollout.Forecast]int{rollout.Live: 3}},
-		{name: "container restart", of: options{Resources: cpuRestarts}, patch: cpuEdit, want: map[rollout.Forecast]int{rollout.ContainerRestart: 3}},
+		{name: "live", patch: cpuEdit, want: map[judge.Forecast]int{judge.Live: 3}},
+		{name: "container restart", of: options{Resources: cpuRestarts}, patch: cpuEdit, want: map[judge.Forecast]int{judge.ContainerRestart: 3}},
 		{name: "a node that is too small", of: options{Pod: pool(t, "foreseen", "1500m", "4", "4")}, patch: cpuTwoEdit,
-			want: map[rollout.Forecast]int{rollout.Live: 2, rollout.PodRestart: 1}, why: "node foreseen-0 is too small"},
+			want: map[judge.Forecast]int{judge.Live: 2, judge.PodRestart: 1}, why: "node foreseen-0 is too small"},
 	} {
 		t.Run("StatefulSet/"+p.name, func(t *testing.T) {
 			parallel(t)
 			w := newWorkload(t, p.of)
-			if p.want[rollout.PodRestart] > 0 {
+			if p.want[judge.PodRestart] > 0 {
 				addToPool(t, "foreseen", "foreseen-new", "4")
 			}
 			testProphecy(t, p, w.sandbox)
 		})
 	}
 	for _, p := range []prophecy{
-		{name: "image", patch: imageEdit, want: map[rollout.Forecast]int{rollout.PodRestart: 3}, why: "spec.containers[app].image"},
+		{name: "image", patch: imageEdit, want: map[judge.Forecast]int{judge.PodRestart: 3}, why: "spec.containers[app].image"},
 	} {
 		t.Run("Deployment/"+p.name, func(t *testing.T) {
 			parallel(t)
@@ -179,9 +179,9 @@ func TestCommandPlan(t *testing.T) {
 	}
 	for _, p := range []prophecy{
 		{name: "on delete", of: options{Spec: "updateStrategy: {type: OnDelete}", Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"}, patch: cpuEdit,
-			want: map[rollout.Forecast]int{rollout.AfterDelete: 3}, end: "WaitingForDelete"},
+			want: map[judge.Forecast]int{judge.AfterDelete: 3}, end: "WaitingForDelete"},
 		{name: "a node that is too small", of: options{Node: small(2)}, patch: cpuTwoEdit, end: "NoNodeFits",
-			want: map[rollout.Forecast]int{rollout.Live: 2, rollout.Infeasible: 1}, why: "is too small"},
+			want: map[judge.Forecast]int{judge.Live: 2, judge.Infeasible: 1}, why: "is too small"},
 	} {
 		t.Run("DaemonSet/"+p.name, func(t *testing.T) {
 			parallel(t)
@@ -203,7 +203,7 @@ func testProphecy[W metav1.Object](t *testing.T, p prophecy, s *sandbox[W]) {
 		t.Errorf("plan does not say %q: %+v", p.why, foreseen)
 	}
 	code := 0
-	if p.want[rollout.PodRestart]+p.want[rollout.ContainerRestart]+p.want[rollout.AfterDelete] > 0 {
+	if p.want[judge.PodRestart]+p.want[judge.ContainerRestart]+p.want[judge.AfterDelete] > 0 {
 		code = 3
 	}
 	if got := command(t, cp.Kubeconfig(), s.namespace, manifest, "plan", "--fail-on-restart", "-f", "-"); got.code != code {

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // TestClaimBeingDeleted: a claim that goes as soon as no pod uses it takes its data with it, so its pod is kept.
@@ -46,9 +46,9 @@ func TestTwoRolloutsForOneRoom(t *testing.T) {
 		_, first, _ := complete(one.get())
 		_, second, _ := complete(other.get())
 		switch {
-		case first == rollout.ReasonNoNodeFits && isComplete(other.get()):
+		case first == judge.ReasonNoNodeFits && isComplete(other.get()):
 			kept, done = one, other
-		case second == rollout.ReasonNoNodeFits && isComplete(one.get()):
+		case second == judge.ReasonNoNodeFits && isComplete(one.get()):
 			kept, done = other, one
 		}
 		return kept != nil, first + " and " + second

@@ -58,7 +58,7 @@ var mutants = []mutant{
 	{
 		name: "canary", safety: "canaries come before the others",
 		without: without{"every pod is asked at once", []edit{
-			{"pkg/rollout/guard.go", `v.hasSize() || g.open(v) || g.of(v).touched < g.of(v).canaries`, `true`},
+			{"pkg/rollout/guard.go", `v.HasSize() || g.open(v) || g.of(v).touched < g.of(v).canaries`, `true`},
 		}},
 		scenario: scenario{tests: "TestGuardedRollouts"},
 	},
@@ -142,7 +142,7 @@ var mutants = []mutant{
 	{
 		name: "proof", safety: "proof of a size for minReadySeconds",
 		without: without{"a pod that has its size has proved it", []edit{
-			{"pkg/rollout/verdict.go", `	v.prove(o)
+			{"pkg/judge/verdict.go", `	v.prove(o)
 `, ``},
 		}},
 		scenario: scenario{tests: "TestSimulation", testsOf: "./pkg/statefulset"},
@@ -244,7 +244,7 @@ var mutants = []mutant{
 	{
 		name: "loss-per-pod", safety: "losses after a resize are counted for the rollout",
 		without: without{"they are counted for the pod, and the next one begins anew", []edit{
-			{"pkg/rollout/losses.go", `	l.lost = append(l.lost, fresh...)
+			{"pkg/judge/losses.go", `	l.lost = append(l.lost, fresh...)
 `, `	l.lost = fresh
 `},
 		}},

@@ -26,13 +26,14 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // asks asks pkg/capacity about the replacements, and returns why there is no room for each; without a reason, there is. It
 // goes no further than that.
-func asks(ctx context.Context, s *scene) ([]rollout.Refusal, error) {
+func asks(ctx context.Context, s *scene) ([]judge.Refusal, error) {
 	hash := map[string]string{"pod-template-hash": "new"}
 	var toCome []rollout.Coming
 	if s.lacks {
@@ -43,13 +44,13 @@ func asks(ctx context.Context, s *scene) ([]rollout.Refusal, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said []rollout.Refusal
+	var said []judge.Refusal
 	for _, r := range s.replacements {
 		target, err := resize.For(r.Old, s.template, s.newer)
 		if err != nil {
 			return nil, err
 		}
-		m := rollout.Member{Place: rollout.Place{Name: r.Old.Name, Pod: r.Old, Target: target}}
+		m := judge.Member{Place: judge.Place{Name: r.Old.Name, Pod: r.Old, Target: target}}
 		why, err := room.Replace(ctx, m, rollout.Revision{Name: "new", Template: s.newer, Labels: hash}, false)
 		if err != nil {
 			return nil, err
@@ -131,7 +132,7 @@ func compare(ctx context.Context, plugins *Plugins, seed uint64, chosen []int) (
 	for i := range min(len(said), len(verdicts)) {
 		o = outcome{which: i, verdict: verdicts[i], reason: said[i].Reason}
 		switch {
-		case said[i].Kind == rollout.ReasonRoomUnknown:
+		case said[i].Kind == judge.ReasonRoomUnknown:
 			o.unknown = true
 		case o.reason == "" && o.verdict.Never:
 			o.differ = promised

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
 // T is a test, by hand or of rapid.
@@ -247,7 +247,7 @@ func (d *Driver) Converges(unfinished func() string, reason func() string, help 
 }
 
 // underWay are the reasons of a condition with which nobody is to act.
-var underWay = []string{"", rollout.ReasonProgressing, rollout.ReasonPending, rollout.ReasonComplete}
+var underWay = []string{"", judge.ReasonProgressing, judge.ReasonPending, judge.ReasonComplete}
 
 // Timeout is that of resizes which do not come to an end.
 const Timeout = 10 * time.Second

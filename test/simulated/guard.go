@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -55,7 +56,7 @@ type Guarded struct {
 
 // Stopped reports whether the condition says that a guarded rollout was stopped.
 func Stopped(c *rollout.StoredCondition) bool {
-	return c != nil && (c.Reason == rollout.ReasonResizeFailed || c.Reason == rollout.ReasonReverted)
+	return c != nil && (c.Reason == judge.ReasonResizeFailed || c.Reason == judge.ReasonReverted)
 }
 
 // Phase of the guarded rollout, as it is recorded; empty if there is none.
@@ -133,7 +134,7 @@ func eachGuardedWriteFails(t *testing.T, new func() Guarded) {
 					g.Restart()
 				}
 			}
-			if len(had()) > 1 || g.Condition().Reason != rollout.ReasonReverted {
+			if len(had()) > 1 || g.Condition().Reason != judge.ReasonReverted {
 				t.Errorf("write %d, carried out %t, restart %t: %v have got it: %+v", offset, carriedOut, restart, had(), g.Condition())
 			}
 		}
@@ -260,7 +261,7 @@ func (g Guarded) unguardedImage(t *testing.T) {
 	v := Version{Image: 2, CPU: Newer.CPU}
 	g.Edit(v)
 	g.Rounds(10)
-	if g.Condition().Has(rollout.ReasonWaitingForDelete) { // under OnDelete
+	if g.Condition().Has(judge.ReasonWaitingForDelete) { // under OnDelete
 		for name := range maps.Clone(g.Pods) {
 			g.DeletePod(name)
 		}
@@ -271,7 +272,7 @@ func (g Guarded) unguardedImage(t *testing.T) {
 			t.Errorf("%s is of %v, want %v", pod.Name, is, v)
 		}
 	}
-	if n := Count(g.Recorded(), " "+rollout.EventCanaryStarted+" ") + Count(g.Written(), "patch pods/resize"); n > 0 {
+	if n := Count(g.Recorded(), " "+judge.EventCanaryStarted+" ") + Count(g.Written(), "patch pods/resize"); n > 0 {
 		t.Errorf("there was a canary: %q %q", g.Recorded(), g.Written())
 	}
 }
@@ -401,7 +402,7 @@ func (g Guarded) CanaryPasses(t *testing.T) {
 	t.Helper()
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
-	g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+	g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+judge.EventCanaryPassed+" ") > 0 })
 	g.Rounds(2)
 }
 
@@ -551,7 +552,7 @@ func (g Guarded) scaledOut(t *testing.T) {
 	g.Rounds(3)
 	g.Scale(6)
 	g.AtMostOne(t, 150, had)
-	if c := g.Condition(); c.Reason != rollout.ReasonReverted || len(g.Pods) != 6 {
+	if c := g.Condition(); c.Reason != judge.ReasonReverted || len(g.Pods) != 6 {
 		t.Errorf("%d pods, and the condition says %+v", len(g.Pods), c)
 	}
 }
@@ -620,7 +621,7 @@ func (g Guarded) RevertsRestarted(t *testing.T, annotation, value string) {
 		}
 	}
 	c := g.Condition()
-	if left != len(before)-1 || !maps.Equal(after, g.UIDs()) || len(had()) != 1 || c.Reason != rollout.ReasonReverted {
+	if left != len(before)-1 || !maps.Equal(after, g.UIDs()) || len(had()) != 1 || c.Reason != judge.ReasonReverted {
 		t.Errorf("%v have had the size, the pods were %v, then %v, and are %v: %+v", had(), before, after, g.UIDs(), c)
 	}
 	if len(g.Sized(Former)) == len(before) != back || strings.Contains(c.Message, "left as it is, because only a restart would bring it back") == back {
@@ -633,11 +634,11 @@ func (g Guarded) RevertsToTheSecond(t *testing.T) {
 	t.Helper()
 	g.Doomed(policy.OnFailureRevert)
 	g.Edit(Next)
-	g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+	g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+judge.EventCanaryPassed+" ") > 0 })
 	g.Rounds(2)
 	second := g.Sized(Next)
 	g.Edit(Newer)
-	g.Until(t, "reverted", func() bool { return g.Condition().Reason == rollout.ReasonReverted })
+	g.Until(t, "reverted", func() bool { return g.Condition().Reason == judge.ReasonReverted })
 	g.Rounds(60)
 	if !slices.Equal(g.Sized(Next), second) {
 		t.Errorf("%v had the second size, and %v have it: %+v", second, g.Sized(Next), g.Condition())
@@ -655,7 +656,7 @@ func (g Guarded) RevertsContainers(t *testing.T) {
 	before, resizes := g.UIDs(), Count(g.Written(), "patch pods/resize")
 	g.Edit(newer)
 	g.Rounds(60)
-	if c := g.Condition(); c.Reason != rollout.ReasonReverted || len(g.Sized(Version{CPU: 1, Memory: 1})) != len(before) || !maps.Equal(before, g.UIDs()) {
+	if c := g.Condition(); c.Reason != judge.ReasonReverted || len(g.Sized(Version{CPU: 1, Memory: 1})) != len(before) || !maps.Equal(before, g.UIDs()) {
 		t.Errorf("the pods were %v, and are %v: %+v", before, g.UIDs(), c)
 	}
 	if n := Count(g.Written(), "patch pods/resize") - resizes; n != 2 {
@@ -672,7 +673,7 @@ func (g Guarded) OptedOut(t *testing.T, passed bool, optOut func()) (replaced bo
 	g.Until(t, "a canary", func() bool { return len(g.Sized(Newer)) > 0 })
 	canary := g.Sized(Newer)[0]
 	if passed {
-		g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+rollout.EventCanaryPassed+" ") > 0 })
+		g.Until(t, "passed", func() bool { return Count(g.Recorded(), " "+judge.EventCanaryPassed+" ") > 0 })
 		g.Rounds(2)
 	} else {
 		g.Rounds(8) // it is well by now
@@ -698,7 +699,7 @@ func (g Guarded) alone(t *testing.T) {
 	had, before := g.Doomed(policy.OnFailureRevert), g.UIDs()
 	g.Edit(Newer)
 	g.AtMostOne(t, 60, had)
-	if c := g.Condition(); len(before) != 1 || len(had()) != 1 || len(g.Sized(Former)) != 1 || c.Reason != rollout.ReasonReverted || !g.Held() {
+	if c := g.Condition(); len(before) != 1 || len(had()) != 1 || len(g.Sized(Former)) != 1 || c.Reason != judge.ReasonReverted || !g.Held() {
 		t.Errorf("%v have had the size, %v are back, held: %t, and the condition says %+v", had(), g.Sized(Former), g.Held(), c)
 	}
 	edited := g.Clock.Now()
@@ -728,7 +729,7 @@ func (g Guarded) AtMostOne(t *testing.T, rounds int, had func() []string) {
 func (g Guarded) Stops(t *testing.T, had func() []string) string {
 	t.Helper()
 	g.AtMostOne(t, 150, had)
-	if c := g.Condition(); c.Reason != rollout.ReasonResizeFailed || len(had()) != 1 {
+	if c := g.Condition(); c.Reason != judge.ReasonResizeFailed || len(had()) != 1 {
 		t.Fatalf("%v have the size, and the condition says %+v", had(), c)
 	}
 	return had()[0]
@@ -744,22 +745,22 @@ func (g *guardedly) passes() {
 		g.Errorf("the canary is under way, and the condition says %+v", c)
 	}
 	began := g.Clock.Now()
-	g.until(rollout.ReasonComplete, 3)
+	g.until(judge.ReasonComplete, 3)
 	if took := g.Clock.Now().Sub(began); took < 20*time.Second {
 		g.Errorf("complete %s after the canary: the others have to be well for as long, too", took)
 	}
 	if g.sizes(Newer) != 3 || g.Held() {
 		g.Errorf("%d pods have the size, held: %t", g.sizes(Newer), g.Held())
 	}
-	g.recorded(rollout.EventCanaryStarted, 1)
-	g.recorded(rollout.EventCanaryPassed, 1)
-	g.recorded(rollout.EventResizeFailed, 0)
+	g.recorded(judge.EventCanaryStarted, 1)
+	g.recorded(judge.EventCanaryPassed, 1)
+	g.recorded(judge.EventResizeFailed, 0)
 }
 
 // stopped checks that the rollout was stopped, and stays so.
 func (g *guardedly) stopped(words string, most int) {
 	g.Helper()
-	g.until(rollout.ReasonResizeFailed, most)
+	g.until(judge.ReasonResizeFailed, most)
 	n := len(g.asked)
 	g.rounds(60, n)
 	if c := g.Condition(); g.Phase() != rollout.PhaseStopped || !strings.Contains(c.Message, words) {
@@ -789,9 +790,9 @@ func (g *guardedly) stopsFlapping() {
 	for range 100 { // a minute for not being Ready, and twice the duration
 		g.rounds(1, 1)
 	}
-	g.recorded(rollout.EventResizeFailed, 0)
+	g.recorded(judge.EventResizeFailed, 0)
 	g.stopped("has not stayed Ready for 20s with its size, for more than 1m40s", 1)
-	g.recorded(rollout.EventResizeFailed, 1)
+	g.recorded(judge.EventResizeFailed, 1)
 }
 
 func (g *guardedly) isNotCuredFlapping() {
@@ -799,8 +800,8 @@ func (g *guardedly) isNotCuredFlapping() {
 	g.Crash(g.Pods[sick], true)
 	g.flapping(func(pod *corev1.Pod) bool { return pod.Name == sick })
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
-	g.until(rollout.ReasonComplete, 3)
-	g.recorded(rollout.EventResizeFailed, 0)
+	g.until(judge.ReasonComplete, 3)
+	g.recorded(judge.EventResizeFailed, 0)
 }
 
 func (g *guardedly) isNotReadyLater() {
@@ -822,18 +823,18 @@ func (g *guardedly) retries() {
 	g.stopped("OOMKilled", 1)
 	g.Annotate(map[string]string{api.RetryAnnotation: "now"}) // which means another rollout, as of a manifest that was saved before
 	g.rounds(10, 1)
-	g.recorded(rollout.EventResizeFailed, 1)
+	g.recorded(judge.EventResizeFailed, 1)
 	first := map[string]string{api.RetryAnnotation: g.Name()}
 	g.Annotate(first)
 	g.rounds(10, 1)
 	g.stopped("OOMKilled", 1)
-	g.recorded(rollout.EventResizeFailed, 2)
+	g.recorded(judge.EventResizeFailed, 2)
 	g.Mended = true
 	g.Annotate(first)
 	g.rounds(10, 1)
 	g.stopped("OOMKilled", 1)
 	g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
-	g.until(rollout.ReasonComplete, 3)
+	g.until(judge.ReasonComplete, 3)
 }
 
 func (g *guardedly) retriesUnready() {
@@ -853,7 +854,7 @@ func (g *guardedly) isUndone() {
 	for range 30 { // much less than the canary's duration
 		g.rounds(1, 1)
 	}
-	if c := g.Condition(); c.Reason != rollout.ReasonComplete || g.sizes(Former) != 3 {
+	if c := g.Condition(); c.Reason != judge.ReasonComplete || g.sizes(Former) != 3 {
 		g.Errorf("%d pods have the former size: %s", g.sizes(Former), g.says())
 	}
 }
@@ -864,7 +865,7 @@ func (g *guardedly) isEdited() {
 	g.stopped("OOMKilled", 1)
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Slow: 6 * (v.CPU / 3)} } // it is killed until it has the next size
 	g.Edit(Next)
-	if g.until(rollout.ReasonComplete, 1); g.sizes(Next) != 3 {
+	if g.until(judge.ReasonComplete, 1); g.sizes(Next) != 3 {
 		g.Errorf("after the next edit: %s", g.says())
 	}
 }
@@ -876,7 +877,7 @@ func (g *guardedly) isEditedThereAndBack() {
 	g.Edit(Next)
 	g.Edit(Newer) // which one pod has had for a moment
 	g.rounds(20, 1)
-	g.until(rollout.ReasonComplete, 3)
+	g.until(judge.ReasonComplete, 3)
 }
 
 func (g *guardedly) isNotCured() {
@@ -893,16 +894,16 @@ func (g *guardedly) isNotCured() {
 	g.rounds(5, 3)
 	g.Restart()
 	g.rounds(100, 3) // longer than a pod may be not Ready
-	g.recorded(rollout.EventResizeFailed, 0)
+	g.recorded(judge.EventResizeFailed, 0)
 }
 
 // reverted checks that the pods have gone back, that nothing more is tried, and that an undo is complete at once.
 func (g *guardedly) reverted(most int) {
 	g.Helper()
-	g.until(rollout.ReasonReverted, most)
+	g.until(judge.ReasonReverted, most)
 	writes := len(g.Written())
 	g.rounds(60, most)
-	if c := g.Condition(); c.Reason != rollout.ReasonReverted || !strings.Contains(c.Message, "OOMKilled") {
+	if c := g.Condition(); c.Reason != judge.ReasonReverted || !strings.Contains(c.Message, "OOMKilled") {
 		g.Errorf("the condition says %+v", c)
 	}
 	if more := g.Written()[writes:]; slices.ContainsFunc(more, func(w string) bool { return strings.Contains(w, "pods") }) {
@@ -921,7 +922,7 @@ func (g *guardedly) undone() {
 	resizes := Count(g.Written(), "patch pods/resize")
 	g.Edit(Former)
 	g.rounds(10, len(g.asked))
-	if c := g.Condition(); c.Reason != rollout.ReasonComplete || Count(g.Written(), "patch pods/resize") != resizes {
+	if c := g.Condition(); c.Reason != judge.ReasonComplete || Count(g.Written(), "patch pods/resize") != resizes {
 		g.Errorf("an undo is complete at once, and touches no pod: %s", g.says())
 	}
 }
@@ -930,33 +931,33 @@ func (g *guardedly) reverts() {
 	g.killing(all)
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
 	g.reverted(1)
-	g.recorded(rollout.EventResizeFailed, 1)
-	g.recorded(rollout.EventReverted, 1)
+	g.recorded(judge.EventResizeFailed, 1)
+	g.recorded(judge.EventReverted, 1)
 }
 
 func (g *guardedly) revertsAll() {
 	g.killing(all)
 	g.guard(api.CanaryAnnotation, "100%", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
 	g.reverted(3)
-	g.recorded(rollout.EventReverted, 1)
+	g.recorded(judge.EventReverted, 1)
 }
 
 func (g *guardedly) stopsAll() {
 	g.killing(all)
 	g.guard(api.CanaryAnnotation, "5", api.CanaryDurationAnnotation, "20s")
 	g.stopped("OOMKilled", 3)
-	g.recorded(rollout.EventCanaryPassed, 0)
+	g.recorded(judge.EventCanaryPassed, 0)
 }
 
 func (g *guardedly) isEditedDuringRevert() {
 	g.killing(all)
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Slow: 5 * (Newer.CPU - v.CPU)} } // the way back is slow
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
-	g.until(rollout.ReasonResizeFailed, 1)
+	g.until(judge.ReasonResizeFailed, 1)
 	g.rounds(2, 1)
 	g.Judge = nil
 	g.Edit(Next)
-	if g.until(rollout.ReasonComplete, 1); g.sizes(Next) != 3 {
+	if g.until(judge.ReasonComplete, 1); g.sizes(Next) != 3 {
 		g.Errorf("after the next edit: %s", g.says())
 	}
 }
@@ -971,7 +972,7 @@ func (g *guardedly) stopsLater() {
 	})
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
 	g.reverted(3)
-	g.recorded(rollout.EventCanaryPassed, 1)
+	g.recorded(judge.EventCanaryPassed, 1)
 }
 
 func (g *guardedly) stopsWithoutCanary() {
@@ -993,14 +994,14 @@ func (g *guardedly) curesAnyhow() {
 	g.Kills = func(*corev1.Pod, Version) bool { return true }
 	g.rounds(20, 0)
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "2s")
-	g.until(rollout.ReasonComplete, 3)
-	g.recorded(rollout.EventResizeFailed, 0)
+	g.until(judge.ReasonComplete, 3)
+	g.recorded(judge.EventResizeFailed, 0)
 }
 
 func (g *guardedly) failsCheck() {
 	g.Asks.Answer = func(podchecks.Subject) podchecks.Outcome { return g.Asks.of(podchecks.Failed) }
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.ChecksAnnotation, "cpu-throttling", api.OnFailureAnnotation, "Revert")
-	g.until(rollout.ReasonReverted, 1)
+	g.until(judge.ReasonReverted, 1)
 	if c := g.Condition(); !strings.Contains(c.Message, "failed the check cpu-throttling: throttled in 83 % of its periods") {
 		g.Errorf("the condition says %+v", c)
 	}
@@ -1013,10 +1014,10 @@ func (g *guardedly) knowsNothing() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.ChecksAnnotation, "cpu-throttling")
 	g.rounds(40, 1)
 	g.Asks.Overdue()
-	g.until(rollout.ReasonCheckUnknown, 1)
+	g.until(judge.ReasonCheckUnknown, 1)
 	g.rounds(40, 1)
 	g.Asks.Answer = func(podchecks.Subject) podchecks.Outcome { return g.Asks.of(podchecks.Passed) }
-	g.until(rollout.ReasonComplete, 3)
+	g.until(judge.ReasonComplete, 3)
 	if g.rounds(1, 3); len(g.Asks.asked) > 0 {
 		g.Errorf("is still asked: %v", g.Asks.asked)
 	}
@@ -1026,7 +1027,7 @@ func (g *guardedly) hasAMinute() {
 	g.guard(api.CanaryAnnotation, "1")
 	g.begins()
 	g.rounds(60, 1)
-	g.until(rollout.ReasonComplete, 3)
+	g.until(judge.ReasonComplete, 3)
 }
 
 // revertsTheLastFirst has a check fail, which takes down no pod: such a pod would go back at once.
@@ -1038,7 +1039,7 @@ func (g *guardedly) revertsTheLastFirst() {
 		return g.Asks.of(podchecks.Failed)
 	}
 	g.guard(api.CanaryAnnotation, "100%", api.CanaryDurationAnnotation, "20s", api.ChecksAnnotation, "cpu-throttling", api.OnFailureAnnotation, "Revert")
-	g.until(rollout.ReasonReverted, 3)
+	g.until(judge.ReasonReverted, 3)
 	resizes := slices.DeleteFunc(slices.Clone(g.Written()), func(w string) bool { return !strings.Contains(w, "patch pods/resize") })
 	if n := len(resizes); n != 6 || !slices.Equal(reversed(resizes[n/2:]), resizes[:n/2]) {
 		g.Errorf("the pods were asked, and went back, as %q", resizes)
@@ -1057,11 +1058,11 @@ func (g *guardedly) revertsOrLeaves() {
 	g.killing(all)
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: policy.OnFailureRevert})
 	g.Edit(Version{Image: 1, CPU: Newer.CPU, Memory: 1})
-	g.until(rollout.ReasonReverted, 1)
+	g.until(judge.ReasonReverted, 1)
 	resizes := Count(g.Written(), "patch pods/resize")
 	g.rounds(60, 1)
 	sized := g.Sized(Version{CPU: Newer.CPU})
-	if c := g.Condition(); len(sized) != 1 || c.Reason != rollout.ReasonReverted || !strings.Contains(c.Message, sized[0]+": app: the memory request is removed, app: the memory limit is removed; left as it is") {
+	if c := g.Condition(); len(sized) != 1 || c.Reason != judge.ReasonReverted || !strings.Contains(c.Message, sized[0]+": app: the memory request is removed, app: the memory limit is removed; left as it is") {
 		g.Errorf("%v have the size: %+v", sized, c)
 	}
 	if n := Count(g.Written(), "patch pods/resize"); n != resizes || n != 1 {
@@ -1094,8 +1095,8 @@ func (g *guardedly) stops() {
 		g.Edit(Newer)
 	}
 	g.rounds(100, 1)
-	g.recorded(rollout.EventResizeFailed, 4)
-	g.recorded(rollout.EventCanaryPassed, 0)
+	g.recorded(judge.EventResizeFailed, 4)
+	g.recorded(judge.EventCanaryPassed, 0)
 }
 
 // isUnguarded has the annotations taken away while the canary waits, and when it has failed: they are asked again at the next edit.
@@ -1111,7 +1112,7 @@ func (g *guardedly) isUnguarded(onFailure string) {
 		g.Annotate(map[string]string{api.CanaryAnnotation: "", api.CanaryDurationAnnotation: "", api.OnFailureAnnotation: ""})
 		g.rounds(60, 1)
 		g.Edit(Former)
-		g.until(rollout.ReasonComplete, 1)
+		g.until(judge.ReasonComplete, 1)
 	}
 }
 
@@ -1131,7 +1132,7 @@ func (g *guardedly) isEditedBackToFailure(onFailure string) {
 // isUndoneToTheFirst: the first edit was completed, and the second, to the former size, fails.
 func (g *guardedly) isUndoneToTheFirst(onFailure, duration string) {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.OnFailureAnnotation, onFailure)
-	g.until(rollout.ReasonComplete, 3)
+	g.until(judge.ReasonComplete, 3)
 	g.Annotate(map[string]string{api.CanaryDurationAnnotation: duration})
 	g.Kills = func(_ *corev1.Pod, v Version) bool { return v.CPU == Former.CPU }
 	g.rounds(30, 3)
@@ -1200,11 +1201,11 @@ func (g *guardedly) isPromoted() {
 	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
 	g.rounds(2, 3)
 	g.Annotate(map[string]string{api.PromoteAnnotation: ""}) // a manifest without it is applied
-	g.until(rollout.ReasonComplete, 3)
+	g.until(judge.ReasonComplete, 3)
 	g.Annotate(map[string]string{api.CanaryDurationAnnotation: "2s"})
 	g.Edit(Former)
 	g.rounds(5, 3)
-	g.until(rollout.ReasonComplete, 3)
+	g.until(judge.ReasonComplete, 3)
 	g.Annotate(map[string]string{api.CanaryDurationAnnotation: policy.Manual})
 	clear(g.asked)
 	g.Edit(Newer) // which was promoted once, and has a canary of its own

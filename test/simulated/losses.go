@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // quota is a controller that deletes each pod which has another size than the one that it was made with, as Kueue does.
@@ -61,7 +61,7 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 		if len(q.deleted) > most || !q.Condition().Complete() {
 			t.Errorf("%d pods were deleted, want %d at most: %+v", len(q.deleted), most, q.Condition())
 		}
-		if n := Count(q.Recorded(), rollout.EventDeletedAfterResize+" "); n != len(q.deleted) {
+		if n := Count(q.Recorded(), judge.EventDeletedAfterResize+" "); n != len(q.deleted) {
 			t.Errorf("%d events: %q", n, q.Recorded())
 		}
 	})
@@ -71,7 +71,7 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 		q.rounds(60)
 		stopped := func(deleted int) {
 			t.Helper()
-			if c := q.Condition(); len(q.deleted) != deleted || c.Reason != rollout.ReasonDeletedAfterResize {
+			if c := q.Condition(); len(q.deleted) != deleted || c.Reason != judge.ReasonDeletedAfterResize {
 				t.Fatalf("%d pods were deleted, want %d: %+v", len(q.deleted), deleted, c)
 			}
 		}
@@ -158,10 +158,10 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 			g, before := start(t)
 			g.Edit(edit)
 			g.tries(60)
-			if c := g.Condition(); lost(g, before) != gone || c.Reason != rollout.ReasonPodRejected || !strings.Contains(c.Message, why) {
+			if c := g.Condition(); lost(g, before) != gone || c.Reason != judge.ReasonPodRejected || !strings.Contains(c.Message, why) {
 				t.Fatalf("%d pods are gone, want %d: %+v", lost(g, before), gone, c)
 			}
-			if n := Count(g.Recorded(), " "+rollout.EventPodRejected+" "); n != 1 {
+			if n := Count(g.Recorded(), " "+judge.EventPodRejected+" "); n != 1 {
 				t.Errorf("%d events, want 1: %q", n, g.Recorded())
 			}
 			g.Edit(larger)
@@ -200,7 +200,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 					t.Errorf("%d pods are gone, want 1: %+v", lost(g, before), c)
 				}
 				helps, reverts := slices.Contains(back, onFailure), onFailure == policy.OnFailureRevert
-				if helps && (len(g.Pods)-rejected != len(before) || rejected > 3*tries) || helps && reverts && (c.Reason != rollout.ReasonReverted || len(g.Sized(larger)) != len(before)) {
+				if helps && (len(g.Pods)-rejected != len(before) || rejected > 3*tries) || helps && reverts && (c.Reason != judge.ReasonReverted || len(g.Sized(larger)) != len(before)) {
 					t.Errorf("%d pods of %d are rejected, and %d have the size from before: %+v", rejected, len(g.Pods), len(g.Sized(larger)), c)
 				}
 			}

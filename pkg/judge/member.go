@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"slices"
@@ -89,7 +89,7 @@ type Sighting struct {
 	Generation int64
 	State      resize.State
 	// Since is when the resize was first seen in the state in which it is, by the same clock
-	// as Options.Now; zero if it has not been seen before.
+	// as Terms.Now; zero if it has not been seen before.
 	Since time.Time
 	// Deferral is what the pod was Deferred for last.
 	Deferral Deferral
@@ -146,17 +146,17 @@ func Gone(pod *corev1.Pod) bool {
 }
 
 // TakesShare reports whether the pod takes a share of the limits though it is no member.
-func (m Member) TakesShare() bool { return m.down() || resize.Busy(m.Pod, m.Kubelet) }
+func (m Member) TakesShare() bool { return m.Down() || resize.Busy(m.Pod, m.Kubelet) }
 
 // Cures reports whether a resize can only do the pod good: it is not Ready, and no
 // container of it that runs would restart.
 func (m Member) Cures() bool { return !podutils.IsPodReady(m.Pod) && !m.Target.Restarts() }
 
-// down reports whether the pod is not available, or its node is lost: then it is not known
+// Down reports whether the pod is not available, or its node is lost: then it is not known
 // whether it still is.
-func (m Member) down() bool { return Gone(m.Pod) || m.Lost != "" || !m.Available }
+func (m Member) Down() bool { return Gone(m.Pod) || m.Lost != "" || !m.Available }
 
-// busy reports whether the pod is about to be resized for an edit that was given up.
+// Busy reports whether the pod is about to be resized for an edit that was given up.
 func (m Member) busy() bool {
 	return !Gone(m.Pod) && m.Differs == "" && len(m.Target.Changes) > 0 && resize.Busy(m.Pod, m.Kubelet)
 }
@@ -167,17 +167,20 @@ func (m Member) waitsForRoom() bool {
 	return !Gone(m.Pod) && m.Target.Unscheduled() && len(m.Target.Changes) == 0 && (!m.Target.Resized.IsZero() || m.First && m.Target.Nowhere() != "")
 }
 
-// comesBack reports whether the pod has had the size in this rollout already, and somebody
+// ComesBack reports whether the pod has had the size in this rollout already, and somebody
 // else has given it another one since: that it is well with it has been seen.
 func (m Member) comesBack() bool { return m.Labelled && m.Target.Overrules }
 
-// node is the name of the pod's node; empty if it has none, or there is no pod.
-func (m Member) node() string {
+// Node is the name of the pod's node; empty if it has none, or there is no pod.
+func (m Member) Node() string {
 	if m.Pod == nil {
 		return ""
 	}
 	return m.Pod.Spec.NodeName
 }
+
+// OnNode is how messages name a node.
+func OnNode(name string) string { return "node " + name }
 
 // Runs reports whether a container of the pod runs.
 func (m Member) Runs() bool {

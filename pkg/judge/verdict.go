@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"fmt"
@@ -10,8 +10,39 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
+// Terms are what a workload says of each of its pods.
+type Terms struct {
+	// Unavailable is how many of them may be down at once: what takes a pod down keeps to
+	// that. With 0, a pod that its resize would take down is replaced first, unless the
+	// action is LiveResize: then one at a time is down.
+	Unavailable int
+	// PassLost: a pod whose node is lost holds up no resize that takes no pod down.
+	PassLost bool
+	// PassDeferred: a pod that waits for room on its node, and loses nothing meanwhile or when it
+	// comes, holds up nobody.
+	PassDeferred bool
+	// Strategy decides who restarts pods.
+	Strategy policy.Strategy
+	// Action that came with the edit.
+	Action policy.Action
+	// Lost is why no further pod is asked for its size, because others delete the pods that are; empty if they do not.
+	Lost string
+	// MinReadySeconds is for how long a pod has to be Ready until it is available, and to be well
+	// since its resize until it has proved its size.
+	MinReadySeconds int32
+	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
+	// before that counts as final.
+	DeferredTimeout, ErrorTimeout time.Duration
+	// ReadyTimeout is how long a pod is waited for to be Ready before it counts as overdue; 0 if none does.
+	ReadyTimeout time.Duration
+	// BoosterTimeout is how long a pod that has its size is waited for that a startup booster is about to put back.
+	BoosterTimeout time.Duration
+	// Now is the time.
+	Now time.Time
+}
+
 // Verdict is what is known of one member, and what follows from it for that member alone.
-// What it may do now depends on the others, too: that is [Next]'s to say.
+// What it may do now depends on the others, too: that is rollout.Next's to say.
 type Verdict struct {
 	Member Member
 	// Observed is the state that the pod shows, and Says what its kubelet says of it, or what
@@ -32,7 +63,7 @@ type Verdict struct {
 	Reason, Message string
 	// Unready: the pod is not Ready since it was resized. The size may have done it.
 	Unready bool
-	// Overdue: the pod has its size, and has been waited for to be Ready for longer than Options.ReadyTimeout.
+	// Overdue: the pod has its size, and has been waited for to be Ready for longer than Terms.ReadyTimeout.
 	Overdue bool
 	// ProvedAt is when the pod will have proved the size that it has; zero if it has, or has nothing
 	// to prove.
@@ -47,13 +78,13 @@ type Verdict struct {
 	// where State is.
 	late policy.Decision
 	// claim is what the budget counts the member as.
-	claim claim
+	Claim Claim
 	// faulty: its resize may meet a fault of its kubelet.
-	faulty bool
+	MayMeetFault bool
 }
 
-// Judge returns the verdict on each of the members.
-func Judge(members []Member, o Options) []*Verdict {
+// Pods returns the verdict on each of the members.
+func Pods(members []Member, o Terms) []*Verdict {
 	verdicts := make([]*Verdict, len(members))
 	for i, m := range members {
 		verdicts[i] = m.Judge(o)
@@ -63,22 +94,22 @@ func Judge(members []Member, o Options) []*Verdict {
 
 // Judge returns the verdict on the member alone. It does not depend on the limits, nor on what
 // is not a member, and it holds until the member or another option changes, or Until has come.
-func (m Member) Judge(o Options) *Verdict {
+func (m Member) Judge(o Terms) *Verdict {
 	v := &Verdict{Member: m, OldEnvironment: m.Target.OldEnvironment()}
 	v.observe()
 	switch {
 	case m.Updated && m.ClassSizeUnavailable != "":
 		v.Reason, v.Message = ReasonInfeasible, m.ClassSizeUnavailable
-	case m.Updated && !m.down():
+	case m.Updated && !m.Down():
 	case m.Updated:
-		v.comeUp(o)
+		v.ComeUp(o)
 	case m.Differs != "":
 		v.replace(o, CauseTemplate, m.Differs)
 	case m.Pod == nil && m.Remade:
 		v.replace(o, CauseUnresizable, "no pod of the older revision can be created: "+m.Unborn.Reason)
 	case Gone(m.Pod):
 		v.Decision = policy.Wait
-		v.comeUp(o)
+		v.ComeUp(o)
 	default:
 		v.resize(o)
 	}
@@ -92,9 +123,9 @@ func (m Member) Judge(o Options) *Verdict {
 		v.changesAt(m.Kubelet.Overdue(m.Pod), o)
 	}
 	v.changesAt(m.GivenUp, o)
-	v.claim = v.claims(o)
+	v.Claim = v.claims(o)
 	v.awaitBooster(o)
-	v.faulty = v.meetsFault()
+	v.MayMeetFault = v.meetsFault()
 	return v
 }
 
@@ -119,7 +150,7 @@ func (v *Verdict) Spares() bool {
 }
 
 // resize decides about a pod that has still to get its size.
-func (v *Verdict) resize(o Options) {
+func (v *Verdict) resize(o Terms) {
 	m, p := v.Member, v.progress(o)
 	v.State, v.Why, v.Reason, v.Message = p.state, p.why, p.reason, p.why
 	v.changesAt(p.until, o)
@@ -146,7 +177,7 @@ func (v *Verdict) resize(o Options) {
 }
 
 // unmarked notes why a pod that has its size does not count as updated: admission refuses every write of its labels.
-func (v *Verdict) unmarked(o Options) {
+func (v *Verdict) unmarked(o Terms) {
 	if refused := v.Member.Relabel; refused.Reason != "" {
 		v.Reason, v.Message = refused.Kind, "has its size, but cannot be marked as updated: "+refused.Reason
 		v.changesAt(refused.Until, o)
@@ -163,7 +194,7 @@ func (v *Verdict) keep(why string) {
 
 // cause returns the kind of reason for which a resize is not even tried, or goes no further,
 // and the reason.
-func (v *Verdict) cause(o Options) (Cause, string) {
+func (v *Verdict) cause(o Terms) (Cause, string) {
 	switch {
 	case v.Member.Policy == policy.RestartOnly:
 		return CausePolicy, v.Member.Why
@@ -175,7 +206,7 @@ func (v *Verdict) cause(o Options) (Cause, string) {
 }
 
 // replace decides about a pod that only a new one can replace, for this reason.
-func (v *Verdict) replace(o Options, cause Cause, why string) {
+func (v *Verdict) replace(o Terms, cause Cause, why string) {
 	m := v.Member
 	v.Cause, v.Why, v.Decision = cause, why, m.replacement(o)
 	switch {
@@ -197,7 +228,7 @@ func (v *Verdict) replace(o Options, cause Cause, why string) {
 // replacement is the decision about a pod that only a new one can replace: it is left where
 // there is no place for the new one. Where the user deletes it, that is the user's to know,
 // unless the new one would be refused for ever.
-func (m Member) replacement(o Options) policy.Decision {
+func (m Member) replacement(o Terms) policy.Decision {
 	switch {
 	case m.Unplaceable.Kind == ReasonInvalid || m.InPlaceOnly:
 		return policy.Leave
@@ -211,15 +242,15 @@ func (m Member) replacement(o Options) policy.Decision {
 }
 
 // invalid is why no new pod can have the size.
-func (m Member) invalid(o Options) string {
+func (m Member) invalid(o Terms) string {
 	if o.Strategy == policy.OnDelete && !m.InPlaceOnly {
 		return m.Unplaceable.Reason + "; do not delete it"
 	}
 	return m.Unplaceable.Reason
 }
 
-// comeUp notes what a pod waits for that is not available, and to which nothing is to be done.
-func (v *Verdict) comeUp(o Options) {
+// ComeUp notes what a pod waits for that is not available, and to which nothing is to be done.
+func (v *Verdict) ComeUp(o Terms) {
 	m := v.Member
 	v.Reason = ReasonProgressing
 	switch {
@@ -245,7 +276,7 @@ func (v *Verdict) comeUp(o Options) {
 }
 
 // terminate notes that the pod is going, and what keeps it when its grace period is over.
-func (v *Verdict) terminate(o Options) {
+func (v *Verdict) terminate(o Terms) {
 	pod := v.Member.Pod
 	v.Message = "terminating"
 	v.changesAt(pod.DeletionTimestamp.Time, o)
@@ -260,7 +291,7 @@ const schedulerTime = 10 * time.Second
 
 // findNode notes what an updated pod without a node waits for. One that was resized while it
 // had none keeps the rollout open until it has one, so that its resize can be recorded.
-func (v *Verdict) findNode(o Options) {
+func (v *Verdict) findNode(o Terms) {
 	nowhere, resized := v.Member.Target.Nowhere(), v.Member.Target.Resized
 	looked := v.Member.since(o).Add(schedulerTime)
 	if !resized.IsZero() {
@@ -282,7 +313,7 @@ func (v *Verdict) findNode(o Options) {
 }
 
 // changesAt notes that the verdict may be another one from then on, if then is to come.
-func (v *Verdict) changesAt(then time.Time, o Options) {
+func (v *Verdict) changesAt(then time.Time, o Terms) {
 	if then.After(o.Now) && (v.Until.IsZero() || then.Before(v.Until)) {
 		v.Until = then
 	}
@@ -297,7 +328,7 @@ type progress struct {
 }
 
 // progress is what the state that the pod shows counts as.
-func (v *Verdict) progress(o Options) progress {
+func (v *Verdict) progress(o Terms) progress {
 	m := v.Member
 	if known := m.known(o); known.state != "" {
 		return known
@@ -332,9 +363,9 @@ func (v *Verdict) progress(o Options) progress {
 	return progress{state: resize.InProgress, reason: ReasonProgressing, why: v.Says}
 }
 
-// known is what is known of the resize whatever the kubelet says; without a state if that
+// Known is what is known of the resize whatever the kubelet says; without a state if that
 // is nothing.
-func (m Member) known(o Options) progress {
+func (m Member) known(o Terms) progress {
 	obstacles := m.Target.Obstacles
 	if m.Barred != "" {
 		obstacles = append(slices.Clip(obstacles), m.Barred)
@@ -361,7 +392,7 @@ func (m Member) mayAskAgain(state resize.State) bool {
 }
 
 // unsent is the progress of a pod whose spec does not have the size yet.
-func (m Member) unsent(o Options) progress {
+func (m Member) unsent(o Terms) progress {
 	switch {
 	case m.Target.Unscheduled() && m.Target.Nowhere() == "":
 		return progress{state: resize.InProgress, reason: ReasonProgressing, why: "waiting for the pod to be scheduled"}
@@ -380,7 +411,7 @@ func (m Member) unsent(o Options) progress {
 // It takes none for a pod of which the kubelet does not say what its containers have.
 // A kubelet that is just starting says it a moment later; one that has not said it
 // until the timeout does not know how to resize.
-func (m Member) refused(o Options) progress {
+func (m Member) refused(o Terms) progress {
 	if m.Refusal.Kind != ReasonUnsupportedByNode {
 		return progress{resize.Refused, m.Refusal.Kind, m.refusal(), m.Refusal.Until}
 	}
@@ -390,7 +421,7 @@ func (m Member) refused(o Options) progress {
 		if final.Before(until) {
 			until = final
 		}
-		return progress{resize.Refused, ReasonProgressing, "waiting for the kubelet of " + onNode(m.node()) + " to report the containers' resources", until}
+		return progress{resize.Refused, ReasonProgressing, "waiting for the kubelet of " + OnNode(m.Node()) + " to report the containers' resources", until}
 	}
 	return progress{state: resize.Infeasible, reason: ReasonUnsupportedByNode,
 		why: fmt.Sprintf("%s, for more than %s", m.refusal(), o.ErrorTimeout)}
@@ -402,7 +433,7 @@ func (m Member) refusal() string {
 	case ReasonInfeasible:
 		return m.onNode("infeasible") + ": " + m.Refusal.Reason
 	case ReasonUnsupportedByNode:
-		return onNode(m.node()) + " does not support it: " + m.Refusal.Reason
+		return OnNode(m.Node()) + " does not support it: " + m.Refusal.Reason
 	default:
 		return m.Refusal.Reason
 	}
@@ -410,7 +441,7 @@ func (m Member) refusal() string {
 
 // timed is the progress of a pod that is in a state which counts as another, final one
 // after the timeout.
-func (m Member) timed(o Options, now, then resize.State, timeout time.Duration, reason, why string) progress {
+func (m Member) timed(o Terms, now, then resize.State, timeout time.Duration, reason, why string) progress {
 	until := m.since(o).Add(timeout)
 	if o.Now.Before(until) {
 		return progress{now, reason, why, until}
@@ -424,7 +455,7 @@ const unreadyGrace = 10 * time.Second
 
 // notReady is the progress of a pod that is not Ready since it was resized. Nothing but what
 // the condition says depends on for how long it is so.
-func (v *Verdict) notReady(o Options) progress {
+func (v *Verdict) notReady(o Terms) progress {
 	if until := v.Member.since(o).Add(unreadyGrace); o.Now.Before(until) {
 		return progress{resize.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
 	}
@@ -432,7 +463,7 @@ func (v *Verdict) notReady(o Options) progress {
 }
 
 // overdue notes whether the pod is waited for to be Ready for too long.
-func (v *Verdict) overdue(o Options) {
+func (v *Verdict) overdue(o Terms) {
 	m := v.Member
 	if o.ReadyTimeout <= 0 || v.Observed != resize.Unready || v.Message == "" || m.Lost != "" || m.Target.Unscheduled() {
 		return
@@ -446,11 +477,37 @@ func (v *Verdict) overdue(o Options) {
 }
 
 // since is when the pod came into its state, as far as anybody has seen it.
-func (m Member) since(o Options) time.Time {
+func (m Member) since(o Terms) time.Time {
 	if m.Since.IsZero() {
 		return o.Now
 	}
 	return m.Since
 }
 
-func (m Member) onNode(what string) string { return what + " on " + onNode(m.node()) }
+func (m Member) onNode(what string) string { return what + " on " + OnNode(m.Node()) }
+
+// Settled reports whether the pod runs with the size of its spec, and nothing but the pod itself is in the way of its being Ready.
+func (v *Verdict) Settled() bool {
+	return Done(v.Observed) && v.Member.Lost == "" && !v.Member.Target.Unscheduled()
+}
+
+// HasSize reports whether the pod's spec has the size that is rolled out.
+func (v *Verdict) HasSize() bool {
+	m := &v.Member
+	return !Gone(m.Pod) && m.Differs == "" && len(m.Target.Changes)+len(m.Target.Obstacles) == 0
+}
+
+// GivenUp reports whether the pod will not come to its size in place.
+func (v *Verdict) GivenUp() bool {
+	return v.Decision == policy.RestartByController || v.Decision == policy.Leave || v.Decision == policy.WaitForDelete
+}
+
+// Holds reports whether the hold must stay for the member.
+func (v *Verdict) Holds() bool {
+	switch v.Decision {
+	case policy.Leave, policy.MarkUpdated, policy.Resize, policy.Wait:
+		return !v.Member.InPlaceOnly
+	default:
+		return false
+	}
+}

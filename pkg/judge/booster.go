@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -7,7 +7,7 @@ import (
 // awaitBooster keeps the rollout open for a pod that has its size, and that a startup booster is about
 // to take away from it: when that has come, the pod is asked once more. Otherwise Complete would stand above the
 // size from before the edit. Nobody waits for the pod meanwhile: it is well with the size that it has.
-func (v *Verdict) awaitBooster(o Options) {
+func (v *Verdict) awaitBooster(o Terms) {
 	m, since := v.Member, v.Member.Proof.Since
 	if !m.Updated || m.PutBack == "" || v.Reason != "" {
 		return

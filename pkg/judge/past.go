@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"fmt"
@@ -34,8 +34,8 @@ type ContainerPast struct {
 	After int64  `json:"after,omitempty"`
 }
 
-// pastOf returns how a pod is that is asked now.
-func pastOf(pod *corev1.Pod, now time.Time) Past {
+// PastOf returns how a pod is that is asked now.
+func PastOf(pod *corev1.Pod, now time.Time) Past {
 	p := Past{Unready: !podutils.IsPodReady(pod)}
 	for s := range statusesOf(pod) {
 		last := lastRun(s)
@@ -62,11 +62,11 @@ func (p *Past) set(container string, c ContainerPast) {
 	p.Containers[container] = c
 }
 
-// done notes what has happened by the time at which the resize was seen done. That a container restarts until then says nothing of
+// WhenDone notes what has happened by the time at which the resize was seen done. That a container restarts until then says nothing of
 // the size: it may do so for it.
-func (p Past) done(pod *corev1.Pod) Past {
+func (p Past) WhenDone(pod *corev1.Pod) Past {
 	seen := Past{Unready: p.Unready}
-	for name, c := range pastOf(pod, time.Time{}).Containers {
+	for name, c := range PastOf(pod, time.Time{}).Containers {
 		before := p.Containers[name]
 		before.Restarts, before.Ended = c.Restarts, c.Ended
 		seen.set(name, before)
@@ -78,7 +78,7 @@ func (p Past) done(pod *corev1.Pod) Past {
 // resize, by the clocks of its kubelet and the API server, counts: nobody knows better.
 func unseen(pod *corev1.Pod, resized time.Time) Past {
 	p := Past{}
-	for name, c := range pastOf(pod, time.Time{}).Containers {
+	for name, c := range PastOf(pod, time.Time{}).Containers {
 		c.Loops, c.After = "", 0
 		if c.Killed != nil && c.Killed.After(resized) {
 			c.Killed = nil
@@ -98,15 +98,15 @@ type Health struct {
 	born bool // it was made with its size, and not asked for it
 }
 
-// of returns what is known of a pod that is looked at now, whose resize, of that time, is in that state.
-func (h *Health) of(pod *corev1.Pod, state resize.State, resized, now time.Time) *Health {
-	switch done := seenDone(state); {
+// Of returns what is known of a pod that is looked at now, whose resize, of that time, is in that state.
+func (h *Health) Of(pod *corev1.Pod, state resize.State, resized, now time.Time) *Health {
+	switch done := Done(state); {
 	case h != nil && (!done || !h.Done.IsZero()):
 		return h
 	case h != nil:
-		return &Health{Past: h.done(pod), Asked: h.Asked, Done: now}
+		return &Health{Past: h.WhenDone(pod), Asked: h.Asked, Done: now}
 	case !done:
-		return &Health{Past: pastOf(pod, now)}
+		return &Health{Past: PastOf(pod, now)}
 	case resized.IsZero():
 		return &Health{Done: now, born: true}
 	default:
@@ -114,8 +114,8 @@ func (h *Health) of(pod *corev1.Pod, state resize.State, resized, now time.Time)
 	}
 }
 
-// seenDone reports whether the pod runs with the size of its spec.
-func seenDone(state resize.State) bool { return state == resize.Actuated || state == resize.Unready }
+// Done reports whether the pod runs with the size of its spec.
+func Done(state resize.State) bool { return state == resize.Actuated || state == resize.Unready }
 
 // String is what is known, for comparing.
 func (h *Health) String() string {
@@ -186,8 +186,8 @@ func (c ContainerPast) usual(run *corev1.ContainerStateTerminated, asked time.Ti
 	return c.Loops != "" && c.Loops == run.Reason && ran >= loop/2 && (!straddles(run, asked) || ran <= 2*loop)
 }
 
-// downBefore reports whether the pod has not been Ready since before that time, by the clock of its kubelet, which may differ.
-func downBefore(pod *corev1.Pod, at time.Time) bool {
+// DownBefore reports whether the pod has not been Ready since before that time, by the clock of its kubelet, which may differ.
+func DownBefore(pod *corev1.Pod, at time.Time) bool {
 	return !podutils.IsPodReady(pod) && notReadySince(pod).Add(resize.ClockSkew).Before(at)
 }
 
@@ -228,9 +228,9 @@ func length(run *corev1.ContainerStateTerminated) time.Duration {
 	return run.FinishedAt.Sub(run.StartedAt.Time)
 }
 
-// failed returns what was seen of the pod since its resize that makes it a failure; empty if nothing was, or it was the
+// Failed returns what was seen of the pod since its resize that makes it a failure; empty if nothing was, or it was the
 // same before.
-func (v *Verdict) failed(notReady time.Duration, o Options) string {
+func (v *Verdict) Failed(notReady time.Duration, o Terms) string {
 	m := &v.Member
 	if what := m.Before.failure(m.Pod, o.Now); what != "" {
 		return what

@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"maps"
@@ -39,7 +39,7 @@ type PodNote struct {
 	Displaced *Displaced
 	// Trusted is the generation with which an event has told that the pod counts as resized though its kubelet does not show it.
 	Trusted int64
-	proving time.Time // since when it has a size that is guarded, and has not proved it
+	Proving time.Time // since when it has a size that is guarded, and has not proved it
 
 	// Recorded is the reason of the last wait that an event was recorded for.
 	Recorded string
@@ -103,7 +103,7 @@ func (n *PodNotes) Note(pod types.UID) *PodNote {
 }
 
 // AskAgain has everything tried again at once that was refused, put off or left. Each pod is asked once more for
-// what its kubelet has put off or refused, and the timeouts begin anew. That goes for pods that have not been seen yet,
+// What its kubelet has put off or refused, and the timeouts begin anew. That goes for pods that have not been seen yet,
 // too: it is not known for what they were asked, or when.
 func (n *PodNotes) AskAgain() {
 	n.again, n.nodes = true, nil

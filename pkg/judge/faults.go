@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"fmt"
@@ -17,9 +17,12 @@ type Faulty struct {
 	Pods []string
 }
 
+// faultyNamed is how many of the pods are named.
+const faultyNamed = 5
+
 // String says it in one line, and names some of the pods.
 func (f Faulty) String() string {
-	named := f.Pods[:min(len(f.Pods), 1+namedToo)]
+	named := f.Pods[:min(len(f.Pods), faultyNamed)]
 	text := f.Issue + " may affect " + strings.Join(named, ", ")
 	if more := len(f.Pods) - len(named); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
@@ -36,25 +39,10 @@ func Faults(members []*Member) []Faulty {
 			if i < 0 {
 				i, found = len(found), append(found, Faulty{Fault: fault})
 			}
-			found[i].Pods = append(found[i].Pods, fmt.Sprintf("%s on %s (kubelet %s)", m.Name, onNode(m.node()), m.Kubelet.Version))
+			found[i].Pods = append(found[i].Pods, fmt.Sprintf("%s on %s (kubelet %s)", m.Name, OnNode(m.Node()), m.Kubelet.Version))
 		}
 	}
 	return found
-}
-
-// faults spells out, for the details of a condition, what faults of kubelets the resizes of the step may meet.
-func (s Step) faults() string {
-	var members []*Member
-	for _, v := range s.Verdicts {
-		if v.faulty {
-			members = append(members, &v.Member)
-		}
-	}
-	var spelled strings.Builder
-	for _, f := range Faults(members) {
-		spelled.WriteString("; " + f.String())
-	}
-	return spelled.String()
 }
 
 // meetsFault reports whether the pod is resized, or was, and that may meet a fault of its kubelet.

@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import "github.com/inplace-rollout/inplace-rollout/pkg/resize"
 

@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // controllers mean it, whatever the size is about to do to it.
 type Proof struct {
 	// Since is when the pod was first seen Ready with its resize done, by the same clock as
-	// Options.Now; zero if it is not so now.
+	// Terms.Now; zero if it is not so now.
 	Since time.Time
 	// Generation of the pod, how often its containers had restarted by then, and since when it was Ready. With
 	// another one the proof begins anew.
@@ -31,15 +31,15 @@ func (p Proof) Of(pod *corev1.Pod, well bool, now time.Time) Proof {
 	if !well {
 		return Proof{}
 	}
-	seen := Proof{now, pod.Generation, restarts(pod), readySince(pod)}
+	seen := Proof{now, pod.Generation, restarts(pod), ReadySince(pod)}
 	if p.Generation == seen.Generation && p.Restarts == seen.Restarts && p.Ready == seen.Ready && !p.Since.IsZero() {
 		return p
 	}
 	return seen
 }
 
-// readySince is when the pod became Ready, by its kubelet's clock, in seconds; 0 if it is not.
-func readySince(pod *corev1.Pod) int64 {
+// ReadySince is when the pod became Ready, by its kubelet's clock, in seconds; 0 if it is not.
+func ReadySince(pod *corev1.Pod) int64 {
 	if c := ConditionReady(pod); c != nil && c.Status == corev1.ConditionTrue {
 		return c.LastTransitionTime.Unix()
 	}
@@ -69,7 +69,7 @@ func statusesOf(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
 
 // prove notes when a pod that has its size will have proved it. Until then an updated pod keeps the
 // hold, as others wait for it.
-func (v *Verdict) prove(o Options) {
+func (v *Verdict) prove(o Terms) {
 	m := v.Member
 	if v.ProvedAt = v.provedAt(o); v.ProvedAt.IsZero() {
 		return
@@ -90,7 +90,7 @@ func (v *Verdict) prove(o Options) {
 //
 // The size is that of its spec, also where the pod is to have another one by now: for A→B→C, a pod
 // that has got B a moment ago may still fail with it, so nobody is asked for C beside it.
-func (v *Verdict) provedAt(o Options) time.Time {
+func (v *Verdict) provedAt(o Terms) time.Time {
 	m := v.Member
 	if m.Target.Resized.IsZero() || m.Lost != "" || o.MinReadySeconds <= 0 {
 		return time.Time{}
@@ -109,8 +109,8 @@ func (v *Verdict) provedAt(o Options) time.Time {
 	return time.Time{}
 }
 
-// unproved reports whether the pod has yet to prove the size that it has.
-func (v *Verdict) unproved() bool { return !v.ProvedAt.IsZero() }
+// Unproved reports whether the pod has yet to prove the size that it has.
+func (v *Verdict) Unproved() bool { return !v.ProvedAt.IsZero() }
 
 // minReady is for how long a pod has to be Ready.
-func (o Options) minReady() time.Duration { return time.Duration(o.MinReadySeconds) * time.Second }
+func (o Terms) minReady() time.Duration { return time.Duration(o.MinReadySeconds) * time.Second }

@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"time"
@@ -9,11 +9,11 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
 
-// known is what is known of a kubelet by the pods of a workload whose resizes it was given time for: that it has not
+// Known is what is known of a kubelet by the pods of a workload whose resizes it was given time for: that it has not
 // answered, and that its status does not show what it has allocated.
-type known struct {
-	silent      bool
-	unconfirmed bool
+type Known struct {
+	Silent      bool
+	Unconfirmed bool
 }
 
 // nodeAnswers are the pods of a node whose kubelet was waited for until it was given up, by its answer.
@@ -22,7 +22,7 @@ type nodeAnswers map[types.UID]resize.Answer
 // answers notes what a verdict tells of its pod's kubelet.
 func (n *PodNotes) answers(v *Verdict) {
 	m := &v.Member
-	node, answer := m.node(), resize.Confirmed
+	node, answer := m.Node(), resize.Confirmed
 	switch {
 	case m.Target.Trusts():
 		answer = resize.Unconfirmed
@@ -53,28 +53,30 @@ func (n *PodNotes) answers(v *Verdict) {
 // enough is how many pods of a node tell that its kubelet never shows what it has carried out.
 const enough = 2
 
-// known returns what other pods of its node tell of the kubelet of a pod.
-func (n *PodNotes) known(pod *corev1.Pod) (k known) {
+// Known returns what other pods of its node tell of the kubelet of a pod.
+func (n *PodNotes) Known(pod *corev1.Pod) (k Known) {
 	if n == nil || pod == nil {
 		return k
 	}
 	unconfirmed := 0
 	for other, answer := range n.nodes[pod.Spec.NodeName] {
-		k.silent = k.silent || answer == resize.Unanswered && other != pod.UID
-		unconfirmed += asInt(answer == resize.Unconfirmed && other != pod.UID)
+		k.Silent = k.Silent || answer == resize.Unanswered && other != pod.UID
+		if answer == resize.Unconfirmed && other != pod.UID {
+			unconfirmed++
+		}
 	}
-	k.unconfirmed = unconfirmed >= enough
+	k.Unconfirmed = unconfirmed >= enough
 	return k
 }
 
 // briefly is for how long an answer is waited for that others of the node were waited for in vain.
 const briefly = 10 * time.Second
 
-// givenUp returns when the last answer of a kubelet counts as final, by what was seen of it: after the error timeout, or
+// GivenUp returns when the last answer of a kubelet counts as final, by what was seen of it: after the timeout, or
 // a short while if the kubelet is known for it.
-func (f Facts) givenUp(pod *corev1.Pod, seen Sighting) time.Time {
-	wait, known := f.Defaults.ErrorTimeout, f.Notes.known(pod)
-	if known.silent && seen.Answer == resize.Unanswered || known.unconfirmed && seen.Answer == resize.Unconfirmed {
+func (n *PodNotes) GivenUp(pod *corev1.Pod, seen Sighting, timeout time.Duration) time.Time {
+	wait, known := timeout, n.Known(pod)
+	if known.Silent && seen.Answer == resize.Unanswered || known.Unconfirmed && seen.Answer == resize.Unconfirmed {
 		wait = min(wait, briefly)
 	}
 	return seen.Answered.Add(wait)

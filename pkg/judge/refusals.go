@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"time"

@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ import (
 // being replaced itself. What is deleted later may be so for any reason.
 const lossTime = time.Minute
 
-// maxLosses is how many pods a rollout may lose so. One may be a coincidence, and two in a cluster where much goes on.
-const maxLosses = 3
+// MaxLosses is how many pods a rollout may lose so. One may be a coincidence, and two in a cluster where much goes on.
+const MaxLosses = 3
 
 // Losses are the pods of one rollout that others have deleted soon after their resize. The pods that come in their places
 // have the old size, and would be resized and deleted again. So they count for the rollout, and not for each pod. A
@@ -48,10 +48,11 @@ type Lost struct {
 	After time.Duration
 }
 
-// String says what has become of the pod, and what its conditions say of that.
-func (l Lost) String() string { return l.Pod.Name + " " + l.what() }
+// String is What, with the name of the pod.
+func (l Lost) String() string { return l.Pod.Name + " " + l.What() }
 
-func (l Lost) what() string {
+// What says what has become of the pod, and what its conditions say of that.
+func (l Lost) What() string {
 	what := fmt.Sprintf("was deleted %s after its resize", max(l.After.Round(time.Second), time.Second))
 	for _, c := range l.Pod.Status.Conditions {
 		if slices.Contains(Terminations, c.Type) && c.Status == corev1.ConditionTrue {
@@ -64,14 +65,12 @@ func (l Lost) what() string {
 // Terminations are the conditions of pods that say why they are deleted. The second one is Kueue's.
 var Terminations = []corev1.PodConditionType{corev1.DisruptionTarget, "TerminationTarget"}
 
-// Begin begins with another rollout, if it is one. The condition, which may be nil, is the workload's. Again: its user
-// has had it tried again since that was written.
-func (l *Losses) Begin(edit string, c *StoredCondition, again bool) {
-	if l.edit == edit {
-		return
+// Begin begins with another rollout, if it is one. Said: the workload's condition says already that it goes no further, and its user
+// has not had it tried again since that was written.
+func (l *Losses) Begin(edit string, said bool) {
+	if l.edit != edit {
+		*l = Losses{edit: edit, said: said && l.edit == ""}
 	}
-	said := l.edit == "" && !again && c != nil && c.Status == corev1.ConditionFalse && c.Reason == ReasonDeletedAfterResize
-	*l = Losses{edit: edit, said: said}
 }
 
 // Asked notes that a pod was asked for its size.
@@ -82,12 +81,10 @@ func (l *Losses) Asked(pod *corev1.Pod, at time.Time) {
 	l.asked[pod.UID] = &request{pod, at}
 }
 
-// Spare notes that we have pods restarted: they are not lost to others.
-func (l *Losses) Spare(restarts []Restart) {
-	for _, r := range restarts {
-		if r.Member.Pod != nil {
-			delete(l.asked, r.Member.Pod.UID)
-		}
+// Spare notes that we have a pod restarted: it is not lost to others.
+func (l *Losses) Spare(pod *corev1.Pod) {
+	if pod != nil {
+		delete(l.asked, pod.UID)
 	}
 }
 
@@ -95,7 +92,7 @@ func (l *Losses) Spare(restarts []Restart) {
 //
 // If there are to be fewer pods than before, nobody knows which of them go for that. A pod that goes from a node which is
 // lost, or takes none, is drained. One that its kubelet has ended was not deleted.
-func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.Time) (fresh []Lost) {
+func (l *Losses) See(there []*corev1.Pod, replicas int, drained func(*corev1.Pod) bool, now time.Time) (fresh []Lost) {
 	if replicas < l.replicas {
 		l.asked = nil
 	}
@@ -116,7 +113,7 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, places Places, now time.
 			continue
 		}
 		delete(l.asked, uid)
-		if followed && !places.Drained(r.pod) {
+		if followed && !drained(r.pod) {
 			fresh = append(fresh, Lost{r.pod, after})
 		}
 	}
@@ -141,7 +138,7 @@ func (l *Losses) outlived(now time.Time) bool {
 // probation is for how long a pod has to live on after its resize to have outlived the lost ones: twice as long as any of them, as
 // who deletes them needs a different time for each.
 func (l *Losses) probation() (longest time.Duration) {
-	for _, lost := range l.all() {
+	for _, lost := range l.All() {
 		longest = max(longest, 2*lost.After)
 	}
 	return longest
@@ -161,8 +158,8 @@ func (l *Losses) Doubt() (doubt bool, from time.Time) {
 	return true, from
 }
 
-// all returns what has been lost so far.
-func (l *Losses) all() []Lost {
+// All returns what has been lost so far.
+func (l *Losses) All() []Lost {
 	if l == nil {
 		return nil
 	}
@@ -172,7 +169,7 @@ func (l *Losses) all() []Lost {
 // Why returns why no further pod is asked for its size; empty if more may be.
 func (l *Losses) Why() string {
 	switch {
-	case l == nil || !l.said && len(l.lost) < maxLosses:
+	case l == nil || !l.said && len(l.lost) < MaxLosses:
 		return ""
 	case len(l.lost) == 0:
 		return "pods of this rollout were deleted soon after their resize"

@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"fmt"
@@ -21,8 +21,8 @@ type Rejected struct {
 	made time.Time
 }
 
-// andThen is what helps where a pod was rejected.
-const andThen = "; edit it back, or to a size that the node takes"
+// AndThen is what helps where a pod was rejected.
+const AndThen = "; edit it back, or to a size that the node takes"
 
 // Rejection returns why the kubelet of the pod's node has not let it in; empty if it has. Kubelets begin the message so
 // for every reason, such as OutOfcpu or TopologyAffinityError (rejectPod in pkg/kubelet of Kubernetes).

@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"time"
@@ -53,10 +53,10 @@ func (n *PodNotes) See(verdicts []*Verdict) {
 }
 
 // Prove notes since when pods have the size of a guarded rollout, and have not proved it.
-func (n *PodNotes) Prove(s Step) {
-	for _, v := range s.Verdicts {
-		if pod := v.Member.Pod; pod != nil && s.guard != nil {
-			n.Note(pod.UID).proving = s.provingSince[pod.UID]
+func (n *PodNotes) Prove(verdicts []*Verdict, since map[types.UID]time.Time) {
+	for _, v := range verdicts {
+		if pod := v.Member.Pod; pod != nil {
+			n.Note(pod.UID).Proving = since[pod.UID]
 		}
 	}
 }
@@ -66,7 +66,7 @@ func (n *PodNotes) Asked(m Member, now time.Time) {
 	if note := n.pods[m.Pod.UID]; note != nil && note.judged {
 		note.resize.Cure, note.resize.Again = m.Cures(), false
 		if note.resize.Before != nil && len(m.Target.Changes) > 0 {
-			note.resize.Before = &Health{Past: pastOf(m.Pod, now), Asked: now}
+			note.resize.Before = &Health{Past: PastOf(m.Pod, now), Asked: now}
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (n *PodNotes) Sighting(place Place, now time.Time) Sighting {
 	return seen
 }
 
-// of returns the deferral of a pod that has been seen Deferred for its present size since then. A size that asks for less than the
+// Of returns the deferral of a pod that has been seen Deferred for its present size since then. A size that asks for less than the
 // one before may have room where that had none.
 func (d Deferral) of(pod *corev1.Pod, since time.Time) Deferral {
 	asks := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
@@ -161,6 +161,11 @@ func Relabelled(pod *corev1.Pod) time.Time {
 		}
 	}
 	return last
+}
+
+// Specified returns since when the pod has been seen with its spec, if it is looked at now.
+func (n *PodNotes) Specified(pod *corev1.Pod, now time.Time) time.Time {
+	return n.first(pod, now).specified
 }
 
 // first returns what is to be noted of a pod that is looked at now.

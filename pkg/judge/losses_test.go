@@ -1,4 +1,4 @@
-package rollout
+package judge
 
 import (
 	"fmt"
@@ -7,15 +7,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-// draining has every node be drained.
-type draining struct{ anywhere }
-
-func (*draining) Drained(*corev1.Pod) bool { return true }
+func drainsNothing(*corev1.Pod) bool { return false }
 
 // What counts as a pod that others have deleted soon after its resize.
 func TestLosses(t *testing.T) {
@@ -25,36 +21,37 @@ func TestLosses(t *testing.T) {
 		after    time.Duration
 		now      func(*corev1.Pod) *corev1.Pod // what the pod is then; nil if it is gone
 		replicas int
-		places   Places
+		drained  bool // its node is
 		ours     bool // we have had it restarted
 		lost     string
 	}{
-		{"it is there", time.Second, func(pod *corev1.Pod) *corev1.Pod { return pod }, 3, &anywhere{}, false, ""},
-		{"it is gone", time.Second, gone, 3, &anywhere{}, false, "web-0 was deleted 1s after its resize"},
+		{"it is there", time.Second, func(pod *corev1.Pod) *corev1.Pod { return pod }, 3, false, false, ""},
+		{"it is gone", time.Second, gone, 3, false, false, "web-0 was deleted 1s after its resize"},
 		{"it is terminating, and says why", 2 * time.Second, func(pod *corev1.Pod) *corev1.Pod {
 			build.Terminating(pod)
 			pod.Status.Conditions = append(pod.Status.Conditions,
 				corev1.PodCondition{Type: "TerminationTarget", Status: corev1.ConditionTrue, Reason: "NoMatchingWorkload", Message: "No matching Workload; restoring pod templates"})
 			return pod
-		}, 3, &anywhere{}, false, "web-0 was deleted 2s after its resize, TerminationTarget NoMatchingWorkload: No matching Workload; restoring pod templates"},
-		{"it is gone, long after", time.Minute, gone, 3, &anywhere{}, false, ""},
-		{"it is gone, and fewer are wanted", time.Second, gone, 2, &anywhere{}, false, ""},
-		{"it is gone, and more are wanted", time.Second, gone, 4, &anywhere{}, false, "web-0 was deleted 1s after its resize"},
-		{"it is drained", time.Second, gone, 3, &draining{}, false, ""},
+		}, 3, false, false, "web-0 was deleted 2s after its resize, TerminationTarget NoMatchingWorkload: No matching Workload; restoring pod templates"},
+		{"it is gone, long after", time.Minute, gone, 3, false, false, ""},
+		{"it is gone, and fewer are wanted", time.Second, gone, 2, false, false, ""},
+		{"it is gone, and more are wanted", time.Second, gone, 4, false, false, "web-0 was deleted 1s after its resize"},
+		{"it is drained", time.Second, gone, 3, true, false, ""},
 		{"it has failed", time.Second, func(pod *corev1.Pod) *corev1.Pod {
 			pod.Status.Phase = corev1.PodFailed
 			return pod
-		}, 3, &anywhere{}, false, ""},
-		{"we have had it go", time.Second, gone, 3, &anywhere{}, true, ""},
+		}, 3, false, false, ""},
+		{"we have had it go", time.Second, gone, 3, false, true, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := build.Pod("web-0", build.Size(t, ""))
+			drained := func(*corev1.Pod) bool { return tt.drained }
 			var l Losses
-			l.Begin("1", nil, false)
-			l.See([]*corev1.Pod{pod}, 3, tt.places, build.Start)
+			l.Begin("1", false)
+			l.See([]*corev1.Pod{pod}, 3, drained, build.Start)
 			l.Asked(pod, build.Start)
 			if tt.ours {
-				l.Spare([]Restart{{Member: Member{Place: Place{Pod: pod}}}})
+				l.Spare(pod)
 			}
 			var there []*corev1.Pod
 			if now := tt.now(pod.DeepCopy()); now != nil {
@@ -62,7 +59,7 @@ func TestLosses(t *testing.T) {
 			}
 			var said []string
 			for range 2 { // each counts once
-				for _, lost := range l.See(there, tt.replicas, tt.places, build.Start.Add(tt.after)) {
+				for _, lost := range l.See(there, tt.replicas, drained, build.Start.Add(tt.after)) {
 					said = append(said, lost.String())
 				}
 			}
@@ -80,7 +77,7 @@ func TestLossesOfOneRollout(t *testing.T) {
 	lose := func(pods int) {
 		for i := range pods {
 			l.Asked(build.Pod(fmt.Sprint("web-", i), build.Size(t, "")), build.Start)
-			l.See(nil, 3, &anywhere{}, build.Start.Add(time.Second))
+			l.See(nil, 3, drainsNothing, build.Start.Add(time.Second))
 		}
 	}
 	why := func(when, want string) {
@@ -89,32 +86,31 @@ func TestLossesOfOneRollout(t *testing.T) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
-	stopped := &StoredCondition{Status: corev1.ConditionFalse, Reason: ReasonDeletedAfterResize, LastTransitionTime: metav1.NewTime(build.Start)}
-	l.Begin("1", nil, false)
+	l.Begin("1", false)
 	lose(2)
 	why("two", "")
-	l.Begin("1", stopped, false)
+	l.Begin("1", true)
 	lose(1)
 	why("three", "3 pods were deleted soon after their resize, the last: web-0 was deleted 1s after its resize")
-	l.Begin("2", stopped, false)
+	l.Begin("2", true)
 	why("another edit", "")
 	l = Losses{}
-	l.Begin("2", stopped, false)
+	l.Begin("2", true)
 	why("another controller", "pods of this rollout were deleted soon after their resize")
 	l = Losses{}
-	l.Begin("2", stopped, true)
-	why("another controller, and a retry that it has not seen", "")
+	l.Begin("2", false)
+	why("another controller, where the condition does not say so", "")
 }
 
 // TestDoubt: after a loss one pod at a time is asked, until one has lived on for twice as long as the lost one.
 func TestDoubt(t *testing.T) {
 	var l Losses
-	l.Begin("1", nil, false)
+	l.Begin("1", false)
 	at := func(second int) time.Time { return build.Start.Add(time.Duration(second) * time.Second) }
 	pod := func(n int) *corev1.Pod { return build.Pod(fmt.Sprint("web-", n), build.Size(t, "")) }
 	doubts := func(second int, want bool, from time.Time) {
 		t.Helper()
-		l.See([]*corev1.Pod{pod(2), pod(3)}, 3, &anywhere{}, at(second))
+		l.See([]*corev1.Pod{pod(2), pod(3)}, 3, drainsNothing, at(second))
 		if doubt, since := l.Doubt(); doubt != want || !since.Equal(from) {
 			t.Errorf("after %d s: doubt %t from %s, want %t from %s", second, doubt, since, want, from)
 		}

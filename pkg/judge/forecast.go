@@ -1,0 +1,130 @@
+package judge
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+)
+
+// Forecast is what a rollout does to one pod in the end.
+type Forecast string
+
+// The forecasts for a pod.
+const (
+	// Unchanged: the pod has what the template says already.
+	Unchanged Forecast = "Unchanged"
+	// Live: the pod is resized, and nothing restarts.
+	Live Forecast = "Live"
+	// Deferred: its node has no room for the new size now, and the pod waits for it.
+	Deferred Forecast = "Deferred"
+	// ContainerRestart: the pod is resized, and the kubelet restarts containers for it.
+	ContainerRestart Forecast = "ContainerRestart"
+	// PodRestart: a new pod comes in its place.
+	PodRestart Forecast = "PodRestart"
+	// AfterDelete: a new pod comes when the user deletes this one.
+	AfterDelete Forecast = "AfterDelete"
+	// Infeasible: neither is possible, or allowed. The pod stays as it is.
+	Infeasible Forecast = "Infeasible"
+	// KeptBack: the user's partition keeps the pod back, or the rollout was stopped.
+	KeptBack Forecast = "KeptBack"
+	// New: the place is empty, or about to be, whatever the rollout does; a new pod comes.
+	New Forecast = "New"
+	// ScaledIn: there are to be fewer pods, and this one goes.
+	ScaledIn Forecast = "ScaledIn"
+)
+
+// forecastOf are those that follow from what is decided about a pod.
+var forecastOf = map[policy.Decision]Forecast{
+	"": Unchanged, policy.MarkUpdated: Unchanged, policy.Resize: Live, policy.Wait: Live,
+	policy.RestartByController: PodRestart, policy.WaitForDelete: AfterDelete, policy.Leave: Infeasible,
+}
+
+// PodForecast is what is to come of one place of a workload, as far as it can be foreseen.
+type PodForecast struct {
+	Member Member
+	// Observed and Says are those of the verdict.
+	Observed resize.State
+	Says     string
+	// ProvedAt is that of the verdict.
+	ProvedAt time.Time
+	// Forecast for the pod.
+	Forecast Forecast
+	// Reason for it; empty for Unchanged, and for Live if nothing is in the way.
+	Reason string
+	// Late is the forecast if the pod is to be resized, and its node has no room until the
+	// deadline; Deferred if it goes on waiting, and empty for others.
+	Late Forecast
+}
+
+// Restarts reports whether the pod or a container restarts, now or when the user
+// deletes the pod, as things stand.
+func (f PodForecast) Restarts() bool {
+	end := f.Forecast
+	if end == Deferred {
+		end = f.Late
+	}
+	return end == PodRestart || end == AfterDelete || end == ContainerRestart
+}
+
+// Forecasts returns for each verdict what rollout.Next will do to the pod in the end, if nothing
+// happens that cannot be seen now. What a kubelet will say to a resize cannot be
+// seen; what the API server will say to one larger than the pod's node can
+// (PodResizeValidator), and the caller puts it into the member's Refusal.
+func Forecasts(verdicts []*Verdict) []PodForecast {
+	forecasts := make([]PodForecast, len(verdicts))
+	for i, v := range verdicts {
+		forecasts[i] = forecastFor(v)
+	}
+	return forecasts
+}
+
+func forecastFor(v *Verdict) PodForecast {
+	m := v.Member
+	f := PodForecast{Member: m, Observed: v.Observed, Says: v.Says, ProvedAt: v.ProvedAt, Forecast: forecastOf[v.Decision]}
+	switch born := m.Updated || m.Differs == ""; {
+	case born && m.Pod == nil:
+		f.Forecast, f.Reason = New, "there is no pod now"
+	case born && Gone(m.Pod):
+		f.Forecast, f.Reason = New, "the pod is about to go, whatever is edited"
+	case m.Updated:
+		f.Forecast, f.Reason = Unchanged, m.ClassSizeUnavailable // it may still wait for a node
+	case f.Forecast == Live:
+		if f.Late = forecastOf[v.late]; v.late == policy.Leave {
+			f.Late = Deferred
+		}
+		f.resize(v)
+	default:
+		f.Reason = v.Why
+	}
+	return f
+}
+
+// resize completes the forecast for a pod that is to be resized, or is being resized.
+func (f *PodForecast) resize(v *Verdict) {
+	switch {
+	case v.Member.Target.Restarts():
+		f.Forecast, f.Reason = ContainerRestart, "its resizePolicy is "+string(corev1.RestartContainer)
+	case v.State == resize.Deferred:
+		f.Forecast, f.Reason = Deferred, v.Why
+	case v.Reason != ReasonProgressing:
+		f.Reason = v.Why
+	}
+}
+
+// BuiltIn returns what the built-in controller by itself does to a pod, for this reason, with the
+// strategy.
+func BuiltIn(m *Member, strategy policy.Strategy, why string) (comes Forecast, reason string) {
+	switch {
+	case Gone(m.Pod):
+		return New, "there is no pod now, or it is about to go"
+	case m.Labelled:
+		return Unchanged, ""
+	case strategy == policy.OnDelete:
+		return AfterDelete, why
+	default:
+		return PodRestart, why
+	}
+}
