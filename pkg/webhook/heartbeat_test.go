@@ -230,6 +230,7 @@ func TestAbsent(t *testing.T) {
 		elsewhere  bool   // the ServiceAccount is in another namespace than it should be
 		had        string // annotations before
 		time       string // of the write
+		ahead      bool   // a write before was of a clock that was ahead
 		same       bool   // no edit
 		held       bool
 		mark       bool // it says that it was not held
@@ -237,6 +238,8 @@ func TestAbsent(t *testing.T) {
 		"it is there":                                     {account: there, time: early, held: true},
 		"to the last second":                              {account: there, time: until, held: true},
 		"it is out of date":                               {account: there, time: later, mark: true},
+		"it is there, and a clock was ahead":              {account: there, time: until, ahead: true, held: true},
+		"it is out of date, and a clock was ahead":        {account: there, time: later, ahead: true, mark: true},
 		"it has been taken away":                          {account: map[string]string{}, time: early, mark: true},
 		"it has none, and the write no time":              {account: map[string]string{}, mark: true},
 		"nobody knows when the write was":                 {account: there, held: true},
@@ -287,6 +290,11 @@ func TestAbsent(t *testing.T) {
 					old, object = workload(t, kind, "", "", early), workload(t, kind, image, "", tt.time)
 					for _, o := range []*unstructured.Unstructured{old, object} {
 						o.SetAnnotations(map[string]string{"a": "b", api.NotHeldAnnotation: "6"})
+					}
+				}
+				if tt.ahead {
+					for _, o := range []*unstructured.Unstructured{old, object} {
+						o.SetManagedFields(append(o.GetManagedFields(), metav1.ManagedFieldsEntry{Manager: "before", Time: ptr.To(metav1.Date(2036, 1, 1, 0, 0, 0, 0, time.UTC))}))
 					}
 				}
 				for _, asked := range []string{"once", "twice"} {
