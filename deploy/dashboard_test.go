@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // panel of the dashboard.
@@ -21,14 +23,9 @@ type panel struct {
 // What people want of a dashboard: each panel says what it shows, and in which unit, can be narrowed to a cluster and a
 // namespace, and leads to where one reads on. A test with a real Prometheus checks that it shows something.
 func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile("monitoring/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("monitoring/dashboard.json"))(t)
 	var dashboard struct{ Panels []panel }
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &dashboard))
 	for _, p := range dashboard.Panels {
 		if p.Type != "row" {
 			assertPanel(t, p)

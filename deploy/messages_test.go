@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // The messages of conditions are for people: what a policy or the controller goes by stands elsewhere (rollout.Spoken). So nobody takes them
@@ -34,10 +36,7 @@ func TestNobodyReadsAMessage(t *testing.T) {
 			t.Fatal(pattern, err)
 		}
 		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(path))(t)
 			left := string(text)
 			if strings.HasSuffix(path, ".go") {
 				for _, reads := range inGo.FindAllString(left, -1) {

@@ -10,6 +10,8 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // What SECURITY.md says that the account cannot do, none of its roles lets it do.
@@ -38,10 +40,7 @@ func writes(rule rbacv1.PolicyRule) bool {
 // rules are those of the roles in a file of the folder.
 func rules(t *testing.T, file string) []rbacv1.PolicyRule {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	var found []rbacv1.PolicyRule
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
 		var role rbacv1.ClusterRole // a Role has the same rules

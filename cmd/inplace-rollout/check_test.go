@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // What is there, what is not, and what nobody may see are told apart.
@@ -61,9 +62,7 @@ func TestCheckFormer(t *testing.T) {
 	for _, name := range []string{prerequisite.HoldPolicy, "inplace-rollout-hold-daemonsets", "inplace-rollout-guard-deployments"} {
 		m, v := &admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}
 		m.Name, v.Name = name, name
-		if err := errors.Join(client.Tracker().Add(m), client.Tracker().Add(v)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(client.Tracker().Add(m), client.Tracker().Add(v)))
 	}
 	const want = "kubectl delete mutatingadmissionpolicy/inplace-rollout-hold-daemonsets validatingadmissionpolicy/inplace-rollout-guard-deployments"
 	if found := o.former(t.Context()); len(found) != 1 || found[0].Outcome != noted || !strings.HasSuffix(found[0].Message, want) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // examples are the commands for program in the examples of cmd.
@@ -70,9 +71,7 @@ func TestRoot(t *testing.T) {
 		var out bytes.Buffer
 		root := newRoot(strings.Fields(args))
 		root.SetOut(&out)
-		if err := root.ExecuteContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, root.ExecuteContext(t.Context()))
 		for _, want := range wants {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s does not have %q:\n%s", args, want, out.String())

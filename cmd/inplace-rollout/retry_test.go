@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestRetryAtTheEnd: the condition says Complete a moment after the hold has been let go, and
@@ -85,9 +86,7 @@ func TestRetryOfPausedDeployments(t *testing.T) {
 	s.deploy.Spec.Paused = true
 	u := s.live(t)
 	conditions := []any{map[string]any{"type": api.ConditionComplete, "status": string(corev1.ConditionFalse), "message": "paused by the user"}}
-	if err := unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions"))
 	if got, err := (retryOptions{cluster: s.cluster(t)}).retry(t.Context(), u); err == nil || !strings.Contains(err.Error(), "rollout in place: paused by the user") {
 		t.Errorf("got %q, %v", got, err)
 	}

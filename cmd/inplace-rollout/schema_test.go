@@ -11,6 +11,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/schema"
 )
 
@@ -58,9 +59,6 @@ func planOf(t *testing.T, s *stage) planReport {
 	t.Helper()
 	o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
 	live := s.live(t)
-	r, err := o.report(t.Context(), capacity.New(o.client, capacity.All, now), edit{live: live, after: live})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), edit{live: live, after: live}))(t)
 	return r
 }

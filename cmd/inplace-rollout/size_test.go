@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestNoTemplates: what we ship links no web page of golang.org/x/net/trace, with which a third of the binary would be methods that
@@ -12,10 +14,7 @@ import (
 func TestNoTemplates(t *testing.T) {
 	const pages = "golang.org/x/net/trace"
 	imported := func(args ...string) bool {
-		out, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, args...)...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, args...)...).Output())(t)
 		return slices.Contains(strings.Fields(string(out)), pages)
 	}
 	if imported("-tags=grpcnotrace", ".") {

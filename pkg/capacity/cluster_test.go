@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // clusterOf has these objects.
@@ -30,10 +31,7 @@ func TestWithoutRoom(t *testing.T) {
 		members = append(members, judge.Member{Place: placeOf(t, pod)})
 	}
 	b := rollout.Revision{Name: "b"}
-	full, err := clusterOf(objects...).WithoutRoom(t.Context(), members, b, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	full := must.Get(clusterOf(objects...).WithoutRoom(t.Context(), members, b, false))(t)
 	for i, want := range []bool{false, true} {
 		m := members[i]
 		if got := full[m.Pod.UID]; (got.Reason != "") != want || want && got.Of != b.Size(m.Target.Changes) {

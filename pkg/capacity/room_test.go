@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func templateOf(t *testing.T, cpu string) *corev1.PodTemplateSpec {
@@ -110,10 +111,7 @@ func TestRoom(t *testing.T) {
 				toCome = append(toCome, rollout.Coming{Template: templateOf(t, cpu)})
 			}
 			client := fake.NewClientset(objects...)
-			r, err := At(client, nodes, NewLedger(), build.Start).Room(t.Context(), "web", "", slices.Concat(web, tt.seen), toCome, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(At(client, nodes, NewLedger(), build.Start).Room(t.Context(), "web", "", slices.Concat(web, tt.seen), toCome, true))(t)
 			for i, want := range []string{tt.web1, tt.web0} {
 				got, err := refusal(r.find(t.Context(), pod(web[i].Name, "", "2", tt.all), "node", false))
 				if err != nil || got.Reason != want {

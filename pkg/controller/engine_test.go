@@ -341,10 +341,7 @@ func TestPulse(t *testing.T) {
 func TestRememberRefusal(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
 	pod := build.Pod("web-0", older)
-	target, err := resize.For(pod, older, newer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(resize.For(pod, older, newer))(t)
 	m, revision, what := judge.Member{Place: judge.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}, schema.GroupResource{Resource: "pods"}
 	for _, tt := range []struct {
 		err              error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestLeftOut: of what is opted in where nothing is held, only the condition is written, once. A hold from before is let go with what
@@ -67,9 +68,7 @@ func TestLeftOut(t *testing.T) {
 				return patch(ctx, w, kind, body, sub...)
 			}
 			e.w.Annotations = tt.annotations
-			if err := e.informer.GetStore().Add(e.w); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, e.informer.GetStore().Add(e.w))
 			for range 2 {
 				if _, err := e.Sync(t.Context(), e.session.name); (err != nil) != tt.fails {
 					t.Fatal(err)

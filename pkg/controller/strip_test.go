@@ -21,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Members that are made from stripped pods say the same as those that are made from whole
@@ -55,10 +56,7 @@ func changesNoMember(t rapid.TB, older, newer *corev1.PodTemplateSpec, changes .
 		f.change(pod)
 	}
 	before := pod.DeepCopy()
-	stripped, err := pods.Strip(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stripped := must.Get(pods.Strip(pod))(t)
 	for name, target := range map[string]func(*corev1.Pod) (resize.Target, error){
 		"For":      func(pod *corev1.Pod) (resize.Target, error) { return resize.For(pod, older, newer) },
 		"ForBut":   func(pod *corev1.Pod) (resize.Target, error) { return resize.ForBut(pod, older, newer) },

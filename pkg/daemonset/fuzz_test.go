@@ -9,6 +9,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // FuzzPlan: under LiveResize no plan lets go of a pod that differs only in its size, nor deletes one,
@@ -37,10 +38,7 @@ func FuzzPlan(f *testing.F) {
 				changes = append(changes, inForce("LiveResize;"))
 			}
 			o := observed(t, strings.Join(places, "|"), changes...)
-			p, err := planned(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(planned(o))(t)
 			deleted := 0
 			for _, write := range p.Writes {
 				switch w := write.(type) {

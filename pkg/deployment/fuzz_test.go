@@ -9,6 +9,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // FuzzPlan: under LiveResize no plan lets go of a pod that differs only in its size, whatever
@@ -40,10 +41,7 @@ func FuzzPlan(f *testing.F) {
 				}
 			}
 			o := observed(t, sets, changes...)
-			p, err := planned(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(planned(o))(t)
 			for _, write := range p.Writes {
 				switch w := write.(type) {
 				case evict, detach:

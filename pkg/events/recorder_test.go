@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // sink is an API server that keeps events. It fails with err, as often as fails says.
@@ -92,9 +94,7 @@ func (r *Recorder) settle(t *testing.T, s *sink, recorded int) map[string]int {
 		dropped, all := map[string]int{}, 0
 		for _, reason := range []string{queueFull, rateLimited, notWritten} {
 			var m dto.Metric
-			if err := r.dropped.WithLabelValues(reason).Write(&m); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.dropped.WithLabelValues(reason).Write(&m))
 			if n := int(m.Counter.GetValue()); n > 0 {
 				dropped[reason] = n
 				all += n

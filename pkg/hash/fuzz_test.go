@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // FuzzOf: two templates have the same hash if they are the same to Kubernetes' own types but for
@@ -89,9 +90,7 @@ func fields(t *rapid.T, value any) any {
 		t.Skip(err)
 	}
 	var decoded any
-	if err := json.Unmarshal(encoded, &decoded); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(encoded, &decoded))
 	return decoded
 }
 

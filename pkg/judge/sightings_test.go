@@ -10,6 +10,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestSightings: the times in a pod's conditions do not matter, only when each state was seen, and whether a kubelet has had no
@@ -50,10 +51,7 @@ func TestSightings(t *testing.T) {
 				pod.Status.Conditions[1].LastTransitionTime = metav1.NewTime(start.Add(-23 * time.Hour))
 			}
 		}
-		target, err := resize.For(pod, older, newer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(pod, older, newer))(t)
 		m := Member{Place: Place{Pod: pod, Target: target}}
 		m.Sighting = notes.Sighting(m.Place, start.Add(tt.at))
 		notes.See([]*Verdict{{Member: m}})
@@ -106,10 +104,7 @@ func TestProof(t *testing.T) {
 		if tt.edited {
 			wanted = build.Size(t, "requests: {cpu: 170m}")
 		}
-		target, err := resize.For(pod, older, wanted)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(pod, older, wanted))(t)
 		m := Member{Place: Place{Pod: pod, Target: target}}
 		m.Sighting = notes.Sighting(m.Place, start.Add(tt.at))
 		notes.See([]*Verdict{{Member: m}})

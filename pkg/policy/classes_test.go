@@ -71,10 +71,7 @@ func TestReadClassesSaysWhatIsWrong(t *testing.T) {
 
 func TestFirstClassThatMatchesCounts(t *testing.T) {
 	const size = `"containers": {"app": {"requests": {"cpu": 1}}}`
-	classes, err := readClasses(`[{"nodeSelector": {"pool": "large", "zone": "a"}, ` + size + `}, {"nodeSelector": {"pool": "large"}, ` + size + `}, {"nodeSelector": {"zone": "a"}, ` + size + `}]`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	classes := must.Get(readClasses(`[{"nodeSelector": {"pool": "large", "zone": "a"}, ` + size + `}, {"nodeSelector": {"pool": "large"}, ` + size + `}, {"nodeSelector": {"zone": "a"}, ` + size + `}]`))(t)
 	for _, tt := range []struct {
 		node map[string]string
 		want string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestGuard(t *testing.T) {
@@ -42,10 +43,7 @@ func TestGuard(t *testing.T) {
 
 func TestGuardSays(t *testing.T) {
 	read := func(canary string) *policy.Guard {
-		s, err := policy.Read(map[string]string{api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: "90s", api.OnFailureAnnotation: "Revert"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(policy.Read(map[string]string{api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: "90s", api.OnFailureAnnotation: "Revert"}))(t)
 		return s.Guard
 	}
 	for _, tt := range []struct {

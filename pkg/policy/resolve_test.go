@@ -12,6 +12,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // template parses the fields of a pod's spec in YAML flow style.
@@ -115,10 +116,7 @@ func TestResolve(t *testing.T) {
 		{name: "the default for the pod's own resources", from: pod, to: podUp, byDefault: policy.RestartOnly, want: "memory of the pod: RestartOnly (default)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			settings, err := policy.Parse(test.annotation, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			settings := must.Get(policy.Parse(test.annotation, ""))(t)
 			from, to := template(t, test.from), template(t, test.to)
 			if test.byDefault == "" {
 				test.byDefault = policy.LiveResizeable

@@ -6,6 +6,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestOldEnvironment(t *testing.T) {
@@ -35,10 +36,7 @@ func TestOldEnvironment(t *testing.T) {
 					newer.Spec.Containers[0].Resources = sized
 				}
 			}
-			target, err := resize.For(build.Pod("web-0", older), older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			target := must.Get(resize.For(build.Pod("web-0", older), older, newer))(t)
 			if got := target.OldEnvironment(); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // allOurs are all values of the containers that drawTemplate draws.
@@ -53,10 +54,7 @@ func FuzzFor(f *testing.F) {
 
 // resized is the pod with the size that leads from one template to the other.
 func resized(t *rapid.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (*corev1.Pod, resize.Target) {
-	target, err := resize.For(pod, older, newer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(resize.For(pod, older, newer))(t)
 	pod = pod.DeepCopy()
 	pod.Spec = *target.Spec()
 	return pod, target

@@ -7,6 +7,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestNewborn(t *testing.T) {
@@ -57,10 +58,7 @@ func TestNewborn(t *testing.T) {
 			if tt.change != nil {
 				tt.change(pod)
 			}
-			target, err := resize.For(pod, older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			target := must.Get(resize.For(pod, older, newer))(t)
 			for unfilled, containers := range map[bool]string{false: tt.kept, true: tt.unfilled} {
 				got, want := target.Newborn(unfilled), build.Template(t, "containers: "+containers)
 				if changes := resize.Between(&corev1.PodTemplateSpec{Spec: *got}, want); len(changes) > 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestObserve starts each case from a pod whose spec has the wanted size and
@@ -138,9 +139,6 @@ func TestObservePages(t *testing.T) {
 
 func target(t *testing.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) resize.Target {
 	t.Helper()
-	target, err := resize.For(pod, older, newer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(resize.For(pod, older, newer))(t)
 	return target
 }

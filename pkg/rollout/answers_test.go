@@ -11,6 +11,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // How kubelets answer a resize from cpu 100m to 150m, with equal limits.
@@ -86,10 +87,7 @@ func TestAnswers(t *testing.T) {
 					if p.node != "" {
 						pod.Spec.NodeName = p.node
 					}
-					target, err := f.Target(pod, older, newer)
-					if err != nil {
-						t.Fatal(err)
-					}
+					target := must.Get(f.Target(pod, older, newer))(t)
 					options := f.Options()
 					options.Action = tt.action
 					v = f.member(judge.Place{Name: pod.Name, Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, nil).Judge(options.Terms)
@@ -131,10 +129,7 @@ func TestNothingUnderWay(t *testing.T) {
 		{name: "another generation, just now", change: []func(*corev1.Pod){otherGeneration, build.ResizedAt(now)}, effects: "app: memory request none→1Gi, app: memory limit none→1Gi", busy: true},
 	} {
 		pod := build.Pod("web-0", older, tt.change...)
-		target, err := resize.For(pod, older, newer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(pod, older, newer))(t)
 		if got := resize.Describe(target.Effects); got != tt.effects || resize.Busy(pod, kubelet) != tt.busy {
 			t.Errorf("%s: changes %q, busy %t, want %q, %t", tt.name, got, resize.Busy(pod, kubelet), tt.effects, tt.busy)
 		}

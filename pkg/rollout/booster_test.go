@@ -8,6 +8,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // A pod that a startup booster is about to put back is waited for until the timeout, counted from when it is well
@@ -32,10 +33,7 @@ func TestAwaitBooster(t *testing.T) {
 	} {
 		template := build.Size(t, "requests: {cpu: 100m}")
 		pod := build.Pod("web-0", template)
-		target, err := resize.For(pod, template, template)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(pod, template, template))(t)
 		now := build.Start.Add(time.Hour)
 		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Updated: !tt.stale, Available: true, Target: target}, PutBack: tt.putBack, Policy: policy.LiveResizeable}
 		if tt.well >= 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestUnplaceableMembers: a pod of 100m cpu is to become one of 150m by a restart. The only node
@@ -41,10 +42,7 @@ func TestUnplaceableMembers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := build.Pod("web-0", older)
-			target, err := resize.For(pod, older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			target := must.Get(resize.For(pod, older, newer))(t)
 			place := judge.Place{Name: pod.Name, Pod: pod, Target: target}
 			if tt.change != nil {
 				tt.change(&place)
@@ -83,10 +81,7 @@ func TestSilentKubeletByOurClock(t *testing.T) {
 			want  resize.State
 		}{{0, resize.InProgress}, {119 * time.Second, resize.InProgress}, {2 * time.Minute, resize.Actuated}} {
 			f := rollout.Facts{Now: build.Start.Add(tt.after), Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Notes: notes}
-			target, err := f.Target(pod, older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			target := must.Get(f.Target(pod, older, newer))(t)
 			if state, says := target.Observe(); state != tt.want {
 				t.Errorf("the clock is %s ahead: after %s it is %s: %s", ahead, tt.after, state, says)
 			}
@@ -100,10 +95,7 @@ func TestUnsupportedMember(t *testing.T) {
 	older, newer := build.Size(t, "limits: {memory: 2Gi}"), build.Size(t, "limits: {memory: 1Gi}")
 	node, pod := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, build.Pod("web-0", older)
 	node.Status.NodeInfo.KubeletVersion = "v1.33.5"
-	target, err := resize.For(pod, older, newer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must.Get(resize.For(pod, older, newer))(t)
 	f := rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Defaults: policy.Standard, Now: build.Start, Notes: &judge.PodNotes{}}
 	place := judge.Place{Name: pod.Name, Pod: pod, Target: target}
 	if got := f.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Refusal; got.Kind != judge.ReasonUnsupportedByNode {

@@ -12,6 +12,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // A canary proves its size for as long as is said or, where nothing is, as a new pod has to be Ready, and a minute at least.
@@ -37,10 +38,7 @@ func TestCanaryDuration(t *testing.T) {
 func TestContestedCanary(t *testing.T) {
 	template := build.Size(t, `requests: {cpu: 100m}`)
 	for phase, want := range map[rollout.Phase]int{rollout.PhaseCanary: 1, rollout.PhaseRolling: 0} {
-		target, err := resize.For(build.Pod("web-2", template, build.Resized(template)), template, template)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(resize.For(build.Pod("web-2", template, build.Resized(template)), template, template))(t)
 		target.Conceded = true
 		guard := &rollout.Guard{Guard: policy.Guard{Canary: ptr.To(intstr.FromInt32(1)), Duration: time.Hour}, Record: rollout.Record{Phase: phase}}
 		o := rollout.Options{Limit: 1, Guard: guard, Terms: judge.Terms{Action: policy.LiveResizePreferred, Strategy: policy.RollingUpdate, Now: build.Start.Add(time.Minute)}}

@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // waiting is what the pod agent-INDEX, on the node n-INDEX, waits for; POD and NODE in the
@@ -96,10 +97,7 @@ func TestFaultsAreGrouped(t *testing.T) {
 		for i := range pods {
 			pod := build.Pod(fmt.Sprintf("agent-%d", i), older)
 			pod.Spec.NodeName = fmt.Sprintf("n-%d", i)
-			target, err := resize.For(pod, older, newer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			target := must.Get(resize.For(pod, older, newer))(t)
 			kubelet := resize.Kubelet{Version: "v1.36.4"}
 			members = append(members, judge.Member{
 				Place:  judge.Place{Name: pod.Name, Pod: pod, Available: true, Target: target.By(kubelet)},

@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // A record is read as it was written, and begins with its phase, which admission policies match.
@@ -52,17 +53,11 @@ func TestUnknownRecord(t *testing.T) {
 func TestNoRoomForTheRecord(t *testing.T) {
 	newer := build.Size(t, "requests: {cpu: 200m}")
 	for length, want := range map[int]int{0: 1, 256<<10 - 100: 0} {
-		settings, err := policy.Read(map[string]string{api.CanaryAnnotation: "1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		settings := must.Get(policy.Read(map[string]string{api.CanaryAnnotation: "1"}))(t)
 		f := Facts{Settings: settings, Places: &anywhere{}, Annotations: map[string]string{"note": strings.Repeat("x", length)}, Now: build.Start}
 		older := build.Size(t, "requests: {cpu: 100m}")
 		pod := build.Pod("web-0", older)
-		target, err := f.Target(pod, older, newer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target := must.Get(f.Target(pod, older, newer))(t)
 		options := f.Options()
 		options.Limit, options.Guard = 1, f.Guard(Edit{Version: "b", Newest: "b", Former: func() string { return "a" }}, 0)
 		v := f.member(judge.Place{Name: "web-0", Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, options.Guard).Judge(options.Terms)

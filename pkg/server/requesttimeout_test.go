@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestDeadline: no request waits for ever for an API server that does not answer, or stops in
@@ -29,10 +31,7 @@ func TestDeadline(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, WrapTransport: func(next http.RoundTripper) http.RoundTripper { return deadline{next, in} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, WrapTransport: func(next http.RoundTripper) http.RoundTripper { return deadline{next, in} }}))(t)
 	pods := client.CoreV1().Pods("default")
 	for name, ask := range map[string]func() error{
 		"a write without an answer": func() error { return pods.Delete(t.Context(), "web-0", metav1.DeleteOptions{}) },

@@ -15,6 +15,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestUnborn: of a pod of 1m that is missing, where 2m are wanted now.
@@ -64,10 +65,7 @@ func TestUnborn(t *testing.T) {
 			if tt.quota > 0 {
 				client = fake.NewClientset(quota(tt.quota))
 			}
-			quotas, err := capacity.New(client, capacity.Sizes, now).Quotas(t.Context(), "default")
-			if err != nil {
-				t.Fatal(err)
-			}
+			quotas := must.Get(capacity.New(client, capacity.Sizes, now).Quotas(t.Context(), "default"))(t)
 			limits := capacity.Limits{}
 			if tt.least > 0 {
 				limits.Ranges = []corev1.LimitRange{least(tt.least)}

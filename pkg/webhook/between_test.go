@@ -64,10 +64,7 @@ func asks(t *testing.T, p *Policies, user string, old, object *unstructured.Unst
 	resource := map[string]string{"StatefulSet": "statefulsets", "Deployment": "deployments", "DaemonSet": "daemonsets"}[object.GetKind()]
 	for i := range 2 {
 		w := Write{Object: object.DeepCopy(), Old: old, User: user, FieldManager: "test"}
-		after, err := p.applyOnce(t.Context(), p.byName["inplace-rollout-hold"], w.attributes(object.GroupVersionKind(), schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := must.Get(p.applyOnce(t.Context(), p.byName["inplace-rollout-hold"], w.attributes(object.GroupVersionKind(), schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource})))(t)
 		if after != nil {
 			object = after.(*unstructured.Unstructured)
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 type content struct{ certificate, key []byte }
@@ -16,10 +18,7 @@ func TestFiles(t *testing.T) {
 		made  time.Time
 		ready bool
 	}{"a new one": {time.Now(), true}, "an old one": {time.Now().Add(-life - time.Minute), false}} {
-		p, err := pairAt(tt.made)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(pairAt(tt.made))(t)
 		f := Files{Content: content{p.encoded, p.encoded}}
 		c, err := f.Certificate()
 		if err != nil || !bytes.Equal(c.Leaf.Raw, p.serving.Leaf.Raw) {

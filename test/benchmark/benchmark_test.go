@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestRollouts measures three small shapes, once each way. It alone proves what `make bench` measures: each shape has
@@ -26,10 +27,7 @@ func TestRollouts(t *testing.T) {
 		t.Fatalf("%d results, want one of each shape and way: %v", len(all.Rollouts), err)
 	}
 	for _, r := range all.Rollouts {
-		s, err := parseShape(r.Shape)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(parseShape(r.Shape))(t)
 		resizes := r.written(func(w measure.Write) bool { return r.carries(w) && w.Resource == "pods/resize" })
 		restarts := r.written(func(w measure.Write) bool { return r.carries(w) && w.Resource == "pods" && w.Verb == "delete" })
 		want := [3]int{0, s.all(), s.all()} // replaced, Ready, resized

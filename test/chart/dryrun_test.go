@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestDryRun: the API server takes what the chart makes of values, by its own validation and compiler of
@@ -38,9 +40,7 @@ func TestDryRun(t *testing.T) {
 			continue
 		}
 		file := filepath.Join(t.TempDir(), "all.yaml")
-		if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(out), 0o600))
 		applied, err := cp.Kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "--filename", file)
 		if err != nil {
 			t.Errorf("--set %s: %v", values, err)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // patience bounds every wait. It is never the expected duration.
@@ -26,9 +28,7 @@ func TestDiesWithItsParent(t *testing.T) {
 		if _, err := Start(t.Context(), Options{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	}
 	dir := filepath.Join(t.TempDir(), "cluster")
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$")

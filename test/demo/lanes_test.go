@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func needing(memory string) corev1.ResourceRequirements {
@@ -59,9 +60,6 @@ func history() []measure.Moment {
 // TestPicture compares a picture of the same with testdata/picture.svg.
 func TestPicture(t *testing.T) {
 	lanes := lanesOf(history(), 3, measure.Subject{Namespace: "demo", Name: "db"})
-	text, err := picture{Title: "About <this>", Source: "Measured & drawn.", Rows: [][]panel{{{"One", "it <went>", lanes}, {"Other", "so, too", lanes[2:]}}}}.svg()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(picture{Title: "About <this>", Source: "Measured & drawn.", Rows: [][]panel{{{"One", "it <went>", lanes}, {"Other", "so, too", lanes[2:]}}}}.svg())(t)
 	golden.Assert(t, "picture.svg", []byte(text))
 }

@@ -28,6 +28,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // What a page may say in its comment.
@@ -148,9 +150,7 @@ func (p *place) manifest(t *testing.T, b block) error {
 			return fmt.Errorf("not a whole manifest:\n%s", text)
 		}
 		file := p.state + ".yaml"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		if out, code := p.run(t, "kubectl apply --dry-run=server --validate=strict -f "+file); code != 0 {
 			return fmt.Errorf("the API server refuses it: %s\n%s", out, text)
 		}

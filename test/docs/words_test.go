@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // budgets say how many words each page may have. A page that needs more is two pages, or says something twice.
@@ -56,10 +57,7 @@ func TestWords(t *testing.T) {
 		if slices.Contains(generated, p.file) {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(controller.Root(), p.file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join(controller.Root(), p.file)))(t)
 		words := len(strings.Fields(string(text)))
 		if budget, known := budgets[p.file]; !known || words > budget {
 			t.Errorf("%s has %d words, and may have %d", p.file, words, budget)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var update = flag.Bool("update", false, "write what the tests print to testdata/")
@@ -16,9 +18,7 @@ func Assert(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, got, 0o644))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {

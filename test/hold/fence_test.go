@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestFence: the webhook may write of its configuration what API servers need to reach it, and nothing else.
@@ -20,10 +21,7 @@ func TestFence(t *testing.T) {
 	w := serve(t)
 	config := rest.CopyConfig(cp.RESTConfig())
 	config.Impersonate.UserName = "system:serviceaccount:" + controller.Namespace + ":inplace-rollout-webhook"
-	own, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(kubernetes.NewForConfig(config))(t)
 	entry := `{"webhooks":[{"name":"inplace-rollout-hold.inplace-rollout.io",%s}]}`
 	for name, tt := range map[string]struct {
 		patch string

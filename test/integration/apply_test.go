@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // apply applies a manifest on the server side, as a GitOps tool does. A kubectl for each would take much of the time
@@ -47,10 +49,7 @@ func applyObject(t *testing.T, namespace string, object *unstructured.Unstructur
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		namespace = ""
 	}
-	body, err := object.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(object.MarshalJSON())(t)
 	if _, err := objects.Resource(mapping.Resource).Namespace(namespace).Patch(t.Context(), object.GetName(), types.ApplyPatchType, body,
 		metav1.PatchOptions{FieldManager: "gitops", FieldValidation: metav1.FieldValidationStrict}); err != nil {
 		t.Fatalf("applying %s %s: %v", kind.Kind, object.GetName(), err)

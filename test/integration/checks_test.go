@@ -17,6 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // low answers every query with a small number.
@@ -33,10 +34,7 @@ func (low) Instant(_ context.Context, _, query string, _ time.Time) (model.Vecto
 func TestChecksConfigMap(t *testing.T) {
 	config := rest.CopyConfig(cp.RESTConfig())
 	config.Impersonate = rest.ImpersonationConfig{UserName: controller.User, Groups: []string{"system:authenticated"}}
-	ours, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours := must.Get(kubernetes.NewForConfig(config))(t)
 	configMaps := ours.CoreV1().ConfigMaps(controller.Namespace)
 	eventually(t, "the checks to be readable", func() (bool, string) { // the API server authorizes from a cache
 		_, err := configMaps.Get(t.Context(), podchecks.ConfigMapName, metav1.GetOptions{})

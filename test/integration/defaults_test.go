@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestDefaults compares what package resize takes for the pods of a template with
@@ -99,10 +100,7 @@ func sizesOf(spec *corev1.PodSpec) map[string]corev1.ResourceRequirements {
 
 func spell(t *testing.T, sizes any) string {
 	t.Helper()
-	text, err := yaml.Marshal(sizes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(yaml.Marshal(sizes))(t)
 	return string(text)
 }
 

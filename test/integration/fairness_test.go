@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // The FlowSchemas of deploy/, which are named like their ServiceAccount.
@@ -20,10 +21,7 @@ const (
 // flowMetric returns a metric of the API server's priority and fairness, where label has value.
 func flowMetric(t *testing.T, name, label, value string) float64 {
 	t.Helper()
-	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context()))(t)
 	sum := 0.0
 	for _, m := range parseMetrics(t, string(text))["apiserver_flowcontrol_"+name].GetMetric() {
 		for _, l := range m.Label {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestArgoHealth is what Argo CD shows of workloads. What it shows of a real rollout is in TestWaits.
@@ -56,9 +57,7 @@ func assertHealth(t *testing.T, kind, optedIn, annotations, spec, status, want s
 	t.Helper()
 	object := map[string]any{}
 	text := fmt.Sprintf("{metadata: {generation: 1, labels: {%s: %q}, annotations: {%s}}, spec: {replicas: 3, %s}, status: {observedGeneration: 1, %s}}", enabled, optedIn, annotations, spec, status)
-	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(text), &object))
 	if is, message := health(t, kind, object); !strings.HasPrefix(is+" "+message, want) {
 		t.Errorf("a %s of %s is %s: %s, want %s", kind, text, is, message, want)
 	}

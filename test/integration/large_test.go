@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestFenceOfALargeTemplate: the API server gives up on an expression that costs too much. That
@@ -99,9 +100,7 @@ func TestControlPlaneRestarts(t *testing.T) {
 		cpu := fmt.Sprintf("%dm", 110+10*i)
 		w.begin(cpu, "web-3")
 		d.beginAny(cpu)
-		if err := dies(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, dies())
 		w.waitComplete()
 		d.waitComplete()
 		w.assertMoved(0)

@@ -20,6 +20,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/faults"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestLateWrites lets writes of the controller arrive when it has been killed, and what they were
@@ -124,10 +125,7 @@ func TestWatchIsBehind(t *testing.T) {
 		return len(pods) == 2 && ready == 2, fmt.Sprint(d.names())
 	})
 	after := d.uids()
-	mark, err := cp.AuditMark()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mark := must.Get(cp.AuditMark())(t)
 	if code := late.held.Release(); code != http.StatusConflict { // the lost pod has changed its status: it is written once more
 		t.Fatalf("the ReplicaSet's template is answered with %d", code)
 	}

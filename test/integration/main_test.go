@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var (
@@ -112,10 +113,7 @@ func parallel(t *testing.T) {
 // ownController runs a controller for this test alone.
 func ownController(t *testing.T, o controller.Options) *controller.Process {
 	t.Helper()
-	process, err := start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	process := must.Get(start(o))(t)
 	t.Cleanup(process.Stop)
 	return process
 }

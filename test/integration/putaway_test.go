@@ -16,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestMoreHeldThanWatched: more Deployments are held than may be watched at once, each with a pod
@@ -35,9 +36,7 @@ func TestMoreHeldThanWatched(t *testing.T) {
 	ownController(t, controller.Options{Args: append(flags, "--deferred-timeout="+timeout.String())})
 	for i := range number/100 + 1 {
 		name := fmt.Sprintf("roomy-%d", i)
-		if err := cp.AddNode(t.Context(), name, controlplane.Node{CPU: "64", Memory: "64Gi"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cp.AddNode(t.Context(), name, controlplane.Node{CPU: "64", Memory: "64Gi"}))
 		defer administer(t, "delete", "node", name)
 	}
 	namespace, kinds := newNamespace(t, nil), map[string]string{}
@@ -64,9 +63,7 @@ func TestMoreHeldThanWatched(t *testing.T) {
 			return err
 		})
 	}
-	if err := edits.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, edits.Wait())
 	edited := time.Since(begun)
 	restarted := func() (count int) {
 		t.Helper()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestAbsentReinstalled takes everything away and installs it again, three times: the API server still sees whether a
@@ -18,12 +19,8 @@ func TestAbsentReinstalled(t *testing.T) {
 	defer reinstall(t)()
 	t.Cleanup(func() { fall(t) })
 	for i := range 3 {
-		if err := controller.Uninstall(t.Context(), cp); err != nil {
-			t.Fatal(err)
-		}
-		if err := controller.Install(t.Context(), cp); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, controller.Uninstall(t.Context(), cp))
+		must.Do(t, controller.Install(t.Context(), cp))
 		letsGo(t)
 		beat(t, time.Minute)
 		x.waitThere(true)

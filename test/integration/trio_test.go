@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // beat writes one heartbeat, as a controller does, that counts so long.
@@ -26,10 +27,7 @@ func beat(t *testing.T, valid time.Duration) {
 // heartbeat is the value of the annotation.
 func heartbeat(t *testing.T) string {
 	t.Helper()
-	account, err := client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), controller.ServiceAccount, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := must.Get(client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), controller.ServiceAccount, metav1.GetOptions{}))(t)
 	return account.Annotations[api.ReadyUntilAnnotation]
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	versioninfo "github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // installable is a version that can be installed and run.
@@ -23,9 +24,7 @@ type installable struct {
 func (v installable) install(t *testing.T) {
 	t.Helper()
 	if v.deploy == "" {
-		if err := controller.Install(t.Context(), cp); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, controller.Install(t.Context(), cp))
 		return
 	}
 	applyFolder(t, v.deploy)

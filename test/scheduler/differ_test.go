@@ -29,6 +29,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // asks asks pkg/capacity about the replacements, and returns why there is no room for each; without a reason, there is. It
@@ -163,10 +164,7 @@ func reduce(ctx context.Context, plugins *Plugins, seed uint64, chosen []int, o 
 // worlds, the first of seed SEED. SEED=17 WORLDS=1 shows that of seed 17. Capacity looks at nodes in an order of chance, so a
 // difference that depends on it may need a few tries.
 func TestRoom(t *testing.T) {
-	plugins, err := NewPlugins(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	plugins := must.Get(NewPlugins(t.Context()))(t)
 	first, worlds := number(t, "SEED", 1), number(t, "WORLDS", 300)
 	count := tally{by: table{}, because: table{}, refused: map[string]int{}}
 	for seed := uint64(first); seed < uint64(first+worlds); seed++ {

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Mutate changes the object that a request brings.
@@ -39,10 +41,7 @@ type Options struct {
 // until the API server knows it.
 func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 	t.Helper()
-	stop, err := Start(t.Context(), client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stop := must.Get(Start(t.Context(), client, o))(t)
 	t.Cleanup(func() {
 		if err := stop(context.Background()); err != nil {
 			t.Error(err)

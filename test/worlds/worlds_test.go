@@ -5,14 +5,14 @@ package main
 import (
 	"os"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestWorlds plays a few random worlds; `make soak` plays many. It alone has faults and edits that nobody
 // has thought of beside each other.
 func TestWorlds(t *testing.T) {
-	if err := soak(t.Context(), options{seed: 11, worlds: 20, atOnce: 10, out: os.Stdout}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, soak(t.Context(), options{seed: 11, worlds: 20, atOnce: 10, out: os.Stdout}))
 }
 
 // TestWorldOfASeed: a seed always makes the same world.

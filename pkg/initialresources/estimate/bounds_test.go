@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestBounds: "the estimated value will be capped by min and max possible values if
@@ -16,9 +17,7 @@ import (
 func TestBounds(t *testing.T) {
 	limits := func(spec string) *corev1.LimitRange {
 		r := &corev1.LimitRange{}
-		if err := yaml.UnmarshalStrict([]byte(spec), &r.Spec.Limits); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.UnmarshalStrict([]byte(spec), &r.Spec.Limits))
 		return r
 	}
 	node := func(cpu, memory string, change ...func(*corev1.Node)) *corev1.Node {

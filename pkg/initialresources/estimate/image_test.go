@@ -9,18 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestImages reads images as people write them. Admission's own tests read the same file.
 func TestImages(t *testing.T) {
-	text, err := os.ReadFile("testdata/images.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/images.yaml"))(t)
 	var rows []struct{ Image, Name, Version, Entry, Role string }
-	if err := yaml.UnmarshalStrict(text, &rows); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(text, &rows))
 	for _, r := range rows {
 		image, err := ParseImage(r.Image)
 		if (err != nil) != (r.Name == "") || image != (Image{Name: r.Name, Version: r.Version}) {

@@ -14,6 +14,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // sized is a pod that an estimate has given 100m of cpu and 64Mi, and that has them still.
@@ -154,10 +155,7 @@ func TestSizeUnnoted(t *testing.T) {
 	if err != nil || len(s.target.Changes) > 0 || len(s.done) != 1 || !s.at.Equal(at) {
 		t.Fatalf("it plans %+v, %v", s, err)
 	}
-	text, err := annotated(p, s, s.at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(annotated(p, s, s.at))(t)
 	annotate(text)(p)
 	// It says the rest as before.
 	var got, want any
@@ -165,9 +163,7 @@ func TestSizeUnnoted(t *testing.T) {
 		text: &got,
 		`{"app":{"cpu":{"request":"150m","was":"100m","resized":"2026-03-29T12:00:00Z","from":"image","window":"30d","extra":1},"memory":{"request":"64Mi"}}}`: &want,
 	} {
-		if err := json.Unmarshal([]byte(text), into); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(text), into))
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the annotation is %v, want %v", got, want)

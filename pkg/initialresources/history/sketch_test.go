@@ -3,6 +3,8 @@ package history
 import (
 	"math"
 	"testing"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestSketchSize: whatever containers use, from a byte to 10 TB and from next to nothing to
@@ -12,9 +14,7 @@ func TestSketchSize(t *testing.T) {
 	for _, most := range []struct{ from, to float64 }{{negligible, 1e4}, {1, 1e13}} {
 		sketch := newSketch()
 		for value := most.from; value < most.to; value *= 1 + accuracy {
-			if err := sketch.AddWithCount(value, 360*100); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sketch.AddWithCount(value, 360*100))
 		}
 		bytes += len(packed(nil).with(sketch))
 	}
@@ -29,9 +29,7 @@ func TestPacked(t *testing.T) {
 	for i := range 360 {
 		sketch := newSketch()
 		for _, value := range []float64{0, float64(i), 1e9 + float64(i)} {
-			if err := sketch.Add(value); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sketch.Add(value))
 		}
 		p = p.with(sketch)
 	}

@@ -66,10 +66,7 @@ func TestTable(t *testing.T) {
 	must.Do(t, n.create(t.Context()))
 	create := func(image string) *corev1.Pod {
 		t.Helper()
-		pod, err := newPod(`spec: {containers: [{name: app, image: "` + image + `"}]}`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pod := must.Get(newPod(`spec: {containers: [{name: app, image: "` + image + `"}]}`))(t)
 		pod = must.Get(client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 		return pod
 	}

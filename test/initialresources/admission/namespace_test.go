@@ -23,6 +23,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // known is what the tables know, where nothing else is said.
@@ -228,9 +229,7 @@ func check(t *testing.T, pod *corev1.Pod, want, wantSaid string) {
 func kubectl(t *testing.T, manifest string, args ...string) error {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "manifest.yaml")
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(manifest), 0o600))
 	_, err := cp.Kubectl(t.Context(), append(args, "--filename", file)...)
 	return err
 }
