@@ -175,16 +175,21 @@ const (
 	// It is never stored.
 	EvaluatedAnnotation = "inplace-rollout.io/evaluated-policies"
 
-	// ReadyUntilAnnotation is the heartbeat: it is on the controller's ServiceAccount while a controller is Ready. Its value
+	// HeartbeatName is that of a ServiceAccount in the controller's namespace, which has the heartbeat and what else the controller alone
+	// knows and admission needs. Nobody runs as it, and it has no rights. The controller makes it. For one version, the
+	// controller's own ServiceAccount has the same annotations, and the policies read those.
+	HeartbeatName = "inplace-rollout-heartbeat"
+
+	// ReadyUntilAnnotation is the heartbeat: it is there while a controller is Ready. Its value
 	// is until when that counts as there, by the API server's clock, and is written anew every few seconds.
 	ReadyUntilAnnotation = "inplace-rollout.io/ready-until"
 
-	// WhenAbsentAnnotation is on the controller's ServiceAccount with the value [Hold] where edits are to be held also
+	// WhenAbsentAnnotation is beside the heartbeat, with the value [Hold] where edits are to be held also
 	// while no controller is there.
 	WhenAbsentAnnotation = "inplace-rollout.io/when-absent"
 
-	// LeftOutAnnotation is on the controller's ServiceAccount where the namespaceSelector of the webhooks leaves out namespaces
-	// besides those of ours. It names them, with commas in between: nothing is held there.
+	// LeftOutAnnotation is beside the heartbeat. It names the namespaces, with commas in between, that the namespaceSelector of the
+	// webhooks leaves out besides those of ours: nothing is held there.
 	LeftOutAnnotation = "inplace-rollout.io/left-out-namespaces"
 
 	// Hold has edits held while no controller is there.

@@ -1,6 +1,8 @@
-// Package heartbeat tells the admission policies of deploy/cluster that a controller is there, so that they hold edits,
-// by an annotation of the controller's ServiceAccount. It says until when, by the API server's clock: the policies see by
-// that when a write came.
+// Package heartbeat tells the admission policies of deploy/cluster, and people, that a controller is there, so that edits are
+// held. It writes annotations of a ServiceAccount that nobody runs as: policies cannot have a Lease or a ConfigMap as their
+// parameter that outlives a reinstallation (kubernetes/kubernetes#130887), and what nothing but a heartbeat is in may be read by
+// anybody, and is in no manifest that is compared with it. It says until when, by the API server's clock: the policies see by that
+// when a write came.
 package heartbeat
 
 import (
@@ -17,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -156,36 +159,40 @@ func (h *Heart) beat(ctx context.Context) error {
 	return h.write(ctx, account, h.clock.now().Add(validity))
 }
 
-// write writes until when a controller is there, and what else the policies are to know.
+// write writes until when a controller is there, and what else the policies are to know: all of it, also what is empty, since what is
+// not applied stays as somebody else has set it. An object that is missing is created.
 func (h *Heart) write(ctx context.Context, account types.NamespacedName, until time.Time, dryRun ...string) error {
-	value, hold := until.Truncate(time.Second).Add(h.fraction).UTC().Format(time.RFC3339Nano), new(api.Hold)
-	if h.WhenAbsent != api.Hold {
-		hold = nil
-	}
-	var leftOut *string
+	value := until.Truncate(time.Second).Add(h.fraction).UTC().Format(time.RFC3339Nano)
+	annotations := map[string]string{api.ReadyUntilAnnotation: value, api.WhenAbsentAnnotation: h.WhenAbsent, api.LeftOutAnnotation: ""}
 	if h.LeftOut != nil {
-		if names := h.LeftOut(); len(names) > 0 {
-			leftOut = new(strings.Join(names, ","))
-		}
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{
-		api.ReadyUntilAnnotation: &value, api.WhenAbsentAnnotation: hold, api.LeftOutAnnotation: leftOut,
-	}}})
-	if err != nil {
-		return fmt.Errorf("encoding the heartbeat: %w", err)
+		annotations[api.LeftOutAnnotation] = strings.Join(h.LeftOut(), ",")
 	}
 	if len(dryRun) == 0 {
 		h.mu.Lock()
 		h.value = value // also if the answer is lost
 		h.mu.Unlock()
 	}
-	written, err := h.Client.CoreV1().ServiceAccounts(account.Namespace).Patch(ctx, account.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: api.HeartbeatManager, DryRun: dryRun})
-	if err != nil {
-		return fmt.Errorf("annotating ServiceAccount %s: %w", account, err)
+	var errs []error
+	for _, name := range objects(account) {
+		object := applycorev1.ServiceAccount(name, account.Namespace).WithAnnotations(annotations)
+		if name == api.HeartbeatName {
+			object.WithAutomountServiceAccountToken(false)
+		}
+		written, err := h.Client.CoreV1().ServiceAccounts(account.Namespace).Apply(ctx, object,
+			metav1.ApplyOptions{FieldManager: api.HeartbeatManager, Force: true, DryRun: dryRun})
+		if err == nil {
+			err = h.clock.read(written)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("annotating ServiceAccount %s/%s: %w", account.Namespace, name, err))
+		}
 	}
-	return h.clock.read(written)
+	return errors.Join(errs...)
 }
+
+// objects are the names of the ServiceAccounts with the heartbeat: its own, and that of the controller, where the version before
+// looks for it.
+func objects(account types.NamespacedName) []string { return []string{account.Name, api.HeartbeatName} }
 
 // clock is that of the API server, to the second.
 type clock struct{ there, here time.Time }
@@ -194,15 +201,19 @@ func (c *clock) set() bool { return !c.there.IsZero() }
 
 func (c *clock) now() time.Time { return c.there.Add(time.Since(c.here)) }
 
-// read sets the clock by what the API server has just written.
+// read sets the clock by what the API server has just written, which is the newest entry of this manager.
 func (c *clock) read(written metav1.Object) error {
+	var there time.Time
 	for _, entry := range written.GetManagedFields() {
-		if entry.Manager == api.HeartbeatManager && entry.Time != nil {
-			*c = clock{there: entry.Time.Time, here: time.Now()}
-			return nil
+		if entry.Manager == api.HeartbeatManager && entry.Time != nil && entry.Time.After(there) {
+			there = entry.Time.Time
 		}
 	}
-	return errors.New("the API server does not say in managedFields when the heartbeat was written")
+	if there.IsZero() {
+		return errors.New("the API server does not say in managedFields when the heartbeat was written")
+	}
+	*c = clock{there: there, here: time.Now()}
+	return nil
 }
 
 // whose returns the ServiceAccount that this process writes as.
@@ -219,7 +230,7 @@ func (h *Heart) whose(ctx context.Context) (types.NamespacedName, error) {
 	user := review.Status.UserInfo.Username
 	parts := strings.Split(user, ":")
 	if len(parts) != 4 || !strings.HasPrefix(user, "system:serviceaccount:") {
-		return h.account, errors.New(user + " is not a ServiceAccount, so there is none to annotate")
+		return h.account, errors.New(user + " is not a ServiceAccount, so there is nobody to beat for")
 	}
 	h.account = types.NamespacedName{Namespace: parts[2], Name: parts[3]}
 	return h.account, nil
@@ -245,10 +256,15 @@ func (h *Heart) Stop(ctx context.Context) {
 	h.mu.Unlock()
 	path := "/metadata/annotations/" + strings.ReplaceAll(api.ReadyUntilAnnotation, "/", "~1")
 	patch, err := json.Marshal([]map[string]string{{"op": "test", "path": path, "value": value}, {"op": "remove", "path": path}})
-	if err == nil {
-		_, err = h.Last.CoreV1().ServiceAccounts(account.Namespace).Patch(ctx, account.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.HeartbeatManager})
+	for _, name := range objects(account) {
+		if err == nil {
+			_, err = h.Last.CoreV1().ServiceAccounts(account.Namespace).Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: api.HeartbeatManager})
+		}
+		if apierrors.IsInvalid(err) || apierrors.IsNotFound(err) { // it is not ours any more
+			err = nil
+		}
 	}
-	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not remove the heartbeat: edits are held until it expires")
 	}
 }

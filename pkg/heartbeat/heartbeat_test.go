@@ -22,18 +22,20 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 )
 
-// server is an API server whose clock is late, with the patches that it got.
+// server is an API server whose clock is late, with the patches that it got: how many to the heartbeat's own ServiceAccount, and the
+// last ones to that and to the controller's, where the version before looks.
 type server struct {
 	*fake.Clientset
 
-	patches atomic.Int32
-	last    atomic.Value // string
-	down    atomic.Bool
+	patches      atomic.Int32
+	last, former atomic.Value // string
+	down         atomic.Bool
 }
 
 func newServer(user string) *server {
 	s := &server{Clientset: fake.NewClientset()}
 	s.last.Store("")
+	s.former.Store("")
 	s.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user}}}, nil
 	})
@@ -42,9 +44,14 @@ func newServer(user string) *server {
 			return true, nil, apierrors.NewServiceUnavailable("away")
 		}
 		patch := action.(clienttesting.PatchActionImpl)
-		if len(patch.PatchOptions.DryRun) == 0 {
+		text := patch.Namespace + " " + strings.Replace(string(patch.Patch), `"name":"`+patch.Name+`",`, "", 1)
+		switch {
+		case len(patch.PatchOptions.DryRun) > 0:
+		case patch.Name == api.HeartbeatName:
 			s.patches.Add(1)
-			s.last.Store(patch.Namespace + "/" + patch.Name + " " + string(patch.Patch))
+			s.last.Store(text)
+		case patch.Name == "ipr":
+			s.former.Store(text)
 		}
 		return true, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
 			{Manager: api.HeartbeatManager, Time: &metav1.Time{Time: time.Now().Add(-late)}},
@@ -84,17 +91,15 @@ func TestBeats(t *testing.T) {
 		done := make(chan struct{})
 		go func() { heart.Run(ctx); close(done) }()
 		saying := func(at time.Time) string {
-			names := "null"
-			if out := leftOut.Load().([]string); len(out) > 0 {
-				names = `"` + strings.Join(out, ",") + `"`
-			}
-			return `platform/ipr {"metadata":{"annotations":{"inplace-rollout.io/left-out-namespaces":` + names + `,"inplace-rollout.io/ready-until":"` + at.UTC().Format(time.RFC3339) + `","inplace-rollout.io/when-absent":"Hold"}}}`
+			return `platform {"kind":"ServiceAccount","apiVersion":"v1","metadata":{"namespace":"platform","annotations":{"inplace-rollout.io/left-out-namespaces":"` +
+				strings.Join(leftOut.Load().([]string), ",") + `","inplace-rollout.io/ready-until":"` + at.UTC().Format(time.RFC3339) + `","inplace-rollout.io/when-absent":"Hold"}}`
 		}
 		expect := func(what string, patches int32, last string) {
 			t.Helper()
 			synctest.Wait()
-			if got := fraction.ReplaceAllString(s.last.Load().(string), ""); s.patches.Load() != patches || got != last {
-				t.Errorf("%s: %d patches, the last %s, want %d and %s", what, s.patches.Load(), got, patches, last)
+			got, former := fraction.ReplaceAllString(s.last.Load().(string), ""), fraction.ReplaceAllString(s.former.Load().(string), "")
+			if s.patches.Load() != patches || got != last+`,"automountServiceAccountToken":false}` || former != last+"}" {
+				t.Errorf("%s: %d patches, the last %s and %s, want %d and %s", what, s.patches.Load(), got, former, patches, last)
 			}
 		}
 		start := time.Now().Add(-late)
@@ -130,8 +135,8 @@ func TestBeats(t *testing.T) {
 		last := s.patches.Load()
 		ended := time.Now()
 		heart.HandOver(ctx)
-		if s.patches.Load() != last+1 || time.Since(ended) < 3*time.Second {
-			t.Errorf("after the lead was given back, there were %d patches after %s", s.patches.Load()-last, time.Since(ended))
+		if s.patches.Load() != last+1 || time.Since(ended) < 3*time.Second || s.last.Load() != s.former.Load() {
+			t.Errorf("after the lead was given back, there were %d patches after %s, the last %s and %s", s.patches.Load()-last, time.Since(ended), s.last.Load(), s.former.Load())
 		}
 	})
 }

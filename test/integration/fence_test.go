@@ -41,6 +41,11 @@ func TestFence(t *testing.T) {
 	w.unchecked, d.unchecked, ds.unchecked = true, true, true // the ServiceAccount does what the controller never does
 	s, of, ofNodes := takeOver(t, w.namespace), takeOver(t, d.namespace), takeOver(t, ds.namespace)
 	own, account := takeOver(t, controller.Namespace), "serviceaccount/"+controller.ServiceAccount
+	heart := "serviceaccount/" + api.HeartbeatName
+	beats := func(more, annotation string) string {
+		return `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"inplace-rollout-heartbeat","annotations":{"` + annotation + `":"a"}},"automountServiceAccountToken":false` + more + "}"
+	}
+	administer(t, "delete", "-n", controller.Namespace, heart, "--ignore-not-found")
 	daemon := ds.on(1)
 	for _, pod := range []string{"pod/out-0", "pod/bare"} {
 		w.kubectl("wait", "--for=condition=Ready", pod, "--timeout="+patience.String())
@@ -214,6 +219,11 @@ func TestFence(t *testing.T) {
 		}, "only the heartbeat annotations of a ServiceAccount"},
 		{"a label of its ServiceAccount", func() error { return own.patch(account, label("a", "b")) }, "only the heartbeat annotations of a ServiceAccount"},
 		{"a secret of its ServiceAccount", func() error { return own.patch(account, `{"secrets":[{"name":"stolen"}]}`) }, "only the heartbeat annotations of a ServiceAccount"},
+		{"a ServiceAccount for its heartbeat", func() error { return own.patch(heart, beats("", "inplace-rollout.io/ready-until")) }, ""},
+		{"one with the rights of a cloud", func() error { return own.patch(heart, beats("", "eks.amazonaws.com/role-arn")) }, "only the heartbeat annotations of a ServiceAccount"},
+		{"one with a secret", func() error {
+			return own.patch(heart, beats(`,"secrets":[{"name":"stolen"}]`, "inplace-rollout.io/ready-until"))
+		}, "only the heartbeat annotations of a ServiceAccount"},
 		{"what its pods are pulled with", func() error { return own.patch(account, `{"imagePullSecrets":[{"name":"stolen"}]}`) }, "only the heartbeat annotations of a ServiceAccount"},
 
 		{"whether a StatefulSet would be held", func() error { return own.create(dryRun) }, ""},

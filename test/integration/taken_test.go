@@ -48,8 +48,11 @@ func takeOver(t *testing.T, namespace string) taken {
 func (s taken) patch(ref, patch string, subresources ...string) error {
 	kind, name, _ := strings.Cut(ref, "/")
 	form := types.MergePatchType
-	if strings.HasPrefix(patch, "[") {
+	switch {
+	case strings.HasPrefix(patch, "["):
 		form = types.JSONPatchType
+	case strings.HasPrefix(patch, `{"apiVersion"`):
+		form = types.ApplyPatchType
 	}
 	var err error
 	options := metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: dryRun}

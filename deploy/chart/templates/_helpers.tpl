@@ -98,7 +98,7 @@ What differs from the file is all here.
 {{- end -}}
 {{- /* Whose heartbeat it is. */ -}}
 {{- if and (hasPrefix "inplace-rollout-" $o.metadata.name) (hasSuffix "-heartbeat" $o.metadata.name) (hasSuffix "Role" $o.kind) }}
-{{- range $o.rules }}{{ $_ := set . "resourceNames" (list $account) }}{{ end -}}
+{{- range $o.rules }}{{ if has "inplace-rollout" .resourceNames }}{{ $_ := set . "resourceNames" (concat (list $account) (without .resourceNames "inplace-rollout")) }}{{ end }}{{ end -}}
 {{- end -}}
 {{- if and (hasSuffix "AdmissionPolicyBinding" $o.kind) (dig "paramRef" "namespace" "" $o.spec) }}
 {{- $_ := set $o.spec.paramRef "name" $account -}}
