@@ -285,8 +285,12 @@ func (o observation) from() int {
 	return wishedPartition(o.set)
 }
 
-// former returns the revision of most of the pods that are not of the newest one; empty if there are none.
+// former returns the revision of most of the pods that are not of the newest one; empty if there are none. Where all pods have gone
+// since the edit, such as by scaling to zero, it is what they are made of when they come back.
 func (o observation) former() string {
+	if !slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !judge.Gone(pod) }) && o.bornOld(0) && o.differs(o.set.Status.CurrentRevision) == "" {
+		return o.set.Status.CurrentRevision
+	}
 	return revisions.Former(o.pods, func(pod *corev1.Pod) bool {
 		return !judge.Gone(pod) && !o.labelled(pod) && o.differs(revisions.HashOf(pod)) == ""
 	})

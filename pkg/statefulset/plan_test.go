@@ -835,16 +835,23 @@ func TestToCome(t *testing.T) {
 	}
 }
 
-// TestNewSetIsNotGuarded: no size was before the first one, unless pods of another template are adopted.
+// TestNewSetIsNotGuarded: no size was before the first one, unless pods of another template are adopted. Those that have been scaled to
+// zero since the edit had another one.
 func TestNewSetIsNotGuarded(t *testing.T) {
 	guarded := func(set *appsv1.StatefulSet) {
 		set.Annotations[api.CanaryAnnotation], set.Annotations[api.CanaryDurationAnnotation] = "1", "1h"
 	}
-	for places, want := range map[string]string{"updated|updated": "release", "resized|updated": "made of the former"} {
-		o := observed(t, places, currentIsNewest, held("0", everything), guarded)
+	atZero := func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(int32(0)) }
+	for places, tt := range map[string]struct {
+		change func(*appsv1.StatefulSet)
+		want   string
+	}{
+		"updated|updated": {currentIsNewest, "release"}, "resized|updated": {currentIsNewest, "made of the former"}, "missing": {atZero, ""},
+	} {
+		o := observed(t, places, tt.change, held("0", everything), guarded)
 		o.VersionSince = o.Now.Add(-time.Minute)
 		p, err := planned(o)
-		simulated.Does(t, p, err, does(p), want)
+		simulated.Does(t, p, err, does(p), tt.want)
 	}
 }
 

@@ -193,7 +193,7 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 		"the first edit":                     {before: revisions{"a", "a"}, now: revisions{"a", "b"}, set: revisions{"a", "b"}},
 		"an edit in the middle":              {before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
 		"an edit after a canary":             {phase: rollout.PhaseRolling, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
-		"an edit that nobody has looked at":  {phase: rollout.PhasePending, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"over one that nobody has looked at": {phase: rollout.PhasePending, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"an edit during a canary":            {phase: rollout.PhaseCanary, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"an edit over a size that failed":    {phase: rollout.PhaseStopped, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"an edit after a revert":             {phase: rollout.PhaseReverted, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},

@@ -159,6 +159,7 @@ func TestInForce(t *testing.T) {
 	const action, list = api.ResizeActionAnnotation, api.ResizePolicyAnnotation
 	type says = map[string]string
 	guarded := says{api.CanaryAnnotation: "10%", api.CanaryDurationAnnotation: "5m", api.OnFailureAnnotation: "Revert", api.ChecksAnnotation: "a, b"}
+	const stopped = `{"phase":"Stopped","version":1,"of":"edit 7","began":"2026-01-01T00:00:00Z","since":"2026-01-01T00:00:01Z"}`
 	for _, tt := range []struct {
 		what     string
 		had, has says // but for what is in force, which is kept
@@ -186,6 +187,8 @@ func TestInForce(t *testing.T) {
 		{what: "a duration changes", had: guarded, has: says{api.CanaryAnnotation: "10%", api.CanaryDurationAnnotation: "1h", api.OnFailureAnnotation: "Revert", api.ChecksAnnotation: "a, b"}, want: ";;10%;5m;Revert;a, b"},
 		{what: "an edit without a guard", had: guarded, edit: true, want: "absent"},
 		{what: "another try, after the guard went", had: says{api.InForceAnnotation: "LiveResize;;1;manual;;", api.HoldAnnotation: "any"}, has: says{api.RetryAnnotation: "now;Restart"}, want: "Restart;;1;manual;;"},
+		{what: "another try of what was stopped", had: says{api.RolloutAnnotation: stopped, api.HoldAnnotation: "any"}, has: says{api.RetryAnnotation: "edit 7@2026-01-01T00:00:01Z;Restart"}, want: "Restart;;;;;"},
+		{what: "a manifest from another stop", had: says{api.RolloutAnnotation: stopped, api.HoldAnnotation: "any"}, has: says{api.RetryAnnotation: "edit 7@2026-01-01T00:00:00Z;Restart"}, want: "absent"},
 		{what: "a former version knew of no guard", had: says{api.CanaryAnnotation: "1", api.InForceAnnotation: "Restart;"}, want: "Restart;;1;;;"},
 		{what: "what nobody can read", had: says{action: "Restart", api.InForceAnnotation: "LiveResize;;1"}, has: says{action: "Restart"}, want: "absent"},
 		{what: "a former version has written it", had: says{action: "LiveResize", api.InForceAnnotation: "LiveResize;"}, has: says{action: "LiveResize", api.InForceAnnotation: "LiveResize;"}, want: "absent"},

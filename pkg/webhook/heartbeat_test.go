@@ -217,6 +217,10 @@ func TestPending(t *testing.T) {
 			}
 		}
 	}
+	after := admit(t, policies, webhook.Write{Old: underOnDelete(t, "DaemonSet", "", guarded, at), Object: underOnDelete(t, "DaemonSet", ":2", guarded, at), User: "user"})
+	if got := after.GetAnnotations()[api.RolloutAnnotation]; got != `{"phase":"Pending","version":1}` {
+		t.Errorf("under OnDelete: the record is %q", got)
+	}
 }
 
 // TestAbsent: what is held depends on whether a controller is there.
