@@ -139,3 +139,15 @@ func TestHostileNoPods(t *testing.T) {
 		t.Errorf("%v of %d pods have the size, held: %t: %+v", sized, len(c.Pods), g.Held(), g.Condition())
 	}
 }
+
+// Another image in the midst of a canary, and one of which the history has another size, is not guarded, and waits for no canary.
+func TestHostileImage(t *testing.T) {
+	c, g := hostile(t, nil)
+	c.Kills = nil
+	g.Edit(newer)
+	c.Until(200, func() bool { return len(g.Sized(newer)) == 1 })
+	for _, v := range []version{otherImage, simulated.Next} {
+		g.Edit(v)
+		g.Completes(t)
+	}
+}
