@@ -130,13 +130,34 @@ func (p *plan) remake(o observation, from, into *replicaSet) {
 	}
 }
 
-// givesBack reports whether base, which has taken the Deployment's template over, is to have the one from before again: the guarded
-// rollout was stopped, or its canaries have been restarted. What else base makes then has the size from before, too.
-func (p *plan) givesBack(o observation, guard *rollout.Guard) bool {
-	if guard == nil || guard.Back || p.base.previous == nil || p.base.previous.template.Digest() != guard.Former() || p.base.template.Digest() == guard.Former() {
-		return false
+// givesBack returns the template from before that base, which has taken the Deployment's over, is to have again: the guarded rollout was
+// stopped, or its canaries have been restarted. What else base makes then has the size from before, too. It is nil if base keeps
+// what it has.
+func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
+	if guard == nil || guard.Back || p.base.previous == nil || p.base.template.Digest() == guard.Former() {
+		return nil
 	}
-	return guard.Stopped() || p.SizeUnproved() && !p.base.lags() && len(p.Restart)+len(o.detached()) == 0 && p.Total >= int(p.base.replicas())
+	if guard.Stopped() || p.SizeUnproved() && !p.base.lags() && len(p.Restart)+len(o.detached()) == 0 && p.Total >= int(p.base.replicas()) {
+		return o.had(p.base, has(guard.Former()))
+	}
+	return nil
+}
+
+// had returns such a template that base, or another ReplicaSet, has or had: after A→B→C the record of base may have B only. It is nil if
+// there is none.
+func (o observation) had(base *replicaSet, such func(*hash.Template) bool) *hash.Template {
+	if base.previous != nil && such(base.previous.template) {
+		return base.previous.template
+	}
+	for _, r := range base.adoption.Earlier {
+		if such(r.template) {
+			return r.template
+		}
+	}
+	if rs := o.last(such); rs != nil {
+		return rs.template
+	}
+	return nil
 }
 
 // madeSince names the pods of base that were made of the template that it has taken over.

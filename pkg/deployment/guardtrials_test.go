@@ -1,6 +1,8 @@
 package deployment
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -149,5 +151,21 @@ func TestHostileImage(t *testing.T) {
 	for _, v := range []version{otherImage, simulated.Next} {
 		g.Edit(v)
 		g.Completes(t)
+	}
+}
+
+// A size that fails overtakes another one as soon as a ReplicaSet has that for its canary: who is made later has the one from before both.
+func TestHostileOvertaken(t *testing.T) {
+	c, g := hostile(t, map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
+	g.Edit(simulated.Next)
+	c.Until(50, func() bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(c.sets)), func(rs *appsv1.ReplicaSet) bool { return rs.Annotations[api.AdoptedAnnotation] != "" })
+	})
+	g.Edit(newer)
+	c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
+	c.Rounds(2)
+	g.Scale(8)
+	if c.Rounds(20); len(g.Sized(newer)) > 1 || len(c.Pods) < 8 {
+		t.Errorf("%v of %d pods have the size that has failed: %+v", g.Sized(newer), len(c.Pods), g.Condition())
 	}
 }

@@ -174,10 +174,10 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Found: found}, base: base}
 	p.Beside = o.allPods() - len(verdicts)
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
-	switch historyDue := p.awaitsHistory(o); {
-	case p.givesBack(o, options.Guard):
+	switch historyDue, former := p.awaitsHistory(o), p.givesBack(o, options.Guard); {
+	case former != nil:
 		p.write = adopt{
-			set: base, template: base.previous.template, restarts: o.madeSince(base), forgets: o.forgets(base),
+			set: base, template: former, restarts: o.madeSince(base), forgets: o.forgets(base),
 			back: true, rejects: o.Rejections.First() != nil,
 		}
 	case options.Guard.Stopped(): // nothing goes on by itself
