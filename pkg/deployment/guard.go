@@ -137,10 +137,17 @@ func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
 	if guard == nil || guard.Back || p.base.previous == nil || p.base.template.Digest() == guard.Former() {
 		return nil
 	}
-	if guard.Stopped() || p.SizeUnproved() && !p.base.lags() && len(p.Restart)+len(o.detached()) == 0 && p.Total >= int(p.base.replicas()) {
+	if guard.Stopped() || p.SizeUnproved() && !p.base.lags() && len(p.Restart) == 0 && p.Total >= int(p.base.replicas()) {
 		return o.had(p.base, has(guard.Former()))
 	}
 	return nil
+}
+
+// succeeded reports whether base has made new pods for canaries that are detached, and has the template from before again: the canaries
+// go as soon as the new pods are available.
+func (o observation) succeeded(base *replicaSet) bool {
+	r := o.Record
+	return base.adoption.Back && r != nil && !r.Stopped() && r.Of == rollout.EditNamed(o.Edit()) && len(o.detached()) > 0
 }
 
 // had returns such a template that base, or another ReplicaSet, has or had: after A→B→C the record of base may have B only. It is nil if

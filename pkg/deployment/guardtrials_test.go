@@ -169,3 +169,27 @@ func TestHostileOvertaken(t *testing.T) {
 		t.Errorf("%v of %d pods have the size that has failed: %+v", g.Sized(newer), len(c.Pods), g.Condition())
 	}
 }
+
+// The new pod of a restarted canary comes before that goes, and is not available for long. Who comes meanwhile has the size from before.
+func TestHostileComesFirst(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(1, 0)(&scene{d: d}) })
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
+		return simulated.Outcome{Unready: v.CPU == newer.CPU}
+	}
+	g.Edit(newer)
+	c.Rounds(20)
+	g.Scale(8)
+	c.Rounds(20)
+	if sized := g.Sized(newer); len(sized) != 1 || len(c.Pods) < 8 {
+		t.Errorf("%v of %d pods have the size: %+v", sized, len(c.Pods), g.Condition())
+	}
+	c.Judge = nil
+	g.Scale(4)
+	c.Rounds(60)
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+	if g.Completes(t); len(g.Sized(newer)) != 4 {
+		t.Errorf("promoted: %v have the size", g.Sized(newer))
+	}
+}
