@@ -81,8 +81,11 @@ func editedAt(d *Deployment) (last time.Time) {
 // back as they were before. Without pods of any ReplicaSet, a Deployment that is paused scales the one that has its template or, if
 // there is none, the youngest one (FindActiveOrLatest in pkg/controller/deployment/util of Kubernetes). So none keeps the Deployment's
 // template, and the youngest gets the one from before. Where no ReplicaSet has that, because of the revisionHistoryLimit, only a stop
-// stays.
+// stays. So it does where pods of another image are left, as where it was scaled in while that was rolled out; those are not guarded.
 func (o observation) deserted() (plan, bool) {
+	if o.differs() != "" && !(o.Record.Stopped() && o.Record.Of == rollout.EditNamed(o.Edit())) {
+		return plan{}, false
+	}
 	options := rollout.Options{Terms: judge.Terms{Now: o.Now}, Guard: o.guard(nil)}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(nil, options)}}
 	if !p.Canary && !p.Guarding || options.Guard.Back {
@@ -127,13 +130,41 @@ func (p *plan) remake(o observation, from, into *replicaSet) {
 	}
 }
 
-// givesBack reports whether base, which has taken the Deployment's template over, is to have the one from before again: the guarded
-// rollout was stopped, or its canaries have been restarted. What else base makes then has the size from before, too.
-func (p *plan) givesBack(o observation, guard *rollout.Guard) bool {
-	if guard == nil || guard.Back || p.base.previous == nil || p.base.previous.template.Digest() != guard.Former() || p.base.template.Digest() == guard.Former() {
-		return false
+// givesBack returns the template from before that base, which has taken the Deployment's over, is to have again: the guarded rollout was
+// stopped, or its canaries have been restarted. What else base makes then has the size from before, too. It is nil if base keeps
+// what it has.
+func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
+	if guard == nil || guard.Back || p.base.previous == nil || p.base.template.Digest() == guard.Former() {
+		return nil
 	}
-	return guard.Stopped() || p.SizeUnproved() && !p.base.lags() && len(p.Restart)+len(o.detached()) == 0 && p.Total >= int(p.base.replicas())
+	if guard.Stopped() || p.SizeUnproved() && !p.base.lags() && len(p.Restart) == 0 && p.Total >= int(p.base.replicas()) {
+		return o.had(p.base, has(guard.Former()))
+	}
+	return nil
+}
+
+// succeeded reports whether base has made new pods for canaries that are detached, and has the template from before again: the canaries
+// go as soon as the new pods are available.
+func (o observation) succeeded(base *replicaSet) bool {
+	r := o.Record
+	return base.adoption.Back && r != nil && !r.Stopped() && r.Of == rollout.EditNamed(o.Edit()) && len(o.detached()) > 0
+}
+
+// had returns such a template that base, or another ReplicaSet, has or had: after A→B→C the record of base may have B only. It is nil if
+// there is none.
+func (o observation) had(base *replicaSet, such func(*hash.Template) bool) *hash.Template {
+	if base.previous != nil && such(base.previous.template) {
+		return base.previous.template
+	}
+	for _, r := range base.adoption.Earlier {
+		if such(r.template) {
+			return r.template
+		}
+	}
+	if rs := o.last(such); rs != nil {
+		return rs.template
+	}
+	return nil
 }
 
 // madeSince names the pods of base that were made of the template that it has taken over.

@@ -1,6 +1,8 @@
 package deployment
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -137,5 +139,57 @@ func TestHostileNoPods(t *testing.T) {
 	c.Rounds(20)
 	if sized := g.Sized(newer); len(sized) > 1 || len(c.Pods) != 4 || !g.Held() {
 		t.Errorf("%v of %d pods have the size, held: %t: %+v", sized, len(c.Pods), g.Held(), g.Condition())
+	}
+}
+
+// Another image in the midst of a canary, and one of which the history has another size, is not guarded, and waits for no canary.
+func TestHostileImage(t *testing.T) {
+	c, g := hostile(t, nil)
+	c.Kills = nil
+	g.Edit(newer)
+	c.Until(200, func() bool { return len(g.Sized(newer)) == 1 })
+	for _, v := range []version{otherImage, simulated.Next} {
+		g.Edit(v)
+		g.Completes(t)
+	}
+}
+
+// A size that fails overtakes another one as soon as a ReplicaSet has that for its canary: who is made later has the one from before both.
+func TestHostileOvertaken(t *testing.T) {
+	c, g := hostile(t, map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
+	g.Edit(simulated.Next)
+	c.Until(50, func() bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(c.sets)), func(rs *appsv1.ReplicaSet) bool { return rs.Annotations[api.AdoptedAnnotation] != "" })
+	})
+	g.Edit(newer)
+	c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
+	c.Rounds(2)
+	g.Scale(8)
+	if c.Rounds(20); len(g.Sized(newer)) > 1 || len(c.Pods) < 8 {
+		t.Errorf("%v of %d pods have the size that has failed: %+v", g.Sized(newer), len(c.Pods), g.Condition())
+	}
+}
+
+// The new pod of a restarted canary comes before that goes, and is not available for long. Who comes meanwhile has the size from before.
+func TestHostileComesFirst(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(1, 0)(&scene{d: d}) })
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
+		return simulated.Outcome{Unready: v.CPU == newer.CPU}
+	}
+	g.Edit(newer)
+	c.Rounds(20)
+	g.Scale(8)
+	c.Rounds(20)
+	if sized := g.Sized(newer); len(sized) != 1 || len(c.Pods) < 8 {
+		t.Errorf("%v of %d pods have the size: %+v", sized, len(c.Pods), g.Condition())
+	}
+	c.Judge = nil
+	g.Scale(4)
+	c.Rounds(60)
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+	if g.Completes(t); len(g.Sized(newer)) != 4 {
+		t.Errorf("promoted: %v have the size", g.Sized(newer))
 	}
 }

@@ -174,10 +174,10 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Found: found}, base: base}
 	p.Beside = o.allPods() - len(verdicts)
 	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
-	switch historyDue := p.awaitsHistory(o); {
-	case p.givesBack(o, options.Guard):
+	switch historyDue, former := p.awaitsHistory(o), p.givesBack(o, options.Guard); {
+	case former != nil:
 		p.write = adopt{
-			set: base, template: base.previous.template, restarts: o.madeSince(base), forgets: o.forgets(base),
+			set: base, template: former, restarts: o.madeSince(base), forgets: o.forgets(base),
 			back: true, rejects: o.Rejections.First() != nil,
 		}
 	case options.Guard.Stopped(): // nothing goes on by itself
@@ -195,6 +195,8 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	case !historyDue && p.rejects(o):
 		// It goes on making pods that no kubelet lets in, which are missing for everything else.
 		p.write = adopt{set: base, template: o.deployment.template, restarts: p.outdated(), forgets: o.forgets(base), rejects: true}
+	case o.succeeded(base):
+		p.replace(o, o.detached(), surge, unavailable)
 	case (p.Hold || len(p.Resize) > 0) && !p.leavesAny(o): // not all that can be resized has been
 	case base.template.Same(o.deployment.template):
 		p.afterAdoption(o, surge, unavailable)
@@ -350,7 +352,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 			return p, true
 		}
 	}
-	if base != nil && !base.template.Same(o.deployment.template) {
+	if base != nil && !base.template.Same(o.deployment.template) && !o.succeeded(base) {
 		p.reattach, _ = p.reattaches(o)
 	}
 	return p, len(p.reattach) > 0
