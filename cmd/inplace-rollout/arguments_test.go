@@ -45,6 +45,7 @@ func TestArguments(t *testing.T) {
 		{newStatusCommand, "sts/web -l a=b", "want either a workload, such as sts/web, or --selector"},
 		{newStatusCommand, "-l a==b=c", `--selector is "a==b=c"`},
 		{newStatusCommand, "sts/web -A", "want either a workload, such as sts/web, or --all-namespaces"},
+		{newUndoCommand, "sts/web --to-revision=-1", "--to-revision is -1: want the number of a revision, or 0"},
 		{newReleaseCommand, "", "want either a workload, such as sts/web, or --all"},
 		{newReleaseCommand, "sts/web --all", "want either a workload, such as sts/web, or --all"},
 		{newReleaseCommand, "sts/web -A", "--all-namespaces goes with --all"},

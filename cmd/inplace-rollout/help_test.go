@@ -32,8 +32,8 @@ func TestExamples(t *testing.T) {
 		"kubectl-inplace_rollout.exe":      "kubectl inplace-rollout",
 	} {
 		root := newRoot([]string{called})
-		if len(root.Commands()) != 11 {
-			t.Fatalf("there are %d commands, want 11", len(root.Commands()))
+		if len(root.Commands()) != 12 {
+			t.Fatalf("there are %d commands, want 12", len(root.Commands()))
 		}
 		for _, cmd := range root.Commands() {
 			found := examples(cmd, program)

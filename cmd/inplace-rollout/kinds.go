@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,8 @@ type kind struct {
 	// former returns the template that the pods of a workload go back to where the edit that it is held at has failed; nil if none
 	// is known.
 	former func(ctx context.Context, c *cluster, u *unstructured.Unstructured, record *rollout.Record) (*hash.Template, error)
+	// revisions returns the templates in the history of a workload, by their numbers.
+	revisions func(ctx context.Context, c *cluster, u *unstructured.Unstructured) ([]*hash.Template, error)
 	// forecast returns what a rollout does to the pods of a workload, which is as the edit leaves it.
 	forecast func(ctx context.Context, question question) (rollout.WorkloadForecast, error)
 }
@@ -61,7 +64,8 @@ var (
 			}
 			return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": int64(policy.WishedPartition(u, partitionOf(u)))}}}
 		},
-		former: formerRevision,
+		former:    formerRevision,
+		revisions: controllerRevisions,
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			set, template, err := decoded[appsv1.StatefulSet](q.after)
 			if err != nil {
@@ -81,6 +85,9 @@ var (
 		former: func(ctx context.Context, c *cluster, u *unstructured.Unstructured, r *rollout.Record) (*hash.Template, error) {
 			return deployment.Former(ctx, c.objects, u, r.From)
 		},
+		revisions: func(ctx context.Context, c *cluster, u *unstructured.Unstructured) ([]*hash.Template, error) {
+			return deployment.Revisions(ctx, c.objects, u)
+		},
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			return deployment.Forecast(ctx, q.objects, q.world, q.after, q.settings, q.defaults)
 		},
@@ -94,7 +101,8 @@ var (
 			wish := policy.WishedStrategy(u, appsv1.DaemonSetUpdateStrategyType(strategyOf(u)))
 			return map[string]any{"updateStrategy": map[string]any{"type": string(wish)}}
 		},
-		former: formerRevision,
+		former:    formerRevision,
+		revisions: controllerRevisions,
 		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
 			set, template, err := decoded[appsv1.DaemonSet](q.after)
 			if err != nil {
@@ -137,15 +145,13 @@ func (k *kind) names() []string {
 // formerRevision reads the template of the revision from before, which the record names as the label of pods does: of a StatefulSet by
 // its name, of a DaemonSet by its hash. Where no controller has recorded it, it is that of most of the pods that differ in their size.
 func formerRevision(ctx context.Context, c *cluster, u *unstructured.Unstructured, record *rollout.Record) (*hash.Template, error) {
-	stored, err := c.client.AppsV1().ControllerRevisions(u.GetNamespace()).List(ctx, metav1.ListOptions{})
+	stored, err := storedRevisions(ctx, c, u)
 	if err != nil {
-		return nil, fmt.Errorf("listing ControllerRevisions: %w", err)
+		return nil, err
 	}
 	of := map[string]*appsv1.ControllerRevision{}
-	for i := range stored.Items {
-		if r := &stored.Items[i]; metav1.IsControlledBy(r, u) {
-			of[r.Name], of[r.Labels[appsv1.ControllerRevisionHashLabelKey]] = r, r
-		}
+	for i := range stored {
+		of[stored[i].Name], of[stored[i].Labels[appsv1.ControllerRevisionHashLabelKey]] = &stored[i], &stored[i]
 	}
 	from := record.From
 	if from == "" {
@@ -157,6 +163,30 @@ func formerRevision(ctx context.Context, c *cluster, u *unstructured.Unstructure
 		return nil, nil
 	}
 	return hash.OfRevision(of[from])
+}
+
+// controllerRevisions returns the templates in the history of a StatefulSet or DaemonSet.
+func controllerRevisions(ctx context.Context, c *cluster, u *unstructured.Unstructured) ([]*hash.Template, error) {
+	stored, err := storedRevisions(ctx, c, u)
+	if err != nil {
+		return nil, err
+	}
+	templates := make([]*hash.Template, len(stored))
+	for i := range stored {
+		if templates[i], err = hash.OfRevision(&stored[i]); err != nil {
+			return nil, err
+		}
+	}
+	return templates, nil
+}
+
+// storedRevisions lists the history of a StatefulSet or DaemonSet.
+func storedRevisions(ctx context.Context, c *cluster, u *unstructured.Unstructured) ([]appsv1.ControllerRevision, error) {
+	list, err := c.client.AppsV1().ControllerRevisions(u.GetNamespace()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing ControllerRevisions: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(r appsv1.ControllerRevision) bool { return !metav1.IsControlledBy(&r, u) }), nil
 }
 
 // mostPods returns of which revision most of the pods are that differ from the template only in their size; empty if there are none.

@@ -52,7 +52,7 @@ it is a plugin, with completion: kubectl inplace-rollout …`,
 		SilenceErrors: true,
 	}
 	root.Version = version.Get().String()
-	addGroup(root, "use", "See and steer rollouts:", newStatusCommand(), newPlanCommand(), newRetryCommand(), newPromoteCommand(), newEstimateCommand())
+	addGroup(root, "use", "See and steer rollouts:", newStatusCommand(), newPlanCommand(), newRetryCommand(), newPromoteCommand(), newUndoCommand(), newEstimateCommand())
 	addGroup(root, "operate", "Operate the installation:", newCheckCommand(), newReleaseCommand(), newVersionCommand())
 	addGroup(root, "servers", "What runs in the cluster:", controller.NewCommand(), newWebhookCommand(), initialresources.NewEstimatorCommand())
 	root.SetArgs(args[1:])

@@ -285,7 +285,7 @@ type unprovedSize struct {
 }
 
 // unprovedSize returns that of a workload; nil if there is none. No controller is expected to prove the size.
-func (o releaseOptions) unprovedSize(ctx context.Context, u *unstructured.Unstructured) (*unprovedSize, error) {
+func (c *cluster) unprovedSize(ctx context.Context, u *unstructured.Unstructured) (*unprovedSize, error) {
 	record, err := rollout.Unproved(u.GetAnnotations())
 	size := &unprovedSize{what: "the size that has failed"}
 	switch {
@@ -298,7 +298,7 @@ func (o releaseOptions) unprovedSize(ctx context.Context, u *unstructured.Unstru
 	default:
 		size.what, size.why = "a size that its canary has not proved", "its canary has not proved the size"
 	}
-	switch size.former, err = kindOf(u).former(ctx, o.cluster, u, record); {
+	switch size.former, err = kindOf(u).former(ctx, c, u, record); {
 	case err != nil:
 		return nil, err
 	case size.former == nil && record.Phase == rollout.PhasePending && record.From == "": // no pod has another size than it

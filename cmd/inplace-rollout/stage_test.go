@@ -89,7 +89,7 @@ func newSetStage(t *testing.T, replicas int) *stage {
 func (s *stage) revision(t *testing.T, name string, template *corev1.PodTemplateSpec) {
 	t.Helper()
 	u := s.live(t)
-	r := build.Revision(t, u, u.GetKind(), name, 1, template)
+	r := build.Revision(t, u, u.GetKind(), name, int64(name[len(name)-1]-'a'+1), template)
 	r.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: strings.TrimPrefix(name, "web-")}
 	s.others = append(s.others, r)
 }

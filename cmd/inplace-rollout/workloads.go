@@ -235,11 +235,11 @@ func (c *cluster) unlessEdited(ctx context.Context, u *unstructured.Unstructured
 	})
 }
 
-// patch merges fields into a workload, in the name of a field manager.
-func (c *cluster) patch(ctx context.Context, u *unstructured.Unstructured, fields map[string]any, manager string) (*unstructured.Unstructured, error) {
+// patch merges fields into a workload, in the name of a field manager; with metav1.DryRunAll only for show.
+func (c *cluster) patch(ctx context.Context, u *unstructured.Unstructured, fields map[string]any, manager string, dryRun ...string) (*unstructured.Unstructured, error) {
 	patch, err := json.Marshal(fields)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
-	return c.resource(u).Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	return c.resource(u).Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager, DryRun: dryRun})
 }

@@ -48,27 +48,52 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster *capacity.
 // Former returns the template that a held Deployment had before its edit, as its ReplicaSets tell, or the one of that digest; nil if
 // none has it. It only reads.
 func Former(ctx context.Context, objects dynamic.Interface, held *unstructured.Unstructured, digest string) (*hash.Template, error) {
-	d, err := decodeDeployment(held)
+	o, err := historyOf(ctx, objects, held)
 	if err != nil {
 		return nil, err
 	}
-	sets, err := Kind{objects: objects}.listSets(ctx, d)
-	if err != nil {
-		return nil, err
-	}
-	o := newObservation(d, sets, nil)
 	if digest == "" {
 		return o.former(o.base()), nil
 	}
-	if rs := o.last(has(digest)); rs != nil {
-		return rs.template, nil
-	}
-	for _, rs := range sets {
-		if rs.previous != nil && has(digest)(rs.previous.template) {
-			return rs.previous.template, nil
-		}
+	if i := slices.IndexFunc(o.templates(), has(digest)); i >= 0 {
+		return o.templates()[i], nil
 	}
 	return nil, nil
+}
+
+// Revisions returns the templates of a Deployment's ReplicaSets, and those that a ReplicaSet had before it adopted the Deployment's: they
+// may not be in the history yet. It only reads.
+func Revisions(ctx context.Context, objects dynamic.Interface, of *unstructured.Unstructured) ([]*hash.Template, error) {
+	o, err := historyOf(ctx, objects, of)
+	return o.templates(), err
+}
+
+// historyOf observes the ReplicaSets of a Deployment, and no pods.
+func historyOf(ctx context.Context, objects dynamic.Interface, of *unstructured.Unstructured) (observation, error) {
+	d, err := decodeDeployment(of)
+	if err != nil {
+		return observation{}, err
+	}
+	sets, err := Kind{objects: objects}.listSets(ctx, d)
+	if err != nil {
+		return observation{}, err
+	}
+	return newObservation(d, sets, nil), nil
+}
+
+// templates returns those of the ReplicaSets, and then those from before an adoption; of each the one of the highest revision first.
+func (o observation) templates() []*hash.Template {
+	var theirs, former []*hash.Template
+	for _, rs := range o.sets {
+		theirs = append(theirs, rs.template)
+		if rs.previous != nil {
+			former = append(former, rs.previous.template)
+		}
+	}
+	for _, of := range [][]*hash.Template{theirs, former} {
+		slices.SortStableFunc(of, func(a, b *hash.Template) int { return cmp.Compare(b.Revision, a.Revision) })
+	}
+	return append(theirs, former...)
 }
 
 func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {

@@ -159,6 +159,9 @@ func decodeReplicaSet(obj any) (*replicaSet, error) {
 	// One that nobody has numbered yet counts as the oldest, as it does for kubectl.
 	rs.revision, _ = deploymentutil.Revision(rs.ReplicaSet)
 	rs.readAdoption()
+	if rs.template.Revision = rs.revision; rs.previous != nil && rs.previous.template.Revision == rs.revision {
+		rs.template.Revision = 0 // it is still that of the former one
+	}
 	return rs, nil
 }
 
@@ -190,6 +193,7 @@ func (rs *replicaSet) readAdoption() {
 	}
 	if rs.adoption.template = rs.formerly(rs.adoption.Template); rs.adoption.template != nil {
 		rs.previous = &rs.adoption.previousTemplate
+		rs.previous.template.Revision = rs.previous.revision()
 	}
 	for i := range rs.adoption.Earlier {
 		rs.adoption.Earlier[i].template = rs.formerly(rs.adoption.Earlier[i].Template)

@@ -28,6 +28,8 @@ type Template struct {
 	// Renewed is when the revision was last written that has the template, by the clock of the API server, such as when the workload
 	// came back to it; zero if it is none of a revision.
 	Renewed time.Time
+	// Revision is its number in the history of the workload, as `kubectl rollout history` shows it; 0 if it has none.
+	Revision int64
 }
 
 // NewTemplate reads a template from JSON, and rounds its quantities up as the API server does. It fails if raw is not a
@@ -60,7 +62,7 @@ func OfRevision(stored *appsv1.ControllerRevision) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s: %w", stored.Name, err)
 	}
-	template.Renewed = stored.CreationTimestamp.Time
+	template.Revision, template.Renewed = stored.Revision, stored.CreationTimestamp.Time
 	for _, entry := range stored.ManagedFields {
 		if entry.Time != nil && entry.Time.After(template.Renewed) {
 			template.Renewed = entry.Time.Time

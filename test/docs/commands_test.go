@@ -24,6 +24,10 @@ var elsewhere = map[string]string{
 	"inplace-rollout promote sts/db":         "guarded-rollouts.md, which has a canary to promote",
 	"inplace-rollout promote deployment/web": "TestGuardedRollouts in test/integration",
 
+	"inplace-rollout undo deployment/web":           "TestGuardedRollouts in test/integration",
+	"inplace-rollout undo deployment/web --dry-run": "TestUndo in cmd/inplace-rollout",
+	"inplace-rollout undo sts/db --to-revision=":    "TestUndo in cmd/inplace-rollout",
+
 	"make matrix ONLY=":  "make test-all, which runs each row",
 	"make mutants":       "TestMutants in test/mutants",
 	"make mutants ONLY=": "TestMutants in test/mutants",

@@ -150,6 +150,20 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	}
 	before = s.uids()
 
+	// Undone in the midst of a canary, which kubectl refuses for a Deployment.
+	s.setResources("cpu=170m", "")
+	s.waitCanaries(1)
+	if ran := s.run("undo", s.ref); ran.code != 0 || !strings.Contains(ran.stdout, ": app: cpu request 170m→150m\nTo wait for it: kubectl wait ") {
+		t.Fatalf("%+v", ran)
+	}
+	s.waitComplete()
+	for name, pod := range s.pods() {
+		if is := cpuOf(pod.Spec.Containers[0].Resources); is != "150m" {
+			t.Errorf("%s has %s after the undo", name, is)
+		}
+	}
+	s.assertReplaced(before)
+
 	// Released in the midst of a canary: no other pod gets its size, and it loses it.
 	s.markAudit()
 	s.setResources("cpu=190m", "")

@@ -62,7 +62,7 @@ func TestWarn(t *testing.T) {
 		{"another try of another rollout", w.warnings("annotate", w.ref, api.RetryAnnotation+"=now"),
 			"the rollout stays stopped, because the annotation inplace-rollout.io/retry does not name it; `kubectl inplace-rollout retry statefulset/web -n " + w.namespace + "` does"},
 		{"a restart then", w.warnings("rollout", "restart", w.ref), "the rollout of the size app requests.cpu=150m limits.cpu=200m requests.memory=100Mi limits.memory=200Mi has failed, and this edit keeps that size, with which it may restart pods. " +
-			"To go back first, `kubectl rollout undo statefulset/web -n " + w.namespace + "`"},
+			"To go back before that size, `kubectl inplace-rollout undo statefulset/web -n " + w.namespace + " --to-revision=N` with an N of `kubectl rollout history`"},
 		{"letting go", release(w, w.ref), ""},
 		{"switching to OnDelete", w.warnings("patch", w.ref, "--patch", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`), ""},
 		{"OnDelete", w.warnings("set", "resources", w.ref, "--requests=cpu=160m"),
