@@ -81,11 +81,8 @@ func editedAt(d *Deployment) (last time.Time) {
 // back as they were before. Without pods of any ReplicaSet, a Deployment that is paused scales the one that has its template or, if
 // there is none, the youngest one (FindActiveOrLatest in pkg/controller/deployment/util of Kubernetes). So none keeps the Deployment's
 // template, and the youngest gets the one from before. Where no ReplicaSet has that, because of the revisionHistoryLimit, only a stop
-// stays. So it does where pods of another image are left, as where it was scaled in while that was rolled out; those are not guarded.
+// stays.
 func (o observation) deserted() (plan, bool) {
-	if o.differs() != "" && !(o.Record.Stopped() && o.Record.Of == rollout.EditNamed(o.Edit())) {
-		return plan{}, false
-	}
 	options := rollout.Options{Terms: judge.Terms{Now: o.Now}, Guard: o.guard(nil)}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(nil, options)}}
 	if !p.Canary && !p.Guarding || options.Guard.Back {
@@ -108,6 +105,12 @@ func (o observation) deserted() (plan, bool) {
 	}
 	p.Condition = p.Step.Condition()
 	return p, true
+}
+
+// guardsNone reports whether only pods of another image are left, which are not guarded. But where this very rollout was stopped, it was
+// scaled in while that was rolled out, and stays so.
+func (o observation) guardsNone() bool {
+	return o.differs() != "" && (!o.Record.Stopped() || o.Record.Of != rollout.EditNamed(o.Edit()))
 }
 
 // youngest returns the ReplicaSet that was made last; there must be one.

@@ -129,7 +129,7 @@ func (o observation) nextStep() (plan, error) {
 			return plan{Plan: rollout.Plan{Condition: condition}}, nil
 		}
 	}
-	if base == nil {
+	if base == nil && !o.guardsNone() {
 		if p, deserted := o.deserted(); deserted {
 			return p, nil
 		}
