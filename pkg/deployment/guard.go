@@ -140,7 +140,7 @@ func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
 	if guard == nil || guard.Back || p.base.previous == nil || p.base.template.Digest() == guard.Former() {
 		return nil
 	}
-	if guard.Stopped() || p.SizeUnproved() && !p.base.lags() && len(p.Restart) == 0 && p.Total >= int(p.base.replicas()) {
+	if guard.Stopped() || p.SizeUnproved() && !p.base.lags() && p.restartsNone(o) && p.Total >= int(p.base.replicas()) {
 		return o.had(p.base, has(guard.Former()))
 	}
 	return nil

@@ -193,3 +193,25 @@ func TestHostileComesFirst(t *testing.T) {
 		t.Errorf("promoted: %v have the size", g.Sized(newer))
 	}
 }
+
+// While a budget refuses to let the canary go, what comes has the size from before.
+func TestHostileBudget(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 1)(&scene{d: d}) })
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	c.budget = 1000
+	g.Edit(newer)
+	c.Rounds(30)
+	g.Scale(8)
+	c.Rounds(30)
+	if sized := g.Sized(newer); len(sized) > 0 || len(c.Pods) != 8 {
+		t.Errorf("%v of %d pods have the size: %+v", sized, len(c.Pods), g.Condition())
+	}
+	c.budget = 0
+	c.Until(400, func() bool { return len(g.Sized(newer)) == 1 })
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+	c.Rounds(200)
+	if g.Completes(t); len(g.Sized(newer)) != 8 {
+		t.Errorf("promoted, %v have the size", g.Sized(newer))
+	}
+}

@@ -205,8 +205,9 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 	case p.Unready: // it may be the size
 	case len(p.Restart) > 0 && o.deployment.recreates():
 		p.recreate(o)
-	case p.keepsFormer():
+	case p.keepsFormer(o):
 		p.awaits()
+		p.awaitEvictions(o)
 	case base.lags():
 		p.wait("waiting for the ReplicaSet controller to observe the template of ReplicaSet %s", base.Name)
 	case historyDue:
@@ -216,8 +217,23 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 }
 
 // keepsFormer reports whether the base keeps the template from before, as what comes would else have a size that is not proved.
-func (p *plan) keepsFormer() bool {
-	return p.SizeUnproved() && (p.Total < int(p.base.replicas()) || len(p.Restart) == 0)
+func (p *plan) keepsFormer(o observation) bool {
+	return p.SizeUnproved() && (p.Total < int(p.base.replicas()) || p.restartsNone(o))
+}
+
+// restartsNone reports whether no pod is restarted now: none is to be, or the evictions of all that are have just been refused.
+func (p *plan) restartsNone(o observation) bool {
+	return !slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return !o.Now.Before(o.Notes.Of(r.Member.Pod.UID).Eviction.Last().Until) })
+}
+
+// awaitEvictions notes that evictions have been refused, and when they are tried again.
+func (p *plan) awaitEvictions(o observation) {
+	for _, r := range p.Restart {
+		if refused := o.Notes.Of(r.Member.Pod.UID).Eviction.Last(); refused.Reason != "" {
+			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, judge.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
+			p.RequeueWithin(refused.Until.Sub(o.Now))
+		}
+	}
 }
 
 // rejects reports whether kubelets reject what the base makes, and it may take over the new template for that: the canary of a

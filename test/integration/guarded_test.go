@@ -188,7 +188,7 @@ func (s *sandbox[W]) restartedCanary() {
 	if s.kind == "DaemonSet" {
 		return
 	}
-	s.guard("resize-action", "Restart", "canary-duration", "manual")
+	s.guard("resource-resize-action", "Restart", "canary-duration", "manual")
 	s.setResources("cpu=200m", "")
 	having := func(cpu string) (n int) {
 		for _, pod := range s.pods() {
