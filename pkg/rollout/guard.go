@@ -115,7 +115,7 @@ func (g *Guard) pass(annotations map[string]string) {
 	r := &g.Record
 	r.Promoted = r.Promoted || r.PromotedBy(annotations)
 	if r.Phase == PhaseCanary && (g.Canary == nil || g.Back || r.Promoted) {
-		r.Phase, r.Canaries = PhaseRolling, nil
+		r.roll()
 	}
 }
 
@@ -481,7 +481,7 @@ func (g *guarded) end(s *Step, o Options) {
 	}
 	s.Canary = s.Canary || g.awaits(s.Verdicts, o) || g.deserted(s.Verdicts, o)
 	if g.over() {
-		g.record.Phase, g.record.Canaries = PhaseRolling, nil
+		g.record.roll()
 	} else {
 		g.asksCanaries(s, o)
 	}

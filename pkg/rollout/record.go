@@ -98,6 +98,12 @@ func (r *Record) Stopped() bool {
 	return r != nil && slices.Contains([]Phase{PhaseStopped, PhaseReverting, PhaseReverted}, r.Phase)
 }
 
+// roll ends the canary. How containers had ended before is not forgotten: a controller that is restarted would take that for a failure.
+func (r *Record) roll() {
+	r.Phase = PhaseRolling
+	r.Canaries = slices.DeleteFunc(slices.Clone(r.Canaries), func(c Canary) bool { return len(c.Containers) == 0 })
+}
+
 // Stopped reports whether the record of a workload says so. One that cannot be read does.
 func Stopped(annotations map[string]string) bool {
 	r, err := ReadRecord(annotations)

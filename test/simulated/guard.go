@@ -833,6 +833,10 @@ func (g *guardedly) retries() {
 	g.rounds(10, 1)
 	g.stopped("OOMKilled", 1)
 	g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
+	for g.Phase() != rollout.PhaseRolling && !g.Condition().Complete() {
+		g.rounds(1, 3)
+	}
+	g.Restart() // what was seen before the retry counts for nothing, to whoever takes over
 	g.until(judge.ReasonComplete, 3)
 }
 
