@@ -221,17 +221,17 @@ func exitCode(err error) int {
 // unlessEdited writes a workload, again on a conflict: its status may have changed
 // meanwhile, but the edit that was meant must be the same.
 func (c *cluster) unlessEdited(ctx context.Context, u *unstructured.Unstructured, write func(*unstructured.Unstructured) error) error {
-	// A controller that has just seen a write makes some of its own.
+	// A controller that has just seen a write makes some of its own. So what there is now is read right before the next try.
+	again := false
 	return retry.RetryOnConflict(wait.Backoff{Steps: 8, Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.1}, func() error {
-		err := write(u)
-		if !apierrors.IsConflict(err) {
-			return err
+		if again {
+			newest, err := c.get(ctx, u)
+			if err == nil && newest.GetUID() == u.GetUID() && newest.GetGeneration() == u.GetGeneration() {
+				u = newest
+			}
 		}
-		newest, getErr := c.get(ctx, u)
-		if getErr == nil && newest.GetUID() == u.GetUID() && newest.GetGeneration() == u.GetGeneration() {
-			u = newest
-		}
-		return err
+		again = true
+		return write(u)
 	})
 }
 
