@@ -226,13 +226,10 @@ func (p *plan) restartsNone(o observation) bool {
 	return !slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return !o.Now.Before(o.Notes.Of(r.Member.Pod.UID).Eviction.Last().Until) })
 }
 
-// awaitEvictions notes that evictions have been refused, and when they are tried again.
+// awaitEvictions notes the waits for evictions that have been refused.
 func (p *plan) awaitEvictions(o observation) {
 	for _, r := range p.Restart {
-		if refused := o.Notes.Of(r.Member.Pod.UID).Eviction.Last(); refused.Reason != "" {
-			p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, judge.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
-			p.RequeueWithin(refused.Until.Sub(o.Now))
-		}
+		p.mayEvict(o, r.Member)
 	}
 }
 
@@ -563,7 +560,18 @@ func (o observation) homeless() bool {
 // mayRelabel reports whether the labels of a pod may be written now. If admission has refused that, it notes so: what
 // begins the message.
 func (p *plan) mayRelabel(o observation, m judge.Member, what string) bool {
-	refused := o.Notes.Of(m.Pod.UID).Relabel.Last()
+	return p.may(o, m, o.Notes.Of(m.Pod.UID).Relabel.Last(), what)
+}
+
+// mayEvict does the same for the eviction of a pod.
+func (p *plan) mayEvict(o observation, m judge.Member) bool {
+	refused := o.Notes.Of(m.Pod.UID).Eviction.Last()
+	refused.Kind = cmp.Or(refused.Kind, judge.ReasonDisruptionBudget)
+	return p.may(o, m, refused, "not evicted yet: ")
+}
+
+// may reports whether what has been refused may be tried now, and notes the wait for that.
+func (p *plan) may(o observation, m judge.Member, refused judge.Refusal, what string) bool {
 	if refused.Reason == "" {
 		return true
 	}
@@ -613,14 +621,9 @@ func (p *plan) remove(o observation, r rollout.Restart, left *allowance) {
 		}
 		left.broken--
 	}
-	if refused := o.Notes.Of(pod.UID).Eviction.Last(); refused.Reason != "" {
-		p.Waits = append(p.Waits, rollout.Wait{Member: r.Member, Reason: cmp.Or(refused.Kind, judge.ReasonDisruptionBudget), Message: "not evicted yet: " + refused.Reason})
-		if o.Now.Before(refused.Until) {
-			p.RequeueWithin(refused.Until.Sub(o.Now))
-			return
-		}
+	if p.mayEvict(o, r.Member) {
+		p.evict = append(p.evict, evict{r, down})
 	}
-	p.evict = append(p.evict, evict{r, down})
 }
 
 // coming returns how many pods are missing, or have come and are not available yet: they are none of
