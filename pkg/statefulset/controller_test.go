@@ -446,8 +446,9 @@ func TestMoreSetsThanSessions(t *testing.T) {
 			return
 		}
 		must.Do(t, c.Kind.Workloads.Show(other))
-		if again, err := c.Controller.Sync(t.Context(), cache.NewObjectName(other.Namespace, other.Name)); err != nil {
-			t.Fatal(again, err)
+		// When the other set's mark goes in time first, the API, which has one set, calls that a conflict.
+		if _, err := c.Controller.Sync(t.Context(), cache.NewObjectName(other.Namespace, other.Name)); err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
 		}
 		c.Clock.SetTime(c.Clock.Now().Add(time.Minute))
 	}
