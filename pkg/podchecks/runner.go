@@ -51,7 +51,7 @@ type Options struct {
 	Margin time.Duration
 	// QueryTimeout is how long a query may take: 30s.
 	QueryTimeout time.Duration
-	// Batch is how many pods are asked about at once: 100.
+	// Batch is how many pods of a workload are asked about at once: 100.
 	Batch int
 	// Parallel is how many queries are under way: 4.
 	Parallel int
@@ -137,7 +137,7 @@ func New(configMaps ConfigMaps, prometheus Querier, options Options) *Runner {
 }
 
 // MostChecks is how many checks a workload may name. An annotation could have a hundred thousand names.
-const MostChecks = 20
+const MostChecks = 10
 
 // Ask says what is to be asked for a workload from now on, in place of what was said before. No names or no pods end it. What is known of the same
 // pod since the same resize stays known. When an outcome has changed, changed is called; it must not wait.
