@@ -353,10 +353,23 @@ func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u 
 		}
 		what = fmt.Sprintf("will replace %s %s: %s", plural.Of(n, "pod"), which, list(forecast.Stale, many)) + room + why
 	}
+	if n := missing(u, forecast); n > 0 {
+		what = "will create " + plural.Of(n, "missing pod")
+	}
 	if policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
 	}
 	return fmt.Sprintf("the %s controller %s", u.GetKind(), what), nil
+}
+
+// missing is how many pods of a Deployment nobody makes while it is paused and has none, as after a backup that was taken during a
+// rollout is restored elsewhere.
+func missing(u *unstructured.Unstructured, forecast rollout.WorkloadForecast) int {
+	if kindOf(u) != deployments || slices.ContainsFunc(forecast.Pods, func(f judge.PodForecast) bool { return f.Member.Pod != nil }) {
+		return 0
+	}
+	replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
+	return int(replicas)
 }
 
 // withoutRoom says what becomes of pods that our controller has kept, because there is no room for new ones: the built-in

@@ -378,7 +378,7 @@ func (g *guarded) failedCheck(m *judge.Member) string {
 
 func (g *guarded) outcome(m *judge.Member, check string) Outcome {
 	if g.Outcomes == nil {
-		return Outcome{Message: "checks are not asked"}
+		return Outcome{Message: "no check is queried"}
 	}
 	return g.Outcomes(m.Pod.UID, check)
 }
