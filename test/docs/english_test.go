@@ -38,7 +38,7 @@ var readTwice = []struct {
 	{phrase(`starts? these times again`), `A restarted controller starts these times again`, `these timers restart`},
 	{phrase(`one changed resource of one container`), `one changed resource of one container with RestartOnly restarts the pod`, `if any changed resource is …`},
 	{phrase(`again and again`), `it becomes Ready again and again, but never for the duration, in that time plus two durations`, `repeatedly; it flaps`},
-	{phrase(`by (that|this)`), `does not fail by that`, `for that, because of that, this way`},
+	{phrase(`by that`), `does not fail by that`, `for that, because of that, this way`},
 	{phrase(`(one|two|three|some) more pods? (is|are)|(is|are) too much`), `where two more pods are too much`, `if you cannot spare two extra pods`},
 	{phrase(`some (two|three|five|ten|\d+) (seconds|minutes)|until a replica of the new version leads`), `until a replica of the new version leads, some ten seconds after its image is on the node`, `about ten seconds`},
 	{phrase(`(does|do) not set,? stays?`), `Values that the template does not set stay`, `are left unchanged`},
