@@ -57,6 +57,7 @@ func TestRelease(t *testing.T) {
 		"no-answer":             {stage: heldStage, failed: "nothing was released", spec: "partition 2147483647, held"},
 		"deployment":            {stage: deployment("false"), yes: true, spec: "paused false"},
 		"deployment-paused":     {stage: deployment("true"), yes: true, spec: "paused true"},
+		"deployment-restored":   {stage: changed(deployment("false"), func(s *stage) { s.pods = nil }), yes: true, spec: "paused false"},
 		"daemonset":             {yes: true, spec: "RollingUpdate", stage: heldDaemonSetOf(3)},
 		"nothing":               {stage: setOf(1), spec: "partition 0"},
 		"partition":             {yes: true, spec: "partition 2", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "2" })},

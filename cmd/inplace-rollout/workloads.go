@@ -66,7 +66,7 @@ func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string
 	if err == nil {
 		return nil
 	}
-	_, err = fmt.Fprintf(warnings, "Warning: rollouts are not made in place, because\n%s\n", err)
+	_, err = fmt.Fprintf(warnings, "Warning: pods are not resized in place, because\n%s\n", err)
 	return err
 }
 

@@ -238,7 +238,7 @@ func (r *Runner) answered(w *workload, a *ask, j judgement, now time.Time, chang
 func explain(err error) string {
 	switch {
 	case err == nil:
-		return "Prometheus has not been asked"
+		return "Prometheus has not been queried"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "Prometheus does not answer in time"
 	}

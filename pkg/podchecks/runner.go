@@ -320,7 +320,7 @@ func (r *Runner) review(now time.Time) {
 			case r.prometheus == nil:
 				r.unknown(w, a, unanswered, "", "the controller has no Prometheus to ask: set its flag --checks-prometheus", now, changed)
 			case r.ready(a, c).After(now):
-				message := fmt.Sprintf("its window of %s starts after the resize, so it is asked from %s on", model.Duration(c.window), r.ready(a, c).UTC().Format("15:04:05 MST"))
+				message := fmt.Sprintf("its window of %s starts after the resize, so the query runs from %s on", model.Duration(c.window), r.ready(a, c).UTC().Format("15:04:05 MST"))
 				r.unknown(w, a, pending, "", message, now, changed)
 			case a.outcome.State == Unknown && a.tried: // it may have become too long
 				r.unknown(w, a, a.why, a.outcome.Container, "", now, changed)

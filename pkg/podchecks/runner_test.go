@@ -208,7 +208,7 @@ func TestWindow(t *testing.T) {
 		since := w.asks("throttling", "memory").Since
 		w.wants("at first", "memory", Unknown, Wait, "")
 		w.after(time.Second)
-		w.wants("after a look", "memory", Unknown, Wait, "its window of 1m starts after the resize, so it is asked from "+since.Add(90*time.Second).UTC().Format("15:04:05 MST")+" on")
+		w.wants("after a look", "memory", Unknown, Wait, "its window of 1m starts after the resize, so the query runs from "+since.Add(90*time.Second).UTC().Format("15:04:05 MST")+" on")
 		w.after(88 * time.Second)
 		if len(w.log()) > 0 {
 			t.Errorf("after %s it asks %v", time.Since(since), w.log())
@@ -427,7 +427,7 @@ func TestConfigMap(t *testing.T) {
 		if w.reads() > gets || len(w.log()) > asked {
 			t.Error("it goes on when nothing is asked any more")
 		}
-		w.wants("at the end", "memory", Unknown, Wait, "not asked yet")
+		w.wants("at the end", "memory", Unknown, Wait, "not queried yet")
 	})
 }
 

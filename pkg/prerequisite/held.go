@@ -214,10 +214,10 @@ func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, acc
 	case anyway.asked:
 		return fmt.Errorf("another policy or a mutating webhook removes the hold that %s sets", policy), nil
 	case way == Webhook:
-		return fmt.Errorf("the API server does not ask %s, though it is installed. A selector may leave namespace %s out, "+
+		return fmt.Errorf("the API server does not ask %s, though it is installed. A selector might leave namespace %s out, "+
 			"or the admission plugin MutatingAdmissionWebhook be off", policy, namespace), nil
 	}
-	return fmt.Errorf("the API server does not apply %s, though it is installed. The admission plugin MutatingAdmissionPolicy may be off, "+
+	return fmt.Errorf("the API server does not apply %s, though it is installed. The admission plugin MutatingAdmissionPolicy might be off, "+
 		"or "+standingStill, policy), nil
 }
 
@@ -245,7 +245,7 @@ func otherVersion(digest string) error {
 		of = "policies without a digest"
 	}
 	return unsure{fmt.Errorf("webhook %s.inplace-rollout.io evaluates %s, and this controller is made for %s. "+
-		"An upgrade may be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", HoldPolicy, of, Digest)}
+		"An upgrade might be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", HoldPolicy, of, Digest)}
 }
 
 // standingStill is an error of Kubernetes, and its cure.

@@ -127,7 +127,7 @@ func TestHolding(t *testing.T) {
 		}},
 		"the webhook is not asked": {server: &apiserver{there: true}, way: prerequisite.Webhook, broken: map[string]string{
 			"StatefulSet": "does not ask webhook inplace-rollout-hold.inplace-rollout.io of MutatingWebhookConfiguration inplace-rollout, though it is installed",
-			"Deployment":  "A selector may leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold.inplace-rollout.io",
+			"Deployment":  "A selector might leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold.inplace-rollout.io",
 		}},
 		"somebody undoes one": {server: &apiserver{asks: true, there: true, undone: "Deployment"}, broken: map[string]string{
 			"Deployment": "another policy or a mutating webhook removes the hold that MutatingAdmissionPolicy inplace-rollout-hold sets",

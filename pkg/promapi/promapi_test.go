@@ -121,7 +121,7 @@ func TestAnswers(t *testing.T) {
 		"as long as it may be":   {status: 200, body: `{"status":"success","data":{"resultType":"vector","result":[]}}`, most: 63},
 		"one byte longer":        {status: 200, body: `{"status":"success","data":{"resultType":"vector","result":[]}}`, most: 62, want: "the answer has more than 62 bytes"},
 		"another type":           {status: 200, body: `{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`, want: "the answer is a scalar"},
-		"a warning":              {status: 200, body: `{"status":"success","warnings":["a store is away"],"data":{"resultType":"vector","result":[]}}`, want: "the answer may be incomplete: a store is away"},
+		"a warning":              {status: 200, body: `{"status":"success","warnings":["a store is away"],"data":{"resultType":"vector","result":[]}}`, want: "the answer might be incomplete: a store is away"},
 		"HTML":                   {status: 200, body: "<html>sign in</html>", want: "is no Prometheus: <html>sign in</html>"},
 		"half an answer":         {status: 200, body: `{"status":"succ`, want: "asking Prometheus for it"},
 		"who are you?":           {status: 401, body: "who are you?", want: "401 Unauthorized: who are you?): show it this"},
