@@ -176,8 +176,8 @@ const (
 	EvaluatedAnnotation = "inplace-rollout.io/evaluated-policies"
 
 	// HeartbeatName is that of a ServiceAccount in the controller's namespace, which has the heartbeat and what else the controller alone
-	// knows and admission needs. Nobody runs as it, and it has no rights. The controller makes it. For one version, the
-	// controller's own ServiceAccount has the same annotations, and the policies read those.
+	// knows and admission needs: it is the parameter of the policies. Nobody runs as it, and it has no rights. The controller makes it.
+	// For one version, the controller's own ServiceAccount has the heartbeat, too.
 	HeartbeatName = "inplace-rollout-heartbeat"
 
 	// ReadyUntilAnnotation is the heartbeat: it is there while a controller is Ready. Its value

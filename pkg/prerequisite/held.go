@@ -178,7 +178,7 @@ func (c *Cluster) Holding(ctx context.Context, way Way) Holding {
 			h.Broken[k.name] = mine(parts[2])
 			continue
 		}
-		broken, unattended := c.holds(ctx, way, k, parts[2], parts[3])
+		broken, unattended := c.holds(ctx, way, k, parts[2])
 		if broken != nil {
 			h.Broken[k.name] = broken
 		}
@@ -190,7 +190,7 @@ func (c *Cluster) Holding(ctx context.Context, way Way) Holding {
 }
 
 // holds returns what keeps the edits of one kind from being held.
-func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, account string) (broken, unattended error) {
+func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace string) (broken, unattended error) {
 	now, err := k.ask(ctx, c.Client.AppsV1(), namespace, plainly)
 	if err == nil && now.asked && way == Webhook && now.evaluated != Digest {
 		return otherVersion(now.evaluated), nil
@@ -210,7 +210,7 @@ func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace, acc
 	case err != nil:
 		return c.unknown(policy, namespace, err), nil
 	case anyway.held:
-		return nil, c.unattended(ctx, way, now.at, namespace, account)
+		return nil, c.unattended(ctx, way, now.at, namespace)
 	case anyway.asked:
 		return fmt.Errorf("another policy or a mutating webhook removes the hold that %s sets", policy), nil
 	case way == Webhook:
@@ -252,7 +252,8 @@ func otherVersion(digest string) error {
 const standingStill = "the API server's cache of the policies' parameters is stale (kubernetes/kubernetes#130887): restart the API server"
 
 // unattended says why policies that are in force see no controller.
-func (c *Cluster) unattended(ctx context.Context, way Way, now time.Time, namespace, name string) error {
+func (c *Cluster) unattended(ctx context.Context, way Way, now time.Time, namespace string) error {
+	name := api.HeartbeatName
 	account, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("the policies see no controller, and it is unknown why: reading ServiceAccount %s/%s: %w", namespace, name, err)

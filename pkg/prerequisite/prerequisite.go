@@ -182,8 +182,7 @@ func (c *Cluster) checkPolicy(ctx context.Context, p policy, way Way, exact bool
 	}
 	delete(spec, "matchResources")
 	is, users := anonymous(specOf(installed))
-	spec, heartbeats := anonymousBinding(spec, p.binding)
-	users = users.Union(heartbeats)
+	spec, users = anonymousBinding(spec, p.binding, users)
 	return b, users, errors.Join(differs(p.kind, p.name, difference("spec", is, p.spec)), differs(b.kind, p.name, difference("spec", spec, p.binding)))
 }
 
