@@ -339,7 +339,7 @@ func TestDifferences(t *testing.T) {
 		}), theOne), want: "the policies are installed for the controller system:serviceaccount:platform:inplace-rollout, but this one is " + theOne},
 		"they look for the heartbeat where the version before has it": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			b.Spec.ParamRef.Name = "inplace-rollout"
-		}), want: notThisVersions + `spec.paramRef.name: it is "inplace-rollout", and should be "inplace-rollout-heartbeat"`},
+		}), want: notThisVersions + `spec.paramRef.name: it is "…ce-rollout", and should be "…ce-rollout-heartbeat"`},
 		"they look for no heartbeat": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			b.Spec.ParamRef = nil
 		}), want: notThisVersions + "spec.paramRef: it is missing"},
