@@ -111,7 +111,7 @@ func (o checkOptions) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if !r.Ready {
-		return exitError(1)
+		return cli.No
 	}
 	return nil
 }

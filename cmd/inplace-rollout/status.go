@@ -27,7 +27,7 @@ import (
 )
 
 // incomplete is the exit code of status for rollouts that are not complete.
-const incomplete = exitError(2)
+const incomplete = cli.Incomplete
 
 // watchInterval is how often status --watch looks.
 const watchInterval = time.Second
