@@ -51,7 +51,7 @@ type Cluster struct {
 // if nothing does.
 func (c *Cluster) Check(ctx context.Context) (Way, error) {
 	way, missing := c.check(ctx, true)
-	return way, errors.Join(append([]error{checkResize(c.Client)}, missing...)...)
+	return way, errors.Join(append([]error{ServesResize(c.Client)}, missing...)...)
 }
 
 // Missing returns an error that names everything that is missing, a controller among it, for somebody who may not see
@@ -62,24 +62,25 @@ func (c *Cluster) Missing(ctx context.Context) error {
 	if errors.Is(r.Controller, errWaits) {
 		r.Controller = nil
 	}
-	return errors.Join(r.seen(r.Resize), r.Installed, r.Controller)
+	return errors.Join(r.seen(r.Resize), r.Installed, r.seen(r.Controller))
 }
 
 // Report says what somebody sees of what rollouts in place need.
 type Report struct {
 	Way Way
-	// Resize is why pods cannot be resized, Installed what is missing of what holds, and Controller why none is there.
+	// Resize is why pods cannot be resized, Installed what is missing of what holds, and Controller why none is there. The first and the
+	// last may be errors that [IsUnseen] knows.
 	Resize, Installed, Controller error
-	// Unseen is what they may not see.
+	// Unseen is what they may not see of what holds.
 	Unseen []error
 }
 
 // Report returns what is missing, as [Cluster.Missing] does, one thing apart from the other.
 func (c *Cluster) Report(ctx context.Context) Report {
-	r := Report{Resize: checkResize(c.Client)}
+	r := Report{Resize: ServesResize(c.Client)}
 	way, missing := c.check(ctx, false)
 	r.Way, r.Installed = way, r.seen(missing...)
-	r.Controller = r.seen(c.absent(ctx))
+	r.Controller = c.absent(ctx)
 	return r
 }
 
@@ -136,9 +137,9 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 	return way, append(missing, c.checkNamespace(ctx, bound)...)
 }
 
-// checkResize asks API discovery, not the version: versions have suffixes, and
+// ServesResize returns why pods cannot be resized; nil if they can. It asks API discovery, not the version: versions have suffixes, and
 // the feature can be off.
-func checkResize(client kubernetes.Interface) error {
+func ServesResize(client kubernetes.Interface) error {
 	resources, err := client.Discovery().ServerResourcesForGroupVersion("v1")
 	if err != nil {
 		return notServed(fmt.Errorf("asking which resources the API server has: %w", err))

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNotAsked is why an edit is not held: nothing that holds looks at it.
-var ErrNotAsked = errors.New("the API server applies nothing that holds edits")
+var ErrNotAsked = errors.New("the API server applies nothing in this namespace that holds edits")
 
 var errUndone = errors.New("another policy or a mutating webhook removes the hold")
 

@@ -48,7 +48,7 @@ var errHeldTwice = errors.New("rollouts are held twice")
 // way returns the way that is in force, or that the cluster is fit for if none is, and for the
 // webhook its configuration.
 func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookConfiguration, error) {
-	served, err := serves(c.Client)
+	served, err := ServesPolicies(c.Client)
 	if err != nil {
 		return "", nil, err
 	}
@@ -80,8 +80,8 @@ func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookCon
 	return Webhook, hook, nil
 }
 
-// serves returns whether this API server can hold by itself.
-func serves(client kubernetes.Interface) (bool, error) {
+// ServesPolicies returns whether this API server can hold by itself.
+func ServesPolicies(client kubernetes.Interface) (bool, error) {
 	resources, err := client.Discovery().ServerResourcesForGroupVersion(admissionv1.SchemeGroupVersion.String())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, unseen{fmt.Errorf("asking which resources the API server has: %w", err)}
