@@ -248,7 +248,7 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 	}
 	report, proof := c.Report(ctx), c.Proof(ctx, o.namespace)
 	hold := o.held(report, proof)
-	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || prerequisite.IsUnseen(report.Controller)) {
+	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || report.Attendance != nil) {
 		return conclude([]finding{hold}) // of the rest there is nothing
 	}
 	return conclude([]finding{server, hold, attended(report, proof)},
@@ -296,7 +296,7 @@ func (o checkOptions) held(r prerequisite.Report, proof map[string]error) findin
 	switch {
 	case r.Installed != nil:
 		return finding{nameOfHold, failed, r.Installed.Error()}
-	case len(not) == len(prerequisite.HeldKinds) && prerequisite.IsUnseen(r.Controller):
+	case len(not) == len(prerequisite.HeldKinds) && r.Attendance != nil:
 		return finding{nameOfHold, failed, "inplace-rollout is not installed, or not for this namespace: a dry run shows that nothing holds edits"}
 	case len(not) > 0:
 		return finding{nameOfHold, failed, fmt.Sprintf("edits of %s are not held: %s", strings.Join(not, ", "), why)}
@@ -304,7 +304,7 @@ func (o checkOptions) held(r prerequisite.Report, proof map[string]error) findin
 		return finding{nameOfHold, noted, "the API server asks what holds edits" + by + ", which sees no controller, as a dry run shows"}
 	case len(unclear) == 0:
 		return finding{nameOfHold, passed, "edits are held" + by + ", as a dry run shows"}
-	case r.Controller == nil:
+	case r.Controller == nil && r.Attendance == nil:
 		return finding{nameOfHold, passed, "edits are held" + by + ", as the controller finds by its own dry runs"}
 	}
 	return finding{nameOfHold, unknown, fmt.Sprintf("you could make no dry run of an edit of %s: %s", strings.Join(unclear, ", "), unseen)}
@@ -320,12 +320,13 @@ func attended(r prerequisite.Report, proof map[string]error) finding {
 	}
 	shown := slices.ContainsFunc(prerequisite.HeldKinds, func(kind string) bool { return proof[kind] == nil })
 	switch {
-	case shown, r.Controller == nil:
-		return finding{name, passed, ready}
-	case prerequisite.IsUnseen(r.Controller):
-		return finding{name, unknown, "whether a controller is ready could not be seen: " + r.Controller.Error()}
+	case shown:
+	case r.Controller != nil:
+		return finding{name, failed, r.Controller.Error()}
+	case r.Attendance != nil:
+		return finding{name, unknown, "whether a controller is ready could not be seen: " + r.Attendance.Error()}
 	}
-	return finding{name, failed, r.Controller.Error()}
+	return finding{name, passed, ready}
 }
 
 // former says which policies of the version before can go.

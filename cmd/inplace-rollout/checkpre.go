@@ -52,7 +52,7 @@ func (o checkOptions) present(ctx context.Context) finding {
 	switch r := (&prerequisite.Cluster{Client: o.client}).Report(ctx); {
 	case prerequisite.IsNotInstalled(r.Installed):
 		return finding{name, noted, "nothing yet"}
-	case len(r.Unseen) > 0:
+	case r.Way == "":
 		return finding{name, unknown, "whether something is installed could not be seen: " + r.Unseen[0].Error()}
 	}
 	return finding{name, noted, "there is an installation already, which would be upgraded"}

@@ -62,17 +62,17 @@ func (c *Cluster) Missing(ctx context.Context) error {
 	if errors.Is(r.Controller, errWaits) {
 		r.Controller = nil
 	}
-	return errors.Join(r.seen(r.Resize), r.Installed, r.seen(r.Controller))
+	return errors.Join(r.seen(r.Resize), r.Installed, r.Controller)
 }
 
 // Report says what somebody sees of what rollouts in place need.
 type Report struct {
 	Way Way
-	// Resize is why pods cannot be resized, Installed what is missing of what holds, and Controller why none is there. The first and the
-	// last may be errors that [IsUnseen] knows.
+	// Resize is why pods cannot be resized, Installed what is missing of what holds, and Controller why none is there.
 	Resize, Installed, Controller error
-	// Unseen is what they may not see of what holds.
-	Unseen []error
+	// Unseen is what they may not see, and Attendance why they may not see whether a controller is there.
+	Unseen     []error
+	Attendance error
 }
 
 // Report returns what is missing, as [Cluster.Missing] does, one thing apart from the other.
@@ -80,7 +80,9 @@ func (c *Cluster) Report(ctx context.Context) Report {
 	r := Report{Resize: ServesResize(c.Client)}
 	way, missing := c.check(ctx, false)
 	r.Way, r.Installed = way, r.seen(missing...)
-	r.Controller = c.absent(ctx)
+	known := len(r.Unseen)
+	r.Controller = r.seen(c.absent(ctx))
+	r.Attendance = errors.Join(r.Unseen[known:]...)
 	return r
 }
 
