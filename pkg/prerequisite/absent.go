@@ -15,20 +15,17 @@ import (
 // tolerance is by how much the clock of whoever asks may differ from that of the API server.
 const tolerance = 30 * time.Second
 
-// notice is the policy that tells of the hold. It looks at the heartbeat, whichever way rollouts are held.
-const notice = "inplace-rollout-notice-only"
-
 // errWaits is that no controller is there, and edits wait for one.
 var errWaits = errors.New("no controller is ready: edits stay held until one is. See the log of the Deployment inplace-rollout")
 
-// absent returns an error if no controller is there.
+// absent returns an error if no controller is there. The guard looks at the heartbeat, whichever way rollouts are held.
 func (c *Cluster) absent(ctx context.Context) error {
-	binding, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, notice, metav1.GetOptions{})
+	binding, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, GuardPolicy, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) { // then nobody knows whose heartbeat counts
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", notice, err)
+		return fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", GuardPolicy, err)
 	}
 	ref := binding.Spec.ParamRef
 	if ref == nil {

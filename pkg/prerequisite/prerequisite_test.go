@@ -2,6 +2,7 @@ package prerequisite_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,7 +92,13 @@ func with(t *testing.T, all []runtime.Object, without ...string) *fake.Clientset
 			objects = append(objects, o)
 		}
 	}
-	objects = append(objects, beating("inplace-rollout", map[string]string{api.ReadyUntilAnnotation: time.Now().Add(time.Hour).Format(time.RFC3339)}))
+	heartbeat := beating("inplace-rollout", map[string]string{api.ReadyUntilAnnotation: time.Now().Add(time.Hour).Format(time.RFC3339)})
+	for _, o := range objects {
+		if b, is := o.(*admissionv1.ValidatingAdmissionPolicyBinding); is && b.Name == prerequisite.GuardPolicy {
+			heartbeat.Namespace, heartbeat.Name = cmp.Or(b.Spec.ParamRef.Namespace, "team-a"), b.Spec.ParamRef.Name
+		}
+	}
+	objects = append(objects, heartbeat)
 	client := fake.NewClientset(objects...)
 	core := &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}}}
 	if !slices.Contains(without, "pods/resize") {
@@ -394,7 +401,7 @@ func TestRights(t *testing.T) {
 		t.Errorf("deploy/cluster/cluster-roles.yaml gives\n%v, want\n%v", rights, want)
 	}
 	mutating, validating := prerequisite.MutatingPolicies, prerequisite.ValidatingPolicies
-	if len(mutating) != 3 || len(validating) < 3 || slices.Contains(validating, "inplace-rollout-notice-only") {
+	if len(mutating) != 3 || len(validating) < 3 || slices.Contains(validating, prerequisite.WarningPolicy) {
 		t.Errorf("needed are %v and %v", mutating, validating)
 	}
 }
@@ -435,7 +442,7 @@ func TestAbsent(t *testing.T) {
 				must.Do(t, client.Tracker().Add(tt.account))
 			}
 			if tt.each {
-				edit(t, client, validatingBindings, "inplace-rollout-notice-only", func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.ParamRef.Namespace = "" })
+				edit(t, client, validatingBindings, prerequisite.GuardPolicy, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.ParamRef.Namespace = "" })
 			}
 			got := ""
 			cluster := &prerequisite.Cluster{Client: client, Namespace: tt.namespace}
