@@ -492,7 +492,11 @@ func (p *plan) letGo(o observation, handOver string, cause judge.Cause) {
 	case o.deployment.switched() && !o.deployment.wishedPaused() && o.besides(p.base) != "":
 		p.await(o.deployment.Name, "the strategy was changed to Recreate during the rollout, by which all pods of another template would go at once: set it back, edit the template again, or release the Deployment")
 	default:
-		p.write = rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
+		release := rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
+		if handOver == "" && p.base != nil && o.besides(p.base) == "" && o.deployment.wouldRecreate() {
+			release.Over = rollout.EditNamed(o.Edit()) // the status of the hold reads as if the pods were being recreated
+		}
+		p.write = release
 	}
 }
 
