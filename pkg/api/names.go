@@ -75,6 +75,11 @@ const (
 	// strategy is Recreate, letting go of the hold says that its edit is over, until the status shows that.
 	SaidOfAnnotation = "inplace-rollout.io/said-of"
 
+	// HandedOverAnnotation is on a StatefulSet whose user keeps pods back that differ in more than their size from the newest revision,
+	// which it names: when the partition is lowered, they are the StatefulSet controller's. The controller writes it when it lets go of
+	// the hold, and the admission policy takes it away with the next edit, or when the user keeps no pods back any more.
+	HandedOverAnnotation = "inplace-rollout.io/handed-over"
+
 	// RetryAnnotation has a rollout tried again whenever its value changes. The value is any
 	// word, such as the time, or `word;action`: then the admission policy puts the action in
 	// force for the rest of the rollout. A guarded rollout that was stopped is tried again only

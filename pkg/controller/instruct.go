@@ -62,6 +62,9 @@ func (s *Session[W, K]) release(ctx context.Context, w W, r rollout.Release) err
 	if r.Over != "" {
 		annotations[api.SaidOfAnnotation] = rollout.Over(r.Over, 0).Of().String()
 	}
+	if r.KeptBack != "" {
+		annotations[api.HandedOverAnnotation] = r.KeptBack
+	}
 	written, err := s.Instruct(ctx, w, annotations)
 	if err != nil && !errors.Is(err, ErrEdited) && !pods.Answered(err) {
 		s.controller.awaitAnswer(w)

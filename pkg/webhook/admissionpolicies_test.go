@@ -128,7 +128,8 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// TestSaidWithTheHold: what the condition speaks of, the controller may write beside its hold of a Deployment, when that goes.
+// TestSaidWithTheHold: with the hold, and never else, the controller may say of a Deployment that its edit is over, and of a StatefulSet
+// what the pods that its user keeps back are to have.
 func TestSaidWithTheHold(t *testing.T) {
 	p := load(t)
 	const said = `, inplace-rollout.io/said-of: "Over;edit 7;"`
@@ -140,6 +141,8 @@ func TestSaidWithTheHold(t *testing.T) {
 		{kind: "Deployment", had: api.HoldAnnotation + `: "false"`, has: api.HoldAnnotation + `: "false"` + said, refused: true},
 		{kind: "Deployment", had: "a: b", has: "a: b" + said, refused: true},
 		{kind: "StatefulSet", had: api.HoldAnnotation + `: "0", a: b`, has: "a: b" + said, refused: true},
+		{kind: "StatefulSet", had: api.HoldAnnotation + `: "0", a: b`, has: "a: b, " + api.HandedOverAnnotation + ": web-1"},
+		{kind: "StatefulSet", had: "a: b", has: "a: b, " + api.HandedOverAnnotation + ": web-1", refused: true},
 	} {
 		request := update(t, "", deploy.User, "{}")
 		request.Kind.Kind, request.Resource.Resource = tt.kind, strings.ToLower(tt.kind)+"s"
@@ -148,7 +151,7 @@ func TestSaidWithTheHold(t *testing.T) {
 				tt.kind, api.EnabledLabel, annotations))
 		}
 		response := must.Get(p.Evaluate(t.Context(), "inplace-rollout-fence-workloads", request))(t)
-		if refused := strings.Contains(string(response.Patch), "metadata.annotations.inplace-rollout.io/said-of"); refused != tt.refused {
+		if refused := strings.Contains(string(response.Patch), "metadata.annotations.inplace-rollout.io/"); refused != tt.refused {
 			t.Errorf("%s with %s to %s: refused is %t: %s", tt.kind, tt.had, tt.has, refused, response.Patch)
 		}
 	}
