@@ -208,8 +208,8 @@ const (
 	// written over: what the workload says then of partition, paused or strategy is what its user wants. It is never stored.
 	WishAnnotation = "inplace-rollout.io/wish"
 
-	// NotHeldAnnotation is on a workload whose last write was not held because no controller was there. Its value is the
-	// version that this write replaced. The admission policy writes it, and takes it away with the next write.
+	// NotHeldAnnotation is on a workload whose last write was not held because no controller was there. Its value is the generation
+	// that this write made. The admission policy writes it, and takes it away with the next write. So does the controller, with Complete.
 	NotHeldAnnotation = "inplace-rollout.io/not-held"
 
 	// HeartbeatManager is the field manager of the heartbeat.

@@ -309,10 +309,10 @@ func TestAbsent(t *testing.T) {
 					}
 					want := ""
 					if tt.mark {
-						want = "7"
+						want = fmt.Sprint(old.GetGeneration() + 1)
 					}
 					if got := after.GetAnnotations()[api.NotHeldAnnotation]; got != want {
-						t.Errorf("%s, asked %s: it says of version %q that it was not held, want %q", kind, asked, got, want)
+						t.Errorf("%s, asked %s: it says of generation %q that it was not held, want %q", kind, asked, got, want)
 					}
 					if free := isFree(t, after); free == tt.held {
 						t.Errorf("%s, asked %s: held is %t, and what holds is let go: %t", kind, asked, tt.held, free)
