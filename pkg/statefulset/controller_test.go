@@ -371,6 +371,32 @@ func TestPhasedImage(t *testing.T) {
 	lowers(version{Image: otherImage.Image, CPU: 3}, false, 0)
 }
 
+// TestLostAboveThePartition: the StatefulSet controller makes a lost pod, wherever it is, of what the pods below the user's partition
+// have. In the middle of an image rollout that is the old image: the pod is restarted when its turn comes. Those below stay.
+func TestLostAboveThePartition(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	c.Change(func() {
+		c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](2) })
+	})
+	of := func(name string) version {
+		if c.Pods[name] == nil {
+			return version{}
+		}
+		return c.Of(c.Pods[name])
+	}
+	c.edit(otherImage)
+	c.Until(100, func() bool { return !policy.Held(c.Set) && of("web-2") == otherImage && of("web-3") == otherImage })
+	c.Rounds(5)
+	larger := version{Image: otherImage.Image, CPU: 2}
+	c.edit(larger)
+	c.Change(func() { c.DeletePod("web-3") })
+	c.Until(100, func() bool { return of("web-3") == older })
+	c.Until(200, func() bool { return !policy.Held(c.Set) && condition(c.Set).Complete() })
+	if of("web-0") != older || of("web-1") != older || of("web-2") != larger || of("web-3") != larger {
+		t.Errorf("the pods are of %v, %v, %v and %v: %+v", of("web-0"), of("web-1"), of("web-2"), of("web-3"), condition(c.Set))
+	}
+}
+
 func TestPolicyGoneAndUnanswered(t *testing.T) {
 	for nth := 1; ; nth++ {
 		c := newCluster(t, 2, controller.Options{})
