@@ -35,13 +35,13 @@ func newCheckCommand() *cobra.Command {
 	o := checkOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check whether edits are rolled out in place in a namespace, and what you may do there",
-		Long: `Check whether edits are rolled out in place in a namespace, and what you may do there.
+		Short: "Check whether edits are rolled out in place in a namespace, and what you can do there",
+		Long: `Check whether edits are rolled out in place in a namespace, and what you can do there.
 
 It looks at the API server, at what holds edits, at the controller, and at the versions,
 and at the estimator where initial resources are installed. A dry run in the namespace
-shows whether edits are held. Nothing is written. A line with ? is about something that you
-may not see. A line with - is about something that you may not do, or is only a note.
+shows whether edits are held. Nothing is written. A line with ? could not be checked with your
+permissions. A line with - is about something that you cannot do, or is only a note.
 
 The exit code is 1 if something is missing, and 0 otherwise. With --strict it is also 1 if
 something is unknown.`,
@@ -134,7 +134,7 @@ func (r checkReport) print(out io.Writer, format cli.Format) error {
 			}
 		}
 	}
-	said := "Edits in namespace " + r.Namespace + " are rolled out in place, as far as you may see."
+	said := "Edits in namespace " + r.Namespace + " are rolled out in place."
 	if !r.Ready {
 		said = "Edits in namespace " + r.Namespace + " are not rolled out in place."
 	}
@@ -181,7 +181,7 @@ func installed(r prerequisite.Report) finding {
 	case r.Installed != nil:
 		return finding{nameOfHold, failed, r.Installed.Error()}
 	case len(r.Unseen) > 0:
-		return finding{nameOfHold, unknown, "you may not see all of what is installed: " + r.Unseen[0].Error()}
+		return finding{nameOfHold, unknown, "you cannot see all of what is installed: " + r.Unseen[0].Error()}
 	}
 	return finding{nameOfHold, passed, "edits are held by " + by}
 }
@@ -323,7 +323,7 @@ func rightsIn(namespace string) []right {
 	}
 	pods := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}
 	return []right{
-		{"see how far rollouts are, with status", append(workloads("list"), pods)},
+		{"see the progress of rollouts, with status", append(workloads("list"), pods)},
 		{"preview rollouts, with plan", append(workloads("get"), pods)},
 		{"preview whether nodes have room", []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
 		{"opt in, edit, retry and release", workloads("patch")},
@@ -334,13 +334,13 @@ func rightsIn(namespace string) []right {
 func (o checkOptions) rights(ctx context.Context) []finding {
 	var found []finding
 	for _, r := range rightsIn(o.namespace) {
-		f := finding{"You may", passed, r.what}
+		f := finding{"You can", passed, r.what}
 		lacks, err := o.lacks(ctx, r.needs)
 		switch {
 		case err != nil:
-			f = finding{"You", unknown, "it is unknown whether you may " + r.what + ": " + err.Error()}
+			f = finding{"You", unknown, "it is unknown whether you can " + r.what + ": " + err.Error()}
 		case len(lacks) > 0:
-			f = finding{"You may not", noted, r.what + ": you lack " + strings.Join(lacks, ", ")}
+			f = finding{"You cannot", noted, r.what + ": you lack " + strings.Join(lacks, ", ")}
 		}
 		found = append(found, f)
 	}

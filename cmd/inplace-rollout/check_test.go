@@ -42,7 +42,7 @@ func TestCheckFindings(t *testing.T) {
 		{"all is there", prerequisite.Report{Way: prerequisite.Policy}, passed, passed, "by MutatingAdmissionPolicies", "a controller is ready"},
 		{"a webhook holds", prerequisite.Report{Way: prerequisite.Webhook}, passed, passed, "by MutatingWebhookConfiguration inplace-rollout", "a controller is ready"},
 		{"a policy is missing", prerequisite.Report{Installed: errors.New("it is missing")}, failed, unknown, "it is missing", "unknown"},
-		{"they may not be seen", prerequisite.Report{Unseen: []error{forbidden}}, unknown, unknown, "you may not see all", "unknown"},
+		{"they may not be seen", prerequisite.Report{Unseen: []error{forbidden}}, unknown, unknown, "you cannot see all", "unknown"},
 		{"no controller", prerequisite.Report{Controller: errors.New("none is there")}, passed, failed, "are held by", "none is there"},
 	} {
 		hold, controlled := installed(tt.report), attended(tt.report)
@@ -180,7 +180,7 @@ func TestCheckPrinted(t *testing.T) {
 	var out bytes.Buffer
 	err := checkReport{Namespace: "shop", Ready: false, Findings: []finding{
 		{"API server", passed, "v1.37.1 serves pods/resize"}, {"Hold", failed, "one is missing\nand another one, which is said in a text that is longer than the line is"},
-		{"Version", unknown, "who knows"}, {"You may not", noted, "edit"},
+		{"Version", unknown, "who knows"}, {"You cannot", noted, "edit"},
 	}}.print(cli.Page{Writer: &out, Width: 60}, "")
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ func knowing(t *testing.T, name string) *fake.Clientset {
 			}
 		}
 		if ref != nil {
-			ref.Namespace, ref.Name = namespace, parts[3]
+			ref.Namespace = namespace
 		}
 	}
 	return with(t, objects)
@@ -335,8 +335,11 @@ func TestDifferences(t *testing.T) {
 		"it looks after its own namespace only":                           {client: is(knowing(t, itsOwn), itsOwn), namespace: "team-a"},
 		"they know another":                                               {client: is(complete(t), "system:serviceaccount:platform:ipr"), want: "the policies are installed for the controller " + theOne + ", but this one is system:serviceaccount:platform:ipr. Install them for its ServiceAccount"},
 		"they look for the heartbeat of another": {client: is(edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
-			b.Spec.ParamRef.Name = "ipr"
-		}), theOne), want: "the policies are installed for the controller system:serviceaccount:inplace-rollout:ipr, but this one is " + theOne},
+			b.Spec.ParamRef.Namespace = "platform"
+		}), theOne), want: "the policies are installed for the controller system:serviceaccount:platform:inplace-rollout, but this one is " + theOne},
+		"they look for the heartbeat where the version before has it": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
+			b.Spec.ParamRef.Name = "inplace-rollout"
+		}), want: notThisVersions + `spec.paramRef.name: it is "…ce-rollout", and should be "…ce-rollout-heartbeat"`},
 		"they look for no heartbeat": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			b.Spec.ParamRef = nil
 		}), want: notThisVersions + "spec.paramRef: it is missing"},
@@ -400,7 +403,7 @@ func TestRights(t *testing.T) {
 }
 
 func beating(namespace string, annotations map[string]string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}
 }
 
 // TestAbsent: people are told where edits are not held because no controller is there.
@@ -430,7 +433,7 @@ func TestAbsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := complete(t)
-			must.Do(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "inplace-rollout", "inplace-rollout"))
+			must.Do(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "inplace-rollout", api.HeartbeatName))
 			if tt.account != nil {
 				must.Do(t, client.Tracker().Add(tt.account))
 			}

@@ -26,13 +26,13 @@ func TestCheck(t *testing.T) {
 	assertLines("an administrator", w.run("check"), 0,
 		" serves pods/resize\n", "✓ Hold: edits are held by ", "✓ Dry run: edits of StatefulSets, Deployments and DaemonSets are held\n",
 		"✓ Controller: a controller is ready\n", " Version: ", "✓ Namespaces: none is excluded\n",
-		"✓ You may: see how far", "✓ You may: preview rollouts", "✓ You may: preview whether nodes", "✓ You may: opt in, edit, retry and release\n",
-		"are rolled out in place, as far as you may see.\n")
+		"✓ You can: see the progress", "✓ You can: preview rollouts", "✓ You can: preview whether nodes", "✓ You can: opt in, edit, retry and release\n",
+		"are rolled out in place.\n")
 
 	kubeconfig, _ := w.planner()
 	assertLines("who may only plan", command(t, kubeconfig, w.namespace, "", "check"), 0,
-		"? Hold: you may not see all", "? Dry run: it is unknown whether edits of StatefulSets, Deployments, DaemonSets are held: ",
-		"? Controller: ", "? Version: ", "✓ You may: preview rollouts, with plan\n", "- You may not: opt in, edit, retry and release: you lack patch statefulsets")
+		"? Hold: you cannot see all", "? Dry run: it is unknown whether edits of StatefulSets, Deployments, DaemonSets are held: ",
+		"? Controller: ", "? Version: ", "✓ You can: preview rollouts, with plan\n", "- You cannot: opt in, edit, retry and release: you lack patch statefulsets")
 	if events := w.kubectl("get", "statefulsets,deployments,daemonsets", "--output=name"); strings.Contains(events, "dry-run") {
 		t.Errorf("check has left something: %s", events)
 	}
