@@ -201,22 +201,15 @@ func nameOf(u *unstructured.Unstructured) string {
 	return strings.ToLower(u.GetKind()) + ".apps/" + u.GetName()
 }
 
-// exitError ends a command that has printed everything with a code of its own.
-type exitError int
-
-func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
 // exitCode is what a command that returned err ends with.
 func exitCode(err error) int {
-	var code exitError
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &code):
-		return int(code)
-	default:
-		return 1
 	}
+	if code, printed := errors.AsType[cli.ExitCode](err); printed {
+		return int(code)
+	}
+	return int(cli.Failed)
 }
 
 // unlessEdited writes a workload, again on a conflict: its status and annotations may have changed meanwhile, but not its spec. (A

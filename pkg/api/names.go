@@ -182,6 +182,10 @@ const (
 	// It is never stored.
 	EvaluatedAnnotation = "inplace-rollout.io/evaluated-policies"
 
+	// AttendedAnnotation asks in a dry run whether the policy that holds sees a controller: its value is "true" or "false" then. It is
+	// never stored.
+	AttendedAnnotation = "inplace-rollout.io/attended"
+
 	// HeartbeatName is that of a ServiceAccount in the controller's namespace, which has the heartbeat and what else the controller alone
 	// knows and admission needs: it is the parameter of the policies. Nobody runs as it, and it has no rights. The controller makes it.
 	// For one version, the controller's own ServiceAccount has the heartbeat, too.

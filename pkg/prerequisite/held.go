@@ -15,12 +15,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 )
 
 // HoldPolicy is the name of the policy that holds edits.
@@ -29,32 +31,39 @@ const HoldPolicy = "inplace-rollout-hold"
 // heldKind is a kind of workloads whose edits are held, and how to ask for one.
 type heldKind struct {
 	name string
-	// apply applies a workload in a dry run, and returns what would be stored, and whether it would be held by its spec.
-	apply func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error)
+	// patch patches a workload, and returns what would be stored, and whether it would be held by its spec.
+	patch func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace, name string, as types.PatchType, patch []byte, o metav1.PatchOptions) (metav1.Object, bool, error)
+	list  func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, o metav1.ListOptions) (runtime.Object, error)
 }
 
 var heldKinds = []heldKind{
-	{"StatefulSet", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
-		set, err := client.StatefulSets(namespace).Patch(ctx, api.DryRunName, types.ApplyPatchType, workload, o)
+	{"StatefulSet", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace, name string, as types.PatchType, patch []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
+		set, err := client.StatefulSets(namespace).Patch(ctx, name, as, patch, o)
 		if err != nil {
 			return nil, false, err
 		}
 		rolling := set.Spec.UpdateStrategy.RollingUpdate
 		return set, rolling != nil && rolling.Partition != nil && *rolling.Partition == math.MaxInt32, nil
+	}, func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+		return client.StatefulSets(namespace).List(ctx, o)
 	}},
-	{"Deployment", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
-		d, err := client.Deployments(namespace).Patch(ctx, api.DryRunName, types.ApplyPatchType, workload, o)
+	{"Deployment", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace, name string, as types.PatchType, patch []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
+		d, err := client.Deployments(namespace).Patch(ctx, name, as, patch, o)
 		if err != nil {
 			return nil, false, err
 		}
 		return d, d.Spec.Paused, nil
+	}, func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+		return client.Deployments(namespace).List(ctx, o)
 	}},
-	{"DaemonSet", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, workload []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
-		ds, err := client.DaemonSets(namespace).Patch(ctx, api.DryRunName, types.ApplyPatchType, workload, o)
+	{"DaemonSet", func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace, name string, as types.PatchType, patch []byte, o metav1.PatchOptions) (metav1.Object, bool, error) {
+		ds, err := client.DaemonSets(namespace).Patch(ctx, name, as, patch, o)
 		if err != nil {
 			return nil, false, err
 		}
 		return ds, ds.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType, nil
+	}, func(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+		return client.DaemonSets(namespace).List(ctx, o)
 	}},
 }
 
@@ -94,7 +103,7 @@ spec:
 // Annotations of the workload. The policies take away what says that an edit was before: so it shows whether they were asked. With the
 // action LiveResize it is held whether a controller is there or not.
 var (
-	plainly = map[string]string{api.AllowCriticalAnnotation: "true", api.InForceAnnotation: "LiveResize;"}
+	plainly = map[string]string{api.AllowCriticalAnnotation: "true", api.InForceAnnotation: "LiveResize;", api.AttendedAnnotation: "?"}
 	always  = map[string]string{
 		api.AllowCriticalAnnotation: "true", api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: "LiveResize;",
 	}
@@ -138,6 +147,7 @@ func (c *Cluster) look(ctx context.Context) {
 type answer struct {
 	evaluated   string    // the digest of the policies, if a webhook says it
 	asked, held bool      // the policy that holds; and by that the workload
+	attended    string    // whether the policy sees a controller, if it says so: true or false
 	at          time.Time // by the API server's clock; zero if it does not say
 }
 
@@ -150,13 +160,21 @@ func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, n
 	if err != nil {
 		return answer{}, fmt.Errorf("encoding labels: %w", err)
 	}
-	would, held, err := k.apply(ctx, client, namespace, fmt.Appendf(nil, workload, k.name, labels, encoded, l.image), metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}})
+	return k.try(ctx, client, namespace, api.DryRunName, types.ApplyPatchType, fmt.Appendf(nil, workload, k.name, labels, encoded, l.image), annotations)
+}
+
+// try makes a dry run that sends these annotations.
+func (k heldKind) try(ctx context.Context, client typedappsv1.AppsV1Interface, namespace, name string, as types.PatchType, patch []byte, annotations map[string]string) (answer, error) {
+	would, held, err := k.patch(ctx, client, namespace, name, as, patch, metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return answer{}, err
 	}
 	_, said := would.GetAnnotations()[api.HoldAnnotation]
 	_, kept := would.GetAnnotations()[api.InForceAnnotation]
-	a := answer{held: held && said, asked: !kept, evaluated: would.GetAnnotations()[api.EvaluatedAnnotation]}
+	a := answer{held: held && said, asked: !kept, evaluated: would.GetAnnotations()[api.EvaluatedAnnotation], attended: would.GetAnnotations()[api.AttendedAnnotation]}
+	if a.attended == annotations[api.AttendedAnnotation] {
+		a.attended = ""
+	}
 	for key, value := range would.GetAnnotations() {
 		if sent, was := annotations[key]; strings.HasPrefix(key, "inplace-rollout.io/") && (!was || sent != value) {
 			a.asked = true
@@ -168,26 +186,6 @@ func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, n
 		}
 	}
 	return a, nil
-}
-
-// ErrNotAsked is why an edit is not held though everything is installed.
-var ErrNotAsked = errors.New("what holds edits is installed, but the API server does not apply it")
-
-// Proof finds out by dry runs in a namespace, by whoever asks, of which kinds of workloads the edits meet what holds them.
-// It has nothing of those that do, [ErrNotAsked] of those that do not, and another error where that cannot be told. It needs
-// the right to create such workloads. A user's new Deployment is never held: there it is enough that it was looked at.
-func (c *Cluster) Proof(ctx context.Context, namespace string) map[string]error {
-	found := map[string]error{}
-	for _, k := range heldKinds {
-		answer, err := k.ask(ctx, c.Client.AppsV1(), namespace, looksOf(nil), plainly)
-		switch {
-		case err != nil:
-			found[k.name] = err
-		case !answer.asked:
-			found[k.name] = ErrNotAsked
-		}
-	}
-	return found
 }
 
 // LeftOut are the namespaces in which the webhook is not asked because others have narrowed its namespaceSelector.
@@ -316,9 +314,8 @@ func (c *Cluster) unattended(ctx context.Context, way Way, now time.Time, namesp
 	if err != nil {
 		return fmt.Errorf("the policies see no controller, and it is unknown why: reading ServiceAccount %s/%s: %w", namespace, name, err)
 	}
-	until, malformed := time.Parse(time.RFC3339, account.Annotations[api.ReadyUntilAnnotation])
 	switch {
-	case malformed != nil || until.Before(now):
+	case !heartbeat.There(account.Annotations, now):
 		return fmt.Errorf("the annotation %s of ServiceAccount %s/%s does not say that a controller is there. The leader writes it every 10 s: "+
 			"check that one runs, and that nobody removes the annotation", api.ReadyUntilAnnotation, namespace, name)
 	case way == Webhook:

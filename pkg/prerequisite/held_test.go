@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -35,8 +36,11 @@ type apiserver struct {
 	mu    sync.Mutex
 	asks  bool // the policies that hold
 	there bool // the policies see that a controller is there
+	waits bool // edits are held where none is
+	older bool // the policies do not say what they see
 	// undone is the kind whose hold somebody takes away, and refused the one that somebody refuses.
 	undone, refused string
+	own             string // the only workload that may be patched, if not empty
 	evaluates       string // the digest that a webhook says, if one holds
 	fails           error  // that the API server answers with, if any
 	asked           int
@@ -62,8 +66,11 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 			defer s.mu.Unlock()
 			s.asked++
 			patch := action.(clienttesting.PatchActionImpl)
-			if patch.Namespace != "inplace-rollout" || patch.Name != api.DryRunName || len(patch.PatchOptions.DryRun) == 0 {
+			if patch.Namespace != "inplace-rollout" || patch.Name != api.DryRunName && patch.Name != s.own || len(patch.PatchOptions.DryRun) == 0 {
 				t.Errorf("asked with %+v", patch)
+			}
+			if s.own != "" && patch.Name != s.own {
+				return true, nil, apierrors.NewForbidden(appsv1.Resource("any"), patch.Name, errors.New("not yours"))
 			}
 			sent := &metav1.PartialObjectMetadata{}
 			if err := yaml.Unmarshal(patch.Patch, sent); err != nil {
@@ -72,13 +79,16 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 			if s.fails != nil {
 				return true, nil, s.fails
 			}
-			if s.refused == sent.Kind {
+			if s.refused != "" && s.refused == sent.Kind {
 				return true, nil, apierrors.NewForbidden(appsv1.Resource(sent.Kind), patch.Name, errors.New("no images from there"))
 			}
 			annotations := sent.Annotations
-			held := s.asks && (s.there || annotations[api.ResizeActionAnnotation] == "LiveResize")
+			held := s.asks && (s.there || s.waits || annotations[api.ResizeActionAnnotation] == "LiveResize")
 			if s.asks {
 				delete(annotations, api.InForceAnnotation)
+			}
+			if _, is := annotations[api.AttendedAnnotation]; is && s.asks && !s.older {
+				annotations[api.AttendedAnnotation] = strconv.FormatBool(s.there)
 			}
 			if held {
 				annotations[api.HoldAnnotation] = "any"
@@ -282,24 +292,47 @@ func TestLooksLikeTheController(t *testing.T) {
 	}
 }
 
-// TestProof: whoever may create workloads finds out of which kinds the edits meet what holds them.
+// TestProof: whoever may create workloads, or patch one, finds out of which kinds the edits are held, and whether a controller is there.
 func TestProof(t *testing.T) {
+	is := func(err error) string {
+		switch {
+		case err == nil:
+			return "held"
+		case errors.Is(err, prerequisite.ErrNotAsked):
+			return "not asked"
+		case prerequisite.IsAbsent(err):
+			return err.Error()
+		case prerequisite.IsUnseen(err):
+			return "unseen"
+		}
+		return err.Error()
+	}
+	const held, absent = "held", "no controller is ready: edits are not held"
 	for about, tt := range map[string]struct {
 		server *apiserver
+		own    bool // it may patch only the workloads that there are
 		want   map[string]string
 	}{
-		"they are held":                 {server: &apiserver{asks: true, there: true}},
-		"no controller is there":        {server: &apiserver{asks: true}}, // that is another check
-		"the policies are not in force": {server: &apiserver{there: true}, want: map[string]string{"StatefulSet": "does not apply", "Deployment": "does not apply", "DaemonSet": "does not apply"}},
-		"somebody refuses one":          {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, want: map[string]string{"DaemonSet": "no images from there"}},
+		"they are held":                 {server: &apiserver{asks: true, there: true}, want: map[string]string{"StatefulSet": held, "Deployment": held, "DaemonSet": held}},
+		"no controller is there":        {server: &apiserver{asks: true}, want: map[string]string{"StatefulSet": absent, "Deployment": absent, "DaemonSet": absent}},
+		"edits wait for one":            {server: &apiserver{asks: true, waits: true}, want: map[string]string{"StatefulSet": "no controller is ready: edits stay held", "DaemonSet": "no controller is ready: edits stay held"}},
+		"the policies are not in force": {server: &apiserver{there: true}, want: map[string]string{"StatefulSet": "not asked", "Deployment": "not asked", "DaemonSet": "not asked"}},
+		"they do not say what they see": {server: &apiserver{asks: true, there: true, older: true}, want: map[string]string{"StatefulSet": "unseen", "Deployment": "unseen", "DaemonSet": "unseen"}},
+		"somebody refuses one":          {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, want: map[string]string{"StatefulSet": held, "DaemonSet": "unseen"}},
+		"somebody undoes one":           {server: &apiserver{asks: true, there: true, undone: "StatefulSet"}, want: map[string]string{"StatefulSet": "another policy or a mutating webhook removes the hold", "DaemonSet": held}},
+		"an edit of their own":          {server: &apiserver{asks: true, there: true}, own: true, want: map[string]string{"StatefulSet": "unseen", "Deployment": held, "DaemonSet": "unseen"}},
+		"one that nobody holds":         {server: &apiserver{}, own: true, want: map[string]string{"Deployment": "not asked"}},
+		"one that waits for nobody":     {server: &apiserver{asks: true}, own: true, want: map[string]string{"Deployment": absent}},
 	} {
-		found := (&prerequisite.Cluster{Client: tt.server.answering(t, complete(t))}).Proof(t.Context(), "inplace-rollout")
-		for _, kind := range prerequisite.HeldKinds {
-			if err := found[kind]; (err != nil) != (tt.want[kind] != "") || err != nil && !strings.Contains(err.Error(), tt.want[kind]) {
-				t.Errorf("%s, %s: %v, want %q", about, kind, err, tt.want[kind])
-			}
-			if err := found[kind]; err != nil && errors.Is(err, prerequisite.ErrNotAsked) != (tt.server.refused == "") {
-				t.Errorf("%s, %s: %v is taken for the other kind of error", about, kind, err)
+		client := tt.server.answering(t, complete(t))
+		if tt.own {
+			tt.server.own = "shop"
+			must.Do(t, client.Tracker().Add(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "inplace-rollout", Name: "shop"}}))
+		}
+		found := (&prerequisite.Cluster{Client: client}).Proof(t.Context(), "inplace-rollout")
+		for kind, want := range tt.want {
+			if got := is(found[kind]); !strings.HasPrefix(got, want) {
+				t.Errorf("%s, %s: %s, want %s", about, kind, got, want)
 			}
 		}
 	}
