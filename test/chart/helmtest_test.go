@@ -118,9 +118,6 @@ func TestWithTest(t *testing.T) {
 			if slices.Sort(kinds); !slices.Equal(kinds, want) {
 				t.Errorf("%s, --set %s: the test has %v, want %v", about, values, kinds, want)
 			}
-			if want != nil && strings.Contains(values, "resizer") != strings.Contains(mustMarshal(t, ofKind(objects, "Role", testName)), "resizer") {
-				t.Errorf("--set %s: it reads another ServiceAccount than the controller's: %s", values, mustMarshal(t, ofKind(objects, "Role", testName)))
-			}
 		}
 	}
 }
