@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 )
 
 // tolerance is by how much the clock of whoever asks may differ from that of the API server.
@@ -45,7 +46,7 @@ func (c *Cluster) absent(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading ServiceAccount %s/%s: %w", namespace, ref.Name, err)
 	}
-	if until, malformed := time.Parse(time.RFC3339, account.GetAnnotations()[api.ReadyUntilAnnotation]); err == nil && malformed == nil && time.Now().Before(until.Add(tolerance)) {
+	if err == nil && heartbeat.There(account.Annotations, time.Now().Add(-tolerance)) {
 		return nil
 	}
 	if err == nil && account.Annotations[api.WhenAbsentAnnotation] == api.Hold {

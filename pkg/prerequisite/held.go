@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 )
 
 // HoldPolicy is the name of the policy that holds edits.
@@ -316,9 +317,8 @@ func (c *Cluster) unattended(ctx context.Context, way Way, now time.Time, namesp
 	if err != nil {
 		return fmt.Errorf("the policies see no controller, and it is unknown why: reading ServiceAccount %s/%s: %w", namespace, name, err)
 	}
-	until, malformed := time.Parse(time.RFC3339, account.Annotations[api.ReadyUntilAnnotation])
 	switch {
-	case malformed != nil || until.Before(now):
+	case !heartbeat.There(account.Annotations, now):
 		return fmt.Errorf("the annotation %s of ServiceAccount %s/%s does not say that a controller is there. The leader writes it every 10 s: "+
 			"check that one runs, and that nobody removes the annotation", api.ReadyUntilAnnotation, namespace, name)
 	case way == Webhook:
