@@ -299,7 +299,9 @@ func (h *Heart) HandOver(ctx context.Context) {
 	h.Stop(ctx)
 }
 
-// Stop takes the heartbeat away, unless another process has beaten since. Run must have ended, or be unable to write.
+// Stop takes the heartbeat away, unless another process has beaten since. Run must have ended, or be unable to write. Where this one
+// was not ready at the end, so is none of its version: an upgrade may be under way, the next leader still one that may not beat, and
+// what is held until the heartbeat is out of date waits for the one after that.
 func (h *Heart) Stop(ctx context.Context) {
 	if !h.beaten() {
 		return
@@ -324,8 +326,9 @@ func (h *Heart) Stop(ctx context.Context) {
 	}
 }
 
+// beaten reports whether there is a heartbeat of this process to be taken away.
 func (h *Heart) beaten() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.value != ""
+	return h.value != "" && h.Ready() == nil
 }

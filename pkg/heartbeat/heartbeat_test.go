@@ -68,6 +68,33 @@ const (
 // fraction of a second in a heartbeat.
 var fraction = regexp.MustCompile(`\.\d+`)
 
+// TestEndsWhileNotReady: at an upgrade, policies are replaced before controllers. The lead then goes by one of the version before, which
+// does not beat, and edits are held meanwhile.
+func TestEndsWhileNotReady(t *testing.T) {
+	for _, ready := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(user)
+			var replaced atomic.Bool
+			heart := heartbeat.New(s, s, func() error {
+				if replaced.Load() {
+					return errors.New("the policies are of another version")
+				}
+				return nil
+			}, api.LetGo)
+			ctx, cancel := context.WithCancel(t.Context())
+			go heart.Run(ctx)
+			synctest.Wait()
+			replaced.Store(!ready)
+			cancel()
+			synctest.Wait()
+			before := s.patches.Load()
+			if heart.HandOver(ctx); (s.patches.Load() > before) != ready {
+				t.Errorf("it was ready at the end: %t, and has written %d times, the last time %s", ready, s.patches.Load()-before, s.last.Load())
+			}
+		})
+	}
+}
+
 // TestMakesItsObject: without it policies are not asked, so a controller would never be ready that waits for that.
 func TestMakesItsObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
