@@ -17,6 +17,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -214,14 +215,6 @@ func (h *Heart) write(ctx context.Context, account types.NamespacedName, until t
 	if h.LeftOut != nil {
 		annotations[api.LeftOutAnnotation] = strings.Join(h.LeftOut(), ",")
 	}
-	more := map[string]string{}
-	if h.Checks != nil {
-		if names, known := h.Checks(); known {
-			if all := strings.Join(slices.Sorted(slices.Values(names)), ","); len(all) <= maxChecks {
-				more[api.ChecksAnnotation] = all
-			}
-		}
-	}
 	if len(dryRun) == 0 {
 		h.mu.Lock()
 		h.value = value // also if the answer is lost
@@ -229,20 +222,43 @@ func (h *Heart) write(ctx context.Context, account types.NamespacedName, until t
 	}
 	var errs []error
 	for _, name := range objects(account) {
-		says := object(account.Namespace, name).WithAnnotations(annotations)
-		if name == api.HeartbeatName {
-			says.WithAnnotations(more)
-		}
-		written, err := h.Client.CoreV1().ServiceAccounts(account.Namespace).Apply(ctx, says,
+		written, err := h.Client.CoreV1().ServiceAccounts(account.Namespace).Apply(ctx, object(account.Namespace, name).WithAnnotations(annotations),
 			metav1.ApplyOptions{FieldManager: api.HeartbeatManager, Force: true, DryRun: dryRun})
 		if err == nil {
 			err = h.clock.read(written)
+		}
+		if err == nil && name == api.HeartbeatName && len(dryRun) == 0 {
+			h.tell(ctx, written)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("annotating ServiceAccount %s/%s: %w", account.Namespace, name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// tell says which checks there are, if what was written says something else. Another manager owns that: the version before applies the
+// heartbeat without it, and its fence would let it take nothing away.
+func (h *Heart) tell(ctx context.Context, written *corev1.ServiceAccount) {
+	if h.Checks == nil {
+		return
+	}
+	names, known := h.Checks()
+	if !known {
+		return
+	}
+	o := applycorev1.ServiceAccount(written.Name, written.Namespace)
+	all := strings.Join(slices.Sorted(slices.Values(names)), ",")
+	said, says := written.Annotations[api.ChecksAnnotation]
+	switch {
+	case len(all) > maxChecks && !says, says && said == all:
+		return
+	case len(all) <= maxChecks:
+		o.WithAnnotations(map[string]string{api.ChecksAnnotation: all})
+	}
+	if _, err := h.Client.CoreV1().ServiceAccounts(written.Namespace).Apply(ctx, o, metav1.ApplyOptions{FieldManager: api.HeartbeatManager + "-checks", Force: true}); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not write the names of checks beside the heartbeat")
+	}
 }
 
 // objects are the names of the ServiceAccounts with the heartbeat: its own, and that of the controller, where the version before
