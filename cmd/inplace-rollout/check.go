@@ -37,13 +37,13 @@ func newCheckCommand() *cobra.Command {
 	o := checkOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check whether edits are rolled out in place in a namespace, and what you may do there",
-		Long: `Check whether edits are rolled out in place in a namespace, and what you may do there.
+		Short: "Check whether edits are rolled out in place in a namespace, and what you can do there",
+		Long: `Check whether edits are rolled out in place in a namespace, and what you can do there.
 
-The first line is the answer: yes, no or unknown. If you may edit workloads there, a dry run
+The first line is the answer: yes, no or unknown. If you can edit workloads there, a dry run
 of an edit shows it. Otherwise the controller's heartbeat does, which all users can read,
 unless the installation does not publish it. Nothing is written.
-The other lines are details: ✓ is fine, ✗ is not, ? could not be seen with your permissions,
+The other lines are details: ✓ is fine, ✗ is not, ? could not be checked with your permissions,
 and - is a note.
 
 With --pre, the question is whether this cluster is ready for the installation; it lists what
@@ -76,7 +76,7 @@ The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster doe
 	f.BoolVar(&o.pre, "pre", false, "check whether the cluster is ready for the installation")
 	f.BoolVar(&o.wait, "wait", false, "wait until the answer is yes")
 	f.DurationVar(&o.timeout, "timeout", 0, "with --wait: how long to wait at most; 0 waits for as long as it takes")
-	f.StringVar(&o.controllerNamespace, "controller-namespace", "", "namespace of the controller; empty means the one that the policies name, or inplace-rollout if you may not read them")
+	f.StringVar(&o.controllerNamespace, "controller-namespace", "", "namespace of the controller; empty means the one that the policies name, or inplace-rollout if you cannot read them")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	return cmd
@@ -428,7 +428,7 @@ func rightsIn(namespace string) []right {
 	}
 	pods := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}
 	return []right{
-		{"see how far rollouts are, with status", append(workloads("list"), pods)},
+		{"see the progress of rollouts, with status", append(workloads("list"), pods)},
 		{"preview rollouts, with plan", append(workloads("get"), pods)},
 		{"preview whether nodes have room", []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
 		{"opt in, edit, retry and release", workloads("patch")},
@@ -439,13 +439,13 @@ func rightsIn(namespace string) []right {
 func (o checkOptions) rights(ctx context.Context) []finding {
 	var found []finding
 	for _, r := range rightsIn(o.namespace) {
-		f := finding{"You may", passed, r.what}
+		f := finding{"You can", passed, r.what}
 		lacks, err := o.lacks(ctx, r.needs)
 		switch {
 		case err != nil:
-			f = finding{"You", unknown, "it is unknown whether you may " + r.what + ": " + err.Error()}
+			f = finding{"You", unknown, "it is unknown whether you can " + r.what + ": " + err.Error()}
 		case len(lacks) > 0:
-			f = finding{"You may not", noted, r.what + ": you lack " + strings.Join(lacks, ", ")}
+			f = finding{"You cannot", noted, r.what + ": you lack " + strings.Join(lacks, ", ")}
 		}
 		found = append(found, f)
 	}

@@ -220,13 +220,13 @@ func TestCheckPre(t *testing.T) {
 		says    []string
 	}{
 		"an administrator": {place: place{reads: true}, begin: is, says: []string{
-			"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: may create all of it", "- Installed: nothing yet", "1 Namespace", " ClusterRoles, ", "MutatingAdmissionPolicies, ",
+			"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installed: nothing yet", "1 Namespace", " ClusterRoles, ", "MutatingAdmissionPolicies, ",
 		}},
 		"where only a webhook can hold": {place: place{reads: true}, without: "mutatingadmissionpolicies", begin: is, says: []string{
 			"✓ Hold: this API server does not serve MutatingAdmissionPolicy", "deploy/overlays/webhook", "1 MutatingWebhookConfiguration, ",
 		}},
 		"an old cluster":                 {place: place{reads: true}, without: "pods/resize", begin: not + "the API server does not serve pods/resize: Kubernetes 1.34 or later is needed", code: 1},
-		"who may not":                    {place: place{}, lacks: "create", begin: not + "you may not install it: you lack create ", code: 1},
+		"who may not":                    {place: place{}, lacks: "create", begin: not + "you cannot install it: you lack create ", code: 1},
 		"who may not see what there is":  {place: place{}, begin: is, says: []string{"? Installed: whether something is installed could not be seen"}},
 		"where it is installed":          {place: place{installed: true, reads: true}, begin: is, says: []string{"- Installed: there is an installation already"}},
 		"the API server does not answer": {place: place{silent: true}, begin: "Unknown: it is unknown whether the cluster is ready for the installation: ", code: 2},
@@ -363,7 +363,7 @@ func TestCheckPrinted(t *testing.T) {
 	r := checkReport{Namespace: "shop"}.concluded("fine", "it is not so", "it is so", []finding{
 		{"API server", passed, "v1.37.1 serves pods/resize"}, {"Hold", failed, "one is missing\nand another one, which is said in a text that is longer than the line is"},
 		{"Controller", failed, "none"},
-	}, finding{"Version", unknown, "who knows"}, finding{"You may not", noted, "edit"})
+	}, finding{"Version", unknown, "who knows"}, finding{"You cannot", noted, "edit"})
 	must.Do(t, r.print(cli.Page{Writer: &out, Width: 60}, ""))
 	golden.Assert(t, "check-marks.txt", out.Bytes())
 }

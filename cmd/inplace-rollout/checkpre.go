@@ -118,11 +118,11 @@ func (o checkOptions) mayInstall(ctx context.Context, p parts) finding {
 	}
 	switch lacks, err := o.lacks(ctx, needs); {
 	case err != nil:
-		return finding{name, unknown, "whether you may install it could not be seen: " + err.Error()}
+		return finding{name, unknown, "whether you can install it could not be seen: " + err.Error()}
 	case len(lacks) > 0:
-		return finding{name, failed, "you may not install it: you lack " + strings.Join(lacks, ", ")}
+		return finding{name, failed, "you cannot install it: you lack " + strings.Join(lacks, ", ")}
 	}
-	return finding{name, passed, "may create all of it. Whoever creates ClusterRoles must have the rights that they give, as a cluster administrator has"}
+	return finding{name, passed, "can create all of it. Whoever creates ClusterRoles must have the rights that they give, as a cluster administrator has"}
 }
 
 // namespacedKinds are those whose objects are in the namespace of the controller.

@@ -52,7 +52,7 @@ leading controllers in the cluster, from their Leases: in all namespaces, or in 
 that --namespace names.
 
 The exit code is 1 if the cluster cannot be asked. The version of this program is shown
-all the same. It is 0 if you may not see the Leases: then only that one is shown.`,
+all the same. It is 0 if you cannot see the Leases: then only that one is shown.`,
 		Example: `  # Is the controller as new as this program?
   inplace-rollout version
 
@@ -132,7 +132,7 @@ func printVersions(out io.Writer, v versions) error {
 		return err
 	}
 	if v.unseen {
-		_, err := fmt.Fprintln(out, "Controller: unknown, because you may not list leases")
+		_, err := fmt.Fprintln(out, "Controller: unknown, because you cannot list leases")
 		return err
 	}
 	for _, c := range v.Controllers {

@@ -60,7 +60,7 @@ func TestVersionForbidden(t *testing.T) {
 		}
 		var out bytes.Buffer
 		must.Do(t, printVersions(&out, v))
-		if said := strings.Contains(out.String(), "\nController: unknown, because you may not list leases\n"); said != (tt.want == 0) {
+		if said := strings.Contains(out.String(), "\nController: unknown, because you cannot list leases\n"); said != (tt.want == 0) {
 			t.Errorf("%s: it prints %s", about, &out)
 		}
 	}

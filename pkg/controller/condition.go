@@ -108,10 +108,10 @@ func (c *Controller[W, K]) withdraw(ctx context.Context, name cache.ObjectName) 
 		c.noteWithdrawn(name, time.Time{})
 		return 0, nil
 	case apierrors.IsForbidden(err): // the ClusterRole is older than this controller
-		klog.FromContext(ctx).Info("May not read a workload that may have been opted out: its condition stays for now", "err", err)
+		klog.FromContext(ctx).Info("No right to read a workload that might have been opted out: its condition stays for now", "err", err)
 		return maxRetryInterval, nil
 	case err != nil:
-		return 0, fmt.Errorf("reading a workload that may have been opted out: %w", err)
+		return 0, fmt.Errorf("reading a workload that might have been opted out: %w", err)
 	case !c.says(w):
 		return c.withdrawnFor(name), nil
 	case c.options.DryRun:

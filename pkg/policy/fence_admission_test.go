@@ -15,7 +15,7 @@ import (
 func TestFenceOfStatus(t *testing.T) {
 	p := readDocument[admissionv1.ValidatingAdmissionPolicy](t, "fence-workloads.yaml", 2)
 	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
-	const label, nothing = "only workloads with the label", "may change only these parts of a status"
+	const label, nothing = "only workloads with the label", "can change only these parts of a status"
 	theirs := appsv1.StatefulSetCondition{Type: "Theirs", Status: corev1.ConditionTrue}
 	is := func(status corev1.ConditionStatus) appsv1.StatefulSetCondition {
 		return appsv1.StatefulSetCondition{Type: api.ConditionComplete, Status: status}

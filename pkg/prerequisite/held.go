@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -12,10 +13,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
@@ -77,21 +81,21 @@ func kindNames(kinds []heldKind) (names []string) {
 // Deployment if the controller asks for it. Its pod would meet the strictest Pod Security Standard.
 const workload = `
 apiVersion: apps/v1
-kind: %s
+kind: %[1]s
 metadata:
   name: ` + api.DryRunName + `
-  labels: {inplace-rollout.io/enabled: "true"}
-  annotations: %s
+  labels: %[2]s
+  annotations: %[3]s
 spec:
   selector: {matchLabels: {app: inplace-rollout-dry-run}}
   template:
-    metadata: {labels: {app: inplace-rollout-dry-run}}
+    metadata: {labels: %[2]s}
     spec:
       automountServiceAccountToken: false
       securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: app
-        image: inplace-rollout
+        image: %[4]q
         resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 10m, memory: 16Mi}}
         securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 `
@@ -105,6 +109,40 @@ var (
 	}
 )
 
+// looks are what policies of others may ask for: the image and the labels. They have let in the pod of the controller.
+type looks struct {
+	image  string
+	labels map[string]string
+}
+
+// looksOf returns those of a pod, without what its ReplicaSet has set; and something for no pod.
+func looksOf(pod *corev1.Pod) looks {
+	l := looks{image: "inplace-rollout", labels: map[string]string{}}
+	if pod != nil && len(pod.Spec.Containers) > 0 {
+		ours := max(0, slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "controller" })) // others may have injected theirs
+		l.image = pod.Spec.Containers[ours].Image
+		maps.Copy(l.labels, pod.Labels)
+		delete(l.labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	}
+	l.labels["app"], l.labels[api.EnabledLabel] = "inplace-rollout-dry-run", "true"
+	return l
+}
+
+// look finds them out, until it knows them.
+func (c *Cluster) look(ctx context.Context) {
+	if c.looked {
+		return
+	}
+	var pod *corev1.Pod
+	var err error
+	if c.Pod != nil {
+		if pod, err = c.Pod(ctx); err != nil {
+			klog.FromContext(ctx).V(2).Info("The pod of this controller cannot be read, so dry runs do not look like it", "why", err.Error())
+		}
+	}
+	c.looks, c.looked = looksOf(pod), err == nil
+}
+
 // answer is what a dry run has shown.
 type answer struct {
 	evaluated   string    // the digest of the policies, if a webhook says it
@@ -113,12 +151,16 @@ type answer struct {
 	at          time.Time // by the API server's clock; zero if it does not say
 }
 
-func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, annotations map[string]string) (answer, error) {
+func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, l looks, annotations map[string]string) (answer, error) {
 	encoded, err := json.Marshal(annotations)
 	if err != nil {
 		return answer{}, fmt.Errorf("encoding annotations: %w", err)
 	}
-	return k.try(ctx, client, namespace, api.DryRunName, types.ApplyPatchType, fmt.Appendf(nil, workload, k.name, encoded), annotations)
+	labels, err := json.Marshal(l.labels)
+	if err != nil {
+		return answer{}, fmt.Errorf("encoding labels: %w", err)
+	}
+	return k.try(ctx, client, namespace, api.DryRunName, types.ApplyPatchType, fmt.Appendf(nil, workload, k.name, labels, encoded, l.image), annotations)
 }
 
 // try makes a dry run that sends these annotations.
@@ -161,22 +203,38 @@ type Holding struct {
 	Broken map[string]error
 	// Unattended has those that it does not hold because no controller seems to be there.
 	Unattended map[string]error
+	// Unasked says of which API servers that is unknown, and why. It is nil if all that are known have been asked.
+	Unasked error
 }
 
-// Holding finds out by dry runs whether edits are held now, in this way: what is installed may not be in force.
+// Holding finds out by dry runs whether edits are held now, in this way: what is installed may not be in force. Each API server is
+// asked that can be: one may apply policies, or see the heartbeat, later than another.
 func (c *Cluster) Holding(ctx context.Context, way Way) Holding {
-	h := Holding{Broken: map[string]error{}, Unattended: map[string]error{}}
 	parts := strings.Split(c.whoAmI(ctx), ":")
+	var err error
+	switch {
+	case len(parts) != 4:
+		err = unsure{errors.New("the API server does not say which ServiceAccount this is")}
+	case slices.Contains(c.leftOut, parts[2]):
+		err = mine(parts[2])
+	default:
+		c.look(ctx)
+		h := c.holding(ctx, way, c.Client, parts[2])
+		c.askEach(ctx, way, parts[2], &h)
+		return h
+	}
+	h := Holding{Broken: map[string]error{}}
+	for _, kind := range HeldKinds {
+		h.Broken[kind] = err
+	}
+	return h
+}
+
+// holding finds it out by a client.
+func (c *Cluster) holding(ctx context.Context, way Way, client kubernetes.Interface, namespace string) Holding {
+	h := Holding{Broken: map[string]error{}, Unattended: map[string]error{}}
 	for _, k := range heldKinds {
-		if len(parts) != 4 {
-			h.Broken[k.name] = unsure{errors.New("the API server does not say which ServiceAccount this is")}
-			continue
-		}
-		if slices.Contains(c.leftOut, parts[2]) {
-			h.Broken[k.name] = mine(parts[2])
-			continue
-		}
-		broken, unattended := c.holds(ctx, way, k, parts[2])
+		broken, unattended := c.holds(ctx, way, client, k, namespace)
 		if broken != nil {
 			h.Broken[k.name] = broken
 		}
@@ -188,8 +246,8 @@ func (c *Cluster) Holding(ctx context.Context, way Way) Holding {
 }
 
 // holds returns what keeps the edits of one kind from being held.
-func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace string) (broken, unattended error) {
-	now, err := k.ask(ctx, c.Client.AppsV1(), namespace, plainly)
+func (c *Cluster) holds(ctx context.Context, way Way, client kubernetes.Interface, k heldKind, namespace string) (broken, unattended error) {
+	now, err := k.ask(ctx, client.AppsV1(), namespace, c.looks, plainly)
 	if err == nil && now.asked && way == Webhook && now.evaluated != Digest {
 		return otherVersion(now.evaluated), nil
 	}
@@ -198,7 +256,7 @@ func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace stri
 	}
 	anyway := answer{}
 	if err == nil {
-		anyway, err = k.ask(ctx, c.Client.AppsV1(), namespace, always)
+		anyway, err = k.ask(ctx, client.AppsV1(), namespace, c.looks, always)
 	}
 	policy := mutating + " " + HoldPolicy
 	if way == Webhook {
@@ -212,10 +270,10 @@ func (c *Cluster) holds(ctx context.Context, way Way, k heldKind, namespace stri
 	case anyway.asked:
 		return fmt.Errorf("another policy or a mutating webhook removes the hold that %s sets", policy), nil
 	case way == Webhook:
-		return fmt.Errorf("the API server does not ask %s, though it is installed. A selector may leave namespace %s out, "+
+		return fmt.Errorf("the API server does not ask %s, though it is installed. A selector might leave namespace %s out, "+
 			"or the admission plugin MutatingAdmissionWebhook be off", policy, namespace), nil
 	}
-	return fmt.Errorf("the API server does not apply %s, though it is installed. The admission plugin MutatingAdmissionPolicy may be off, "+
+	return fmt.Errorf("the API server does not apply %s, though it is installed. The admission plugin MutatingAdmissionPolicy might be off, "+
 		"or "+standingStill, policy), nil
 }
 
@@ -243,7 +301,7 @@ func otherVersion(digest string) error {
 		of = "policies without a digest"
 	}
 	return unsure{fmt.Errorf("webhook %s.inplace-rollout.io evaluates %s, and this controller is made for %s. "+
-		"An upgrade may be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", HoldPolicy, of, Digest)}
+		"An upgrade might be under way; otherwise give the Deployments inplace-rollout and inplace-rollout-webhook the same image", HoldPolicy, of, Digest)}
 }
 
 // standingStill is an error of Kubernetes, and its cure.

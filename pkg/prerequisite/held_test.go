@@ -1,7 +1,9 @@
 package prerequisite_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -13,9 +15,11 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
@@ -137,7 +141,7 @@ func TestHolding(t *testing.T) {
 		}},
 		"the webhook is not asked": {server: &apiserver{there: true}, way: prerequisite.Webhook, broken: map[string]string{
 			"StatefulSet": "does not ask webhook inplace-rollout-hold.inplace-rollout.io of MutatingWebhookConfiguration inplace-rollout, though it is installed",
-			"Deployment":  "A selector may leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold.inplace-rollout.io",
+			"Deployment":  "A selector might leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold.inplace-rollout.io",
 		}},
 		"somebody undoes one": {server: &apiserver{asks: true, there: true, undone: "Deployment"}, broken: map[string]string{
 			"Deployment": "another policy or a mutating webhook removes the hold that MutatingAdmissionPolicy inplace-rollout-hold sets",
@@ -197,6 +201,94 @@ func TestHolding(t *testing.T) {
 	unknown := complete(t)
 	if is := (&prerequisite.Cluster{Client: as(unknown, "admin")}).Holding(t.Context(), prerequisite.Policy); len(is.Broken) != 3 {
 		t.Errorf("who is no ServiceAccount hears %v", is)
+	}
+}
+
+// TestEachAPIServer: an edit may be sent to any of them, so each is asked that answers.
+func TestEachAPIServer(t *testing.T) {
+	const stale, other = "the API server 192.0.2.2:6443: ", "192.0.2.2:6443"
+	for about, tt := range map[string]struct {
+		second     *apiserver // nil for one that cannot be reached
+		alone      bool       // it is the only one behind the Service
+		unreadable bool       // the addresses
+		broken     string
+		unattended string
+		unasked    string
+	}{
+		"both hold":                           {second: &apiserver{asks: true, there: true}},
+		"one sees the heartbeat late":         {second: &apiserver{asks: true}, unattended: stale + "ServiceAccount inplace-rollout/inplace-rollout-heartbeat says that a controller is there"},
+		"one does not apply the policies":     {second: &apiserver{there: true}, broken: stale + "the API server does not apply"},
+		"one cannot be reached":               {unasked: stale + "no route to host"},
+		"one answers, but not about that":     {second: &apiserver{fails: apierrors.NewServiceUnavailable("starting")}, unasked: stale + "a dry run of one in namespace inplace-rollout fails: starting"},
+		"there is one, which is asked anyway": {alone: true},
+		"the addresses may not be read":       {unreadable: true, unasked: "reading EndpointSlice default/kubernetes, which has the addresses of the API servers: "},
+	} {
+		t.Run(about, func(t *testing.T) {
+			client := (&apiserver{asks: true, there: true}).answering(t, complete(t))
+			slice := &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(6443))}},
+				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}, {Addresses: []string{"192.0.2.2"}}, {Addresses: []string{"192.0.2.3"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
+			}
+			if tt.alone {
+				slice.Endpoints = slice.Endpoints[1:]
+			}
+			must.Do(t, client.Tracker().Add(slice))
+			if tt.unreadable {
+				client.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "kubernetes", nil)
+				})
+			}
+			is := (&prerequisite.Cluster{Client: client, At: func(address string) (kubernetes.Interface, error) {
+				switch {
+				case address != other:
+					return client, nil
+				case tt.second == nil:
+					return nil, errors.New("no route to host")
+				}
+				return tt.second.answering(t, complete(t)), nil
+			}}).Holding(t.Context(), prerequisite.Policy)
+			for of, pair := range map[string]struct {
+				is   error
+				want string
+			}{"broken": {is.Broken["Deployment"], tt.broken}, "unattended": {is.Unattended["Deployment"], tt.unattended}, "unasked": {is.Unasked, tt.unasked}} {
+				if pair.want == "" && pair.is != nil || pair.want != "" && (pair.is == nil || !strings.HasPrefix(pair.is.Error(), pair.want)) {
+					t.Errorf("%s: %v, want %q", of, pair.is, pair.want)
+				}
+			}
+		})
+	}
+}
+
+// TestLooksLikeTheController: policies of others that ask for registries, tags or labels have let in the pod of the controller.
+func TestLooksLikeTheController(t *testing.T) {
+	server := &apiserver{asks: true, there: true}
+	client := server.answering(t, complete(t))
+	unread := true
+	cluster := &prerequisite.Cluster{Client: client, Pod: func(context.Context) (*corev1.Pod, error) {
+		if unread {
+			return nil, errors.New("away")
+		}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "inplace-rollout", "cost-center": "7", "pod-template-hash": "5d4b"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "injected", Image: "proxy"}, {Name: "controller", Image: "example.com/inplace-rollout:v1.2.3"}}},
+		}, nil
+	}}
+	for _, want := range []string{"inplace-rollout map[app:inplace-rollout-dry-run inplace-rollout.io/enabled:true]",
+		"example.com/inplace-rollout:v1.2.3 map[app:inplace-rollout-dry-run cost-center:7 inplace-rollout.io/enabled:true]"} {
+		cluster.Holding(t.Context(), prerequisite.Policy)
+		unread = false
+		var sent appsv1.Deployment
+		for _, action := range client.Actions() {
+			if patch, is := action.(clienttesting.PatchAction); is && action.GetResource().Resource == "deployments" {
+				sent = appsv1.Deployment{}
+				must.Do(t, yaml.Unmarshal(patch.GetPatch(), &sent))
+			}
+		}
+		for _, labels := range []map[string]string{sent.Labels, sent.Spec.Template.Labels} {
+			if got := fmt.Sprint(sent.Spec.Template.Spec.Containers[0].Image, " ", labels); got != want {
+				t.Errorf("the dry run has %s, want %s", got, want)
+			}
+		}
 	}
 }
 

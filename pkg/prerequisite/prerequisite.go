@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -34,7 +35,13 @@ type Cluster struct {
 	DryRun bool
 	// Metadata, if set, watches what is installed, so that [Gate.Watch] need not read it all the time.
 	Metadata metadata.Interface
+	// At, if set, returns a client for the API server at an address, past whatever stands before them.
+	At func(address string) (kubernetes.Interface, error)
+	// Pod, if set, returns the pod that the controller runs in. What dry runs create looks like it.
+	Pod func(ctx context.Context) (*corev1.Pod, error)
 
+	looks    looks    // of what dry runs create
+	looked   bool     // they are known
 	user     string   // that the client is, once known
 	ca       string   // who writes the webhook's CA, by the last check
 	versions string   // of what the last check has read
@@ -202,8 +209,7 @@ func (c *Cluster) checkPolicy(ctx context.Context, p policy, way Way, exact bool
 	}
 	delete(spec, "matchResources")
 	is, users := anonymous(specOf(installed))
-	spec, heartbeats := anonymousBinding(spec, p.binding)
-	users = users.Union(heartbeats)
+	spec, users = anonymousBinding(spec, p.binding, users)
 	return b, users, errors.Join(differs(p.kind, p.name, difference("spec", is, p.spec)), differs(b.kind, p.name, difference("spec", spec, p.binding)))
 }
 

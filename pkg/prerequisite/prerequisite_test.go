@@ -73,7 +73,7 @@ func knowing(t *testing.T, name string) *fake.Clientset {
 			}
 		}
 		if ref != nil {
-			ref.Namespace, ref.Name = namespace, parts[3]
+			ref.Namespace = namespace
 		}
 	}
 	client := with(t, objects)
@@ -361,8 +361,11 @@ func TestDifferences(t *testing.T) {
 		"it looks after its own namespace only":                           {client: is(knowing(t, itsOwn), itsOwn), namespace: "team-a"},
 		"they know another":                                               {client: is(complete(t), "system:serviceaccount:platform:ipr"), want: "the policies are installed for the controller " + theOne + ", but this one is system:serviceaccount:platform:ipr. Install them for its ServiceAccount"},
 		"they look for the heartbeat of another": {client: is(edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
-			b.Spec.ParamRef.Name = "ipr"
-		}), theOne), want: "the policies are installed for the controller system:serviceaccount:inplace-rollout:ipr, but this one is " + theOne},
+			b.Spec.ParamRef.Namespace = "platform"
+		}), theOne), want: "the policies are installed for the controller system:serviceaccount:platform:inplace-rollout, but this one is " + theOne},
+		"they look for the heartbeat where the version before has it": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
+			b.Spec.ParamRef.Name = "inplace-rollout"
+		}), want: notThisVersions + `spec.paramRef.name: it is "…ce-rollout", and should be "…ce-rollout-heartbeat"`},
 		"they look for no heartbeat": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			b.Spec.ParamRef = nil
 		}), want: notThisVersions + "spec.paramRef: it is missing"},

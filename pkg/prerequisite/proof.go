@@ -32,7 +32,7 @@ func IsUnseen(err error) bool { return apierrors.IsForbidden(err) || errors.As(e
 func (c *Cluster) Proof(ctx context.Context, namespace string) map[string]error {
 	found := map[string]error{}
 	for _, k := range heldKinds {
-		said, err := k.ask(ctx, c.Client.AppsV1(), namespace, plainly)
+		said, err := k.ask(ctx, c.Client.AppsV1(), namespace, looksOf(nil), plainly)
 		created := err == nil
 		if err != nil {
 			if own, ownErr := c.askOwn(ctx, k, namespace); ownErr == nil {

@@ -64,15 +64,15 @@ func TestCheck(t *testing.T) {
 	w.assertCheck("an administrator", cp.Kubeconfig(), answers{begin: checkYes, says: []string{
 		" serves pods/resize\n", "✓ Hold: edits are held, by ", ", as a dry run shows\n",
 		"✓ Controller: a controller is ready\n", " Version: ", "✓ Namespaces: none is excluded\n",
-		"✓ You may: see how far", "✓ You may: preview rollouts", "✓ You may: preview whether nodes", "✓ You may: opt in, edit, retry and release\n",
+		"✓ You can: see the progress", "✓ You can: preview rollouts", "✓ You can: preview whether nodes", "✓ You can: opt in, edit, retry and release\n",
 	}})
-	w.assertCheck("an editor", w.user("editor", "edit"), answers{begin: checkYes, says: []string{"✓ Hold: edits are held, as a dry run shows\n", "✓ You may: opt in, edit"}})
+	w.assertCheck("an editor", w.user("editor", "edit"), answers{begin: checkYes, says: []string{"✓ Hold: edits are held, as a dry run shows\n", "✓ You can: opt in, edit"}})
 	const byHeartbeat = "✓ Hold: edits are held, as the controller finds by its own dry runs\n✓ Controller: a controller is ready\n"
-	w.assertCheck("a viewer", w.user("viewer", "view"), answers{begin: checkYes, says: []string{byHeartbeat, "✓ You may: preview rollouts"}})
+	w.assertCheck("a viewer", w.user("viewer", "view"), answers{begin: checkYes, says: []string{byHeartbeat, "✓ You can: preview rollouts"}})
 	nobody := w.user("nobody", "")
-	w.assertCheck("nobody", nobody, answers{begin: checkYes, says: []string{byHeartbeat, "- You may not: opt in, edit, retry and release: you lack patch statefulsets"}})
+	w.assertCheck("nobody", nobody, answers{begin: checkYes, says: []string{byHeartbeat, "- You cannot: opt in, edit, retry and release: you lack patch statefulsets"}})
 	kubeconfig, _ := w.planner()
-	w.assertCheck("who may only plan", kubeconfig, answers{begin: checkYes, says: []string{byHeartbeat, "✓ You may: preview rollouts, with plan\n"}})
+	w.assertCheck("who may only plan", kubeconfig, answers{begin: checkYes, says: []string{byHeartbeat, "✓ You can: preview rollouts, with plan\n"}})
 
 	// A patch of one Deployment is enough for the truth about Deployments.
 	w.apply(strings.ReplaceAll(manifest(t, w.namespace, options{Replicas: 1, Kind: "Deployment", OptedOut: true}), "web", "shop"))
@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("check has left something: %s", left)
 	}
 
-	if got := command(t, nobody, w.namespace, "", "version"); got.code != 0 || !strings.Contains(got.stdout, "Controller: unknown, because you may not list leases\n") {
+	if got := command(t, nobody, w.namespace, "", "version"); got.code != 0 || !strings.Contains(got.stdout, "Controller: unknown, because you cannot list leases\n") {
 		t.Errorf("version of an ordinary user: %+v", got)
 	}
 	// That one object is all that everybody may read.
@@ -159,8 +159,8 @@ func TestCheckKilled(t *testing.T) {
 	w.assertCheck("an administrator when it is uninstalled", cp.Kubeconfig(), answers{code: 1, lines: 1,
 		begin: checkNo + w.namespace + " are not rolled out in place: inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl"})
 	w.assertCheck("an administrator before the installation", cp.Kubeconfig(), answers{begin: "Yes: the cluster is ready for the installation\n", says: []string{
-		"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: may create all of it", "- Installs: ", "- Installed: nothing yet",
+		"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installs: ", "- Installed: nothing yet",
 	}}, "--pre")
-	w.assertCheck("a viewer before the installation", viewer, answers{code: 1, begin: "No: the cluster is not ready for the installation: you may not install it: you lack create clusterroles"}, "--pre")
+	w.assertCheck("a viewer before the installation", viewer, answers{code: 1, begin: "No: the cluster is not ready for the installation: you cannot install it: you lack create clusterroles"}, "--pre")
 	w.assertCheck("who waits for it", editor, answers{code: 1, begin: checkNo}, "--wait", "--timeout=1s")
 }

@@ -28,7 +28,7 @@ type Meaning struct {
 var ExitCodes = []Meaning{
 	{"check", 0, "yes: edits are rolled out in place; with `--pre`, the cluster is ready for the installation"},
 	{"check", No, "no"},
-	{"check", Unknown, "unknown: you may not see enough, or the cluster does not answer"},
+	{"check", Unknown, "unknown: you cannot see enough, or the cluster does not answer"},
 	{"status", 0, "every rollout is complete"},
 	{"status", Incomplete, "one is not complete yet"},
 	{"status", Stopped, "one is stopped until a person acts"},

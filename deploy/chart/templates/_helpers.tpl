@@ -101,7 +101,6 @@ What differs from the file is all here.
 {{- range $o.rules }}{{ if has "inplace-rollout" .resourceNames }}{{ $_ := set . "resourceNames" (concat (list $account) (without .resourceNames "inplace-rollout")) }}{{ end }}{{ end -}}
 {{- end -}}
 {{- if and (hasSuffix "AdmissionPolicyBinding" $o.kind) (dig "paramRef" "namespace" "" $o.spec) }}
-{{- $_ := set $o.spec.paramRef "name" $account -}}
 {{- $_ := set $o.spec.paramRef "namespace" $namespace -}}
 {{- if $ownNamespaces }}{{ $_ := unset $o.spec.paramRef "namespace" }}{{ end -}}
 {{- end -}}
