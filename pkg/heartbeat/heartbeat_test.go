@@ -33,7 +33,7 @@ type server struct {
 }
 
 func newServer(user string) *server {
-	s := &server{Clientset: fake.NewClientset()}
+	s := &server{Clientset: fake.NewClientset(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: api.HeartbeatName}})}
 	s.last.Store("")
 	s.former.Store("")
 	s.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -67,6 +67,55 @@ const (
 
 // fraction of a second in a heartbeat.
 var fraction = regexp.MustCompile(`\.\d+`)
+
+// TestEndsWhileNotReady: at an upgrade, policies are replaced before controllers. The lead then goes by one of the version before, which
+// does not beat, and edits are held meanwhile.
+func TestEndsWhileNotReady(t *testing.T) {
+	for _, ready := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(user)
+			var replaced atomic.Bool
+			heart := heartbeat.New(s, s, func() error {
+				if replaced.Load() {
+					return errors.New("the policies are of another version")
+				}
+				return nil
+			}, api.LetGo)
+			ctx, cancel := context.WithCancel(t.Context())
+			go heart.Run(ctx)
+			synctest.Wait()
+			replaced.Store(!ready)
+			cancel()
+			synctest.Wait()
+			before := s.patches.Load()
+			if heart.HandOver(ctx); (s.patches.Load() > before) != ready {
+				t.Errorf("it was ready at the end: %t, and has written %d times, the last time %s", ready, s.patches.Load()-before, s.last.Load())
+			}
+		})
+	}
+}
+
+// TestMakesItsObject: without it policies are not asked, so a controller would never be ready that waits for that.
+func TestMakesItsObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(user)
+		heart := heartbeat.New(s, s, func() error { return errors.New("the policies are not in force") }, api.Hold)
+		go heart.Run(t.Context())
+		time.Sleep(time.Minute)
+		if s.patches.Load() != 0 {
+			t.Errorf("what is there is written: %s", s.last.Load())
+		}
+		if err := s.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "platform", api.HeartbeatName); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		const want = `platform {"kind":"ServiceAccount","apiVersion":"v1","metadata":{"namespace":"platform"},"automountServiceAccountToken":false}`
+		if got := s.last.Load(); got != want || s.former.Load() != "" {
+			t.Errorf("made is %s, and written to the controller's %s, want %s", got, s.former.Load(), want)
+		}
+		heart.Stop(t.Context())
+	})
+}
 
 // TestNamesOfChecks: admission hears which checks there are, once that is known, where only policies of this version look.
 func TestNamesOfChecks(t *testing.T) {

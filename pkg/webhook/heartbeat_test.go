@@ -16,6 +16,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -42,13 +43,13 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 	for namespace, annotations := range accounts {
 		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}))
 	}
-	heartbeat := must.Get(webhook.NewHeartbeat(client, controller))(t)
-	policies.Follow(heartbeat)
+	parameter := must.Get(webhook.NewHeartbeat(client, controller))(t)
+	policies.Follow(parameter)
 	if _, err := policies.Admit(t.Context(), webhook.Write{Object: workload(t, "StatefulSet", "", "", ""), User: "user"}); err == nil {
 		t.Error("the heartbeat is not known, and the policy says something")
 	}
-	go heartbeat.Run(t.Context())
-	for heartbeat.Ready() != nil {
+	go parameter.Run(t.Context())
+	for parameter.Ready() != nil {
 		time.Sleep(time.Millisecond)
 	}
 	return policies
@@ -220,6 +221,24 @@ func TestPending(t *testing.T) {
 	after := admit(t, policies, webhook.Write{Old: underOnDelete(t, "DaemonSet", "", guarded, at), Object: underOnDelete(t, "DaemonSet", ":2", guarded, at), User: "user"})
 	if got := after.GetAnnotations()[api.RolloutAnnotation]; got != `{"phase":"Pending","version":1}` {
 		t.Errorf("under OnDelete: the record is %q", got)
+	}
+}
+
+// TestThere: Go and the policy say the same of whether a controller is there, whatever the heartbeat is, and whenever somebody edits.
+func TestThere(t *testing.T) {
+	edited := time.Date(2026, 11, 24, 3, 0, 59, 0, time.UTC)
+	untils := []string{"", "soon", "2026-11-24", "2026-11-24T03:00:59+01:00", "2026-11-24T03:00:59", "9999-12-31T23:59:59Z"}
+	for ahead := -2 * time.Second; ahead <= 2*time.Second; ahead += time.Second / 4 {
+		untils = append(untils, edited.Add(ahead).Format(time.RFC3339Nano))
+	}
+	for _, until := range untils {
+		annotations := map[string]string{api.ReadyUntilAnnotation: until}
+		policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": annotations})
+		old, object := workload(t, "Deployment", "", "", "2026-11-24T03:00:00Z"), workload(t, "Deployment", ":2", "", edited.Format(time.RFC3339))
+		_, held := admit(t, policies, webhook.Write{Old: old, Object: object, User: "user"}).GetAnnotations()[api.HoldAnnotation]
+		if there := heartbeat.There(annotations, edited); there != held {
+			t.Errorf("until %q: Go says that one is there: %t, and the policy holds: %t", until, there, held)
+		}
 	}
 }
 
