@@ -90,7 +90,7 @@ func (c *Cluster) controllerNamespaces(ctx context.Context) (namespaces []string
 		where := cmp.Or(binding.Spec.ParamRef.Namespace, c.Namespace)
 		return slices.DeleteFunc([]string{where}, func(namespace string) bool { return namespace == "" }), true, nil
 	case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
-		return nil, false, fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", GuardPolicy, err)
+		return nil, false, unseen{fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", GuardPolicy, err)}
 	}
 	guesses := []string{standardNamespace}
 	if c.Namespace != "" && c.Namespace != standardNamespace {
