@@ -101,8 +101,9 @@ spec:
         securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 `
 
-// Annotations of the workload. The policies take away what says that an edit was before: so it shows whether they were asked. With the
-// action LiveResize it is held whether a controller is there or not.
+// Annotations of the workload. The policies take away what says that an edit was before: so it shows whether they were asked, those of
+// other versions, too. With the action LiveResize it is held whether a controller is there or not: only that shows, before a controller
+// has begun to say that it is there, that nobody takes the hold away.
 var (
 	plainly = map[string]string{api.AllowCriticalAnnotation: "true", api.InForceAnnotation: "LiveResize;", api.AttendedAnnotation: "?"}
 	always  = map[string]string{

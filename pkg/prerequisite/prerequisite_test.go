@@ -430,6 +430,19 @@ func beating(namespace string, annotations map[string]string) *corev1.ServiceAcc
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}
 }
 
+// TestReportOfTrouble: an error of the API server is no answer: nothing is missing by it, and a controller neither there nor absent.
+func TestReportOfTrouble(t *testing.T) {
+	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingadmissionpolicybindings", "serviceaccounts", "selfsubjectreviews"} {
+		client := complete(t)
+		client.PrependReactor("*", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewServiceUnavailable("starting")
+		})
+		if r := (&prerequisite.Cluster{Client: client, Namespace: "team-a"}).Report(t.Context()); r.Installed != nil || r.Controller != nil || len(r.Unseen) == 0 {
+			t.Errorf("%s are not answered: %+v", resource, r)
+		}
+	}
+}
+
 // TestAbsent: people are told where edits are not held because no controller is there.
 func TestAbsent(t *testing.T) {
 	at := func(ago time.Duration) map[string]string {
