@@ -142,7 +142,7 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 		return err
 	}
 	if o.failOnRestart && slices.ContainsFunc(reports, func(r planReport) bool { return r.restarts }) {
-		return exitError(3)
+		return cli.Foreseen
 	}
 	return nil
 }

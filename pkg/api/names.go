@@ -90,7 +90,8 @@ const (
 	// OnFailureAnnotation says what happens when a pod fails with its new size: `Hold` or `Revert`.
 	OnFailureAnnotation = "inplace-rollout.io/on-failure"
 
-	// ChecksAnnotation names the checks that a resized pod has to pass.
+	// ChecksAnnotation names the checks that a resized pod has to pass. Beside the heartbeat it names all that there are, in alphabetical
+	// order and with commas in between; it is not there while they are unknown.
 	ChecksAnnotation = "inplace-rollout.io/checks"
 
 	// PromoteAnnotation names the rollout whose canary is over, as the condition calls it. While a rollout is held, or
@@ -175,9 +176,13 @@ const (
 	// It is never stored.
 	EvaluatedAnnotation = "inplace-rollout.io/evaluated-policies"
 
+	// AttendedAnnotation asks in a dry run whether the policy that holds sees a controller: its value is "true" or "false" then. It is
+	// never stored.
+	AttendedAnnotation = "inplace-rollout.io/attended"
+
 	// HeartbeatName is that of a ServiceAccount in the controller's namespace, which has the heartbeat and what else the controller alone
-	// knows and admission needs. Nobody runs as it, and it has no rights. The controller makes it. For one version, the
-	// controller's own ServiceAccount has the same annotations, and the policies read those.
+	// knows and admission needs: it is the parameter of the policies. Nobody runs as it, and it has no rights. The controller makes it.
+	// For one version, the controller's own ServiceAccount has the heartbeat, too.
 	HeartbeatName = "inplace-rollout-heartbeat"
 
 	// ReadyUntilAnnotation is the heartbeat: it is there while a controller is Ready. Its value

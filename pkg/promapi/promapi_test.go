@@ -45,6 +45,19 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
+// TestParseMatcher: what a matcher says cannot end it.
+func TestParseMatcher(t *testing.T) {
+	for text, want := range map[string]string{
+		`cluster="eu-1"`: `cluster="eu-1"`, "cluster=eu-1": `cluster="eu-1"`, ` job !~ "a|b" `: `job!~"a|b"`, "job=~a,b": `job=~"a,b"`, "job!=": `job!=""`,
+		`a="\""`: `a="\""`, `a=b"} or c`: `a="b\"} or c"`,
+		"cluster": "", `a=~"("`: "", `a="b"} or c`: "", `a="b`: "", "1=b": "", "=b": "",
+	} {
+		if got, err := ParseMatcher(text); (err != nil) != (want == "") || got != want && want != "" {
+			t.Errorf("of %s it is %s, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
 // FuzzAlternatives: what is filled in is one string of PromQL, which has Go's escapes, and the regular expression in it, which
 // PromQL anchors, matches the values and nothing else that is at hand.
 func FuzzAlternatives(f *testing.F) {

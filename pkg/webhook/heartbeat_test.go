@@ -40,7 +40,7 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 	policies := load(t, controller)
 	client := fake.NewClientset()
 	for namespace, annotations := range accounts {
-		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}))
+		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}))
 	}
 	heartbeat := must.Get(webhook.NewHeartbeat(client, controller))(t)
 	policies.Follow(heartbeat)
