@@ -363,7 +363,7 @@ func TestCheckPrinted(t *testing.T) {
 	r := checkReport{Namespace: "shop"}.concluded("fine", "it is not so", "it is so", []finding{
 		{"API server", passed, "v1.37.1 serves pods/resize"}, {"Hold", failed, "one is missing\nand another one, which is said in a text that is longer than the line is"},
 		{"Controller", failed, "none"},
-	}, finding{"Version", unknown, "who knows"}, finding{"You may not", noted, "edit"})
+	}, finding{"Version", unknown, "who knows"}, finding{"You cannot", noted, "edit"})
 	must.Do(t, r.print(cli.Page{Writer: &out, Width: 60}, ""))
 	golden.Assert(t, "check-marks.txt", out.Bytes())
 }
