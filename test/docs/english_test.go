@@ -97,7 +97,7 @@ func texts(t *testing.T) map[string]string {
 				text = regexp.MustCompile(`(?m)^\s*(#|//).*$`).ReplaceAllString(text, "")
 			}
 			for line, said := range paragraphs(text) {
-				all[lineOf(t, file, line)] = said
+				all[placeOf(t, file, line)] = said
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func texts(t *testing.T) map[string]string {
 				return err
 			}
 			for line, said := range literals(t, path) {
-				all[lineOf(t, path, line)] = said
+				all[placeOf(t, path, line)] = said
 			}
 			return nil
 		}))
@@ -115,7 +115,7 @@ func texts(t *testing.T) map[string]string {
 	return all
 }
 
-func lineOf(t *testing.T, file string, line int) string {
+func placeOf(t *testing.T, file string, line int) string {
 	t.Helper()
 	return must.Get(filepath.Rel(controller.Root(), file))(t) + ":" + strconv.Itoa(line)
 }
