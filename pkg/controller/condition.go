@@ -89,6 +89,9 @@ func metadataOf(w metav1.Object, c rollout.Condition) map[string]any {
 	} else if of == "" && is {
 		annotations[api.SaidOfAnnotation] = nil
 	}
+	if _, marked := w.GetAnnotations()[api.NotHeldAnnotation]; marked && c.Complete {
+		annotations[api.NotHeldAnnotation] = nil
+	}
 	if policy.Recorded(w) && c.Phase == rollout.PhaseOver { // under OnDelete; else it has gone with the hold
 		annotations[api.RolloutAnnotation] = nil
 	}

@@ -34,6 +34,8 @@ func TestFenceOfStatus(t *testing.T) {
 	}
 	recorded := set("true", 1)
 	recorded.Annotations = map[string]string{api.RolloutAnnotation: "{}"}
+	notHeld := set("true", 1)
+	notHeld.Annotations = map[string]string{api.NotHeldAnnotation: "2"}
 	for _, tt := range []struct {
 		name     string
 		old, now *appsv1.StatefulSet
@@ -42,6 +44,8 @@ func TestFenceOfStatus(t *testing.T) {
 		{"opted in, another word", set("true", 1, is("True")), set("true", 1, is("False")), ""},
 		{"opted in, the record of what is over goes", recorded, set("true", 1, is("True")), ""},
 		{"opted in, a record comes", set("true", 1), recorded, nothing},
+		{"opted in, the mark of what was not held goes", notHeld, set("true", 1, is("True")), ""},
+		{"opted in, such a mark comes", set("true", 1), notHeld, nothing},
 		{"opted in, another's condition goes", set("true", 1, theirs), set("true", 1), nothing},
 		{"held, lost pods are made of the newest revision", madeFrom("0", "web-1"), madeFrom("0", "web-2"), ""},
 		{"held, and of another one", madeFrom("0", "web-1"), madeFrom("0", "web-3"), nothing},
