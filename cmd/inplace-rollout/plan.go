@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,8 @@ type planOptions struct {
 	*cluster
 	files         resource.FilenameOptions
 	output        cli.Format
-	failOnRestart bool
+	failOn        []string
+	failOnRestart bool // as --fail-on=restart
 	resizePolicy  string
 }
 
@@ -49,8 +51,12 @@ go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubele
 still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
 Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
-The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
-restart as things stand: now, at its deadline, or when you delete it.
+The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
+(of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
+does not get its size), or unknown (the plan says that it does not know something).
+
+What the edit removes, the workload tells: what kubectl apply, server-side apply (such as
+Flux) or Helm have set, and the manifest does not say. Where it does not, the plan says so.
 
 To see whether nodes have room, you need the right to list nodes, persistent volumes,
 their claims, and the pods of all namespaces. Without it, the plan says that the room is
@@ -59,7 +65,7 @@ unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
   kubectl set resources sts/db --limits=cpu=4 --dry-run=client -o yaml | inplace-rollout plan -f -
 
   # In a pipeline: fail if a manifest restarts anything
-  inplace-rollout plan -f web.yaml --fail-on-restart
+  inplace-rollout plan -f web.yaml --fail-on=restart,infeasible
 
   # Several files
   inplace-rollout plan -f web.yaml,db.yaml
@@ -86,7 +92,9 @@ unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
 	f.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization, instead of -f")
 	f.BoolVarP(&o.files.Recursive, "recursive", "R", false, "with -f: the folders in a folder, too")
 	o.output.AddFlag(cmd, "a row for each pod")
-	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "exit with code 3 if a pod or a container would restart")
+	f.StringSliceVar(&o.failOn, "fail-on", nil, "exit with code 3 if this would happen: "+strings.Join(failures, ", "))
+	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "")
+	_ = f.MarkDeprecated("fail-on-restart", "use --fail-on=restart")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "the value with which the controller was started")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
@@ -107,8 +115,18 @@ func (o planOptions) validate(args []string) error {
 	if _, err := o.defaults(); err != nil {
 		return err
 	}
+	for _, what := range o.failOn {
+		if !slices.Contains(failures, what) {
+			return fmt.Errorf("--fail-on has %q: want %s", what, strings.Join(failures, ", "))
+		}
+	}
 	return o.output.Validate()
 }
+
+// failures are what --fail-on may name.
+var failures = []string{failRestart, failInfeasible, failUnknown}
+
+const failRestart, failInfeasible, failUnknown = "restart", "infeasible", "unknown"
 
 // fromManifests reports whether manifests say what the edit is.
 func (o planOptions) fromManifests() bool {
@@ -141,7 +159,10 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 	if err := printPlans(out, o.output, reports); err != nil {
 		return err
 	}
-	if o.failOnRestart && slices.ContainsFunc(reports, func(r planReport) bool { return r.restarts }) {
+	if o.failOnRestart {
+		o.failOn = append(o.failOn, failRestart)
+	}
+	if slices.ContainsFunc(reports, func(r planReport) bool { return slices.ContainsFunc(o.failOn, r.would) }) {
 		return exitError(3)
 	}
 	return nil
@@ -193,15 +214,19 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 		return planReport{}, explain(err)
 	}
 	edits, err := e.edits()
-	if err != nil || edits {
-		return newPlanReport(ctx, e.after, settings, forecast, world)
+	if err != nil {
+		return planReport{}, err
 	}
-	under := recordedOf(e.live, settings.Guard, forecast.Pods)
-	if under != nil && under.Stopped() {
-		forecast.Stop()
+	var under *recorded
+	if !edits {
+		if under = recordedOf(e.live, settings.Guard, forecast.Pods); under != nil && under.Stopped() {
+			forecast.Stop()
+		}
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
-	r.recorded = under
+	if r.recorded = under; len(e.unsaid) > 0 {
+		r.Unknown = append(r.Unknown, "whether the edit removes what the manifest does not say: "+strings.Join(e.unsaid, ", ")+"; kubectl apply does not")
+	}
 	return r, err
 }
 

@@ -70,7 +70,7 @@ func TestPlan(t *testing.T) {
 		size  string // larger, if empty
 		edit  func(*unstructured.Unstructured)
 		set   planOptions
-		code  int // with --fail-on-restart
+		code  int // with --fail-on=restart
 	}{
 		"live":              {},
 		"min-ready-seconds": {spec: "minReadySeconds: 40"},
@@ -192,11 +192,11 @@ func TestPlan(t *testing.T) {
 			out, code := planned(t, stage(t), edit, tt.set)
 			golden.Assert(t, "plan-"+name+".txt", out)
 			if code != 0 {
-				t.Errorf("exit code %d without --fail-on-restart", code)
+				t.Errorf("exit code %d without --fail-on=restart", code)
 			}
-			tt.set.failOnRestart = true
+			tt.set.failOn = []string{failRestart}
 			if _, code := planned(t, stage(t), edit, tt.set); code != tt.code {
-				t.Errorf("exit code %d with --fail-on-restart, want %d", code, tt.code)
+				t.Errorf("exit code %d with --fail-on=restart, want %d", code, tt.code)
 			}
 		})
 	}
@@ -235,7 +235,7 @@ func TestPlanWithoutRights(t *testing.T) {
 			})
 			after := must.Get(edited(s.live(t), manifest(t, "StatefulSet", "", larger)))(t)
 			var out bytes.Buffer
-			must.Do(t, o.runEdits(t.Context(), &out, []edit{{s.live(t), after}}))
+			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}}))
 			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
 		})
 	}
@@ -265,11 +265,17 @@ func TestSettingsOfAnEdit(t *testing.T) {
 		if tt.live != nil {
 			tt.live(before)
 		}
-		settings := must.Get(edit{before, after}.settings())(t)
+		settings := must.Get(edit{live: before, after: after}.settings())(t)
 		if string(settings.Action) != tt.want {
 			t.Errorf("%s: action %q, want %q", tt.what, settings.Action, tt.want)
 		}
 	}
+}
+
+// resourcesOf are those of the first container.
+func resourcesOf(u *unstructured.Unstructured) string {
+	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
+	return fmt.Sprint(containers[0].(map[string]any)["resources"])
 }
 
 func TestEdited(t *testing.T) {
@@ -283,10 +289,6 @@ func TestEdited(t *testing.T) {
 			return fmt.Sprint("none ", err)
 		}
 		return fmt.Sprint(value)
-	}
-	resources := func(u *unstructured.Unstructured) string {
-		containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
-		return fmt.Sprint(containers[0].(map[string]any)["resources"])
 	}
 	applied := func(t *testing.T, last *unstructured.Unstructured) *unstructured.Unstructured {
 		t.Helper()
@@ -318,7 +320,7 @@ func TestEdited(t *testing.T) {
 		{"a whole object replaces the other", stored, whole, some, map[string]string{"spec replicas": "none <nil>", "metadata uid": "uid", "status": "map[replicas:3]"}},
 	} {
 		after := must.Get(edited(tt.live, tt.manifest))(t)
-		if got := resources(after); got != tt.resources {
+		if got := resourcesOf(after); got != tt.resources {
 			t.Errorf("%s: resources %s, want %s", tt.what, got, tt.resources)
 		}
 		for path, want := range tt.fields {

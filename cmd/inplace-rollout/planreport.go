@@ -44,9 +44,9 @@ type planReport struct {
 	MinReadySeconds int64 `json:"minReadySeconds,omitempty"`
 	// Guard is how the rollout is guarded; nil if it is not, or no pod is resized or restarted.
 	Guard *planGuard `json:"guard,omitempty"`
-	// RoomUnknown is why it is not known what room the nodes have; empty if it is.
-	RoomUnknown string      `json:"roomUnknown,omitempty"`
-	Summary     planSummary `json:"summary"`
+	// Unknown is what is not known of what would happen, and why, as `whether nodes have room: …`.
+	Unknown []string    `json:"unknown,omitempty"`
+	Summary planSummary `json:"summary"`
 
 	restarts bool
 	recorded *recorded // of the rollout that is under way; nil if there is none
@@ -171,7 +171,10 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 	}
 	r := planReport{
 		TypeMeta: cli.Type(planKind), Workload: cli.WorkloadOf(after),
-		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
+		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{},
+	}
+	if world.RoomUnknown != "" {
+		r.Unknown = append(r.Unknown, "whether nodes have room: "+world.RoomUnknown)
 	}
 	var resized []*judge.Member
 	for _, f := range pods {
@@ -300,11 +303,24 @@ func (r planReport) notes(out io.Writer) error {
 			return err
 		}
 	}
-	if r.RoomUnknown == "" {
-		return nil
+	for _, what := range r.Unknown {
+		if _, err := fmt.Fprintf(out, "It is unknown %s.\n", what); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintf(out, "It is unknown whether nodes have room: %s.\n", r.RoomUnknown)
-	return err
+	return nil
+}
+
+// would reports whether that would happen which --fail-on names.
+func (r planReport) would(happen string) bool {
+	switch happen {
+	case failRestart:
+		return r.restarts
+	case failInfeasible:
+		return r.Summary.Infeasible > 0
+	default:
+		return len(r.Unknown) > 0
+	}
 }
 
 // guarded says how the rollout is guarded or, where it is under way, what has come of that; empty if it is not.

@@ -206,8 +206,8 @@ func testProphecy[W metav1.Object](t *testing.T, p prophecy, s *sandbox[W]) {
 	if p.want[judge.PodRestart]+p.want[judge.ContainerRestart]+p.want[judge.AfterDelete] > 0 {
 		code = 3
 	}
-	if got := command(t, cp.Kubeconfig(), s.namespace, manifest, "plan", "--fail-on-restart", "-f", "-"); got.code != code {
-		t.Errorf("plan --fail-on-restart ended with %d, want %d: %s%s", got.code, code, got.stdout, got.stderr)
+	if got := command(t, cp.Kubeconfig(), s.namespace, manifest, "plan", "--fail-on=restart", "-f", "-"); got.code != code {
+		t.Errorf("plan --fail-on=restart ended with %d, want %d: %s%s", got.code, code, got.stdout, got.stderr)
 	}
 
 	for _, pod := range foreseen.Pods {
