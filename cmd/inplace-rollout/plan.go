@@ -19,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -30,6 +31,9 @@ type planOptions struct {
 	failOn        []string
 	failOnRestart bool // as --fail-on=restart
 	resizePolicy  string
+
+	// installed reports what holds edits in a namespace; nil if all of it is there.
+	installed func(ctx context.Context, namespace string) prerequisite.Report
 }
 
 func newPlanCommand() *cobra.Command {
@@ -83,6 +87,9 @@ unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
 			}
 			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
 				return err
+			}
+			o.installed = func(ctx context.Context, namespace string) prerequisite.Report {
+				return (&prerequisite.Cluster{Client: o.client, Namespace: namespace}).Report(ctx)
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
@@ -205,15 +212,18 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(e.after), err)
 	}
-	defaults, err := o.defaults()
+	edits, err := e.edits()
 	if err != nil {
 		return planReport{}, err
 	}
-	forecast, err := o.forecast(ctx, world, e.after, settings, defaults)
-	if err != nil {
-		return planReport{}, explain(err)
+	q, there, err := o.question(ctx, world, e.after, settings)
+	if !edits { // what is held stays so until the next write
+		q.NotHeld = ""
 	}
-	edits, err := e.edits()
+	if err != nil {
+		return planReport{}, err
+	}
+	forecast, err := o.forecast(ctx, q, e.after)
 	if err != nil {
 		return planReport{}, err
 	}
@@ -224,10 +234,25 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 		}
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
-	if r.recorded = under; len(e.unsaid) > 0 {
+	r.recorded = under
+	r.Waits = there.Waits(settings.Action == policy.LiveResize) && (edits || policy.Held(e.live))
+	if q.NotHeld == "" && len(there.Unseen) > 0 {
+		r.Unknown = append(r.Unknown, "whether edits are held: "+there.Unseen[0].Error())
+	}
+	if len(e.unsaid) > 0 {
 		r.Unknown = append(r.Unknown, "whether the edit removes what the manifest does not say: "+strings.Join(e.unsaid, ", ")+"; kubectl apply does not")
 	}
 	return r, err
+}
+
+// question is what a forecast for a workload depends on besides it, and what is there to hold edits of it.
+func (o planOptions) question(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings) (q capacity.Question, there prerequisite.Report, err error) {
+	q = capacity.Question{Cluster: world, Settings: settings}
+	if q.Defaults, err = o.defaults(); err == nil && o.installed != nil && policy.Enabled(after) {
+		there = o.installed(ctx, after.GetNamespace())
+	}
+	q.NotHeld = there.NotHeld(settings.Action == policy.LiveResize)
+	return q, there, err
 }
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that
@@ -237,14 +262,14 @@ func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, aft
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(after), err)
 	}
-	defaults, err := o.defaults()
+	q, _, err := o.question(ctx, world, after, settings)
 	if err != nil {
 		return planReport{}, err
 	}
 	var forecast rollout.WorkloadForecast
 	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
-		if forecast, err = o.forecast(ctx, world, created(after), settings, defaults); err != nil {
-			return planReport{}, explain(err)
+		if forecast, err = o.forecast(ctx, q, created(after)); err != nil {
+			return planReport{}, err
 		}
 	}
 	forecast.Pods = slices.DeleteFunc(forecast.Pods, func(f judge.PodForecast) bool { return f.Member.Pod == nil })

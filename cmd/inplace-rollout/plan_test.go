@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -217,6 +219,46 @@ func TestPlanOfTheHold(t *testing.T) {
 		var out bytes.Buffer
 		must.Do(t, printPlans(&out, "", []planReport{planOf(t, stage(t))}))
 		golden.Assert(t, "plan-"+name+".txt", out.Bytes())
+	}
+}
+
+// Where nobody holds an edit, it restarts pods.
+func TestPlanNotHeld(t *testing.T) {
+	nothing := prerequisite.Report{Installed: errors.New("the policy is missing")}
+	nobody := prerequisite.Report{Controller: errors.New("no controller is ready")}
+	unseen := prerequisite.Report{Unseen: []error{errors.New("who may get the heartbeat, you may not")}}
+	liveResize := func(u *unstructured.Unstructured) {
+		u.SetAnnotations(map[string]string{api.ResizeActionAnnotation: "LiveResize"})
+	}
+	for name, tt := range map[string]struct {
+		stage  begin
+		kind   string
+		report prerequisite.Report
+		edit   func(*unstructured.Unstructured)
+		fails  string
+	}{
+		"not-installed":            {setOf(1), "StatefulSet", nothing, nil, failRestart},
+		"no-controller":            {setOf(2), "StatefulSet", nobody, nil, failRestart},
+		"no-controller-held":       {heldStage, "StatefulSet", nobody, nil, failRestart},
+		"no-controller-deployment": {deploymentOf(2), "Deployment", nobody, nil, failRestart},
+		"no-controller-daemonset":  {daemonSetOf(2), "DaemonSet", nobody, nil, failRestart},
+		"no-controller-live-only":  {setOf(1), "StatefulSet", nobody, liveResize, ""},
+		"controller-unseen":        {setOf(1), "StatefulSet", unseen, nil, failUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := manifest(t, tt.kind, "", "requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}")
+			if tt.edit != nil {
+				tt.edit(m)
+			}
+			o := planOptions{installed: func(context.Context, string) prerequisite.Report { return tt.report }}
+			out, _ := planned(t, tt.stage(t), m, o)
+			golden.Assert(t, "plan-"+name+".txt", out)
+			for _, o.failOn = range [][]string{{failRestart}, {failUnknown}} {
+				if _, code := planned(t, tt.stage(t), m, o); (code == 3) != (o.failOn[0] == tt.fails) {
+					t.Errorf("--fail-on=%s ended with %d", o.failOn, code)
+				}
+			}
+		})
 	}
 }
 

@@ -44,6 +44,8 @@ type planReport struct {
 	MinReadySeconds int64 `json:"minReadySeconds,omitempty"`
 	// Guard is how the rollout is guarded; nil if it is not, or no pod is resized or restarted.
 	Guard *planGuard `json:"guard,omitempty"`
+	// Waits: no controller is ready, and the rollout waits for one.
+	Waits bool `json:"waits,omitempty"`
 	// Unknown is what is not known of what would happen, and why, as `whether nodes have room: …`.
 	Unknown []string    `json:"unknown,omitempty"`
 	Summary planSummary `json:"summary"`
@@ -300,6 +302,11 @@ func (r planReport) notes(out io.Writer) error {
 	}
 	for _, f := range r.KnownFaults {
 		if _, err := fmt.Fprintf(out, "Known fault of kubelets: %s.\n", f.text); err != nil {
+			return err
+		}
+	}
+	if r.Waits {
+		if _, err := fmt.Fprintln(out, "No controller is ready: the rollout waits for one."); err != nil {
 			return err
 		}
 	}

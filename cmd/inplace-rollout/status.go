@@ -293,9 +293,9 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	if _, err := policy.ReadClasses(u.GetAnnotations()); err != nil && kindOf(u) == daemonSets { // so does it here
 		return r, nil
 	}
-	forecast, err := o.forecast(ctx, world, u, settings, policy.Standard)
+	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: policy.Standard}, u)
 	if err != nil {
-		return r, explain(err)
+		return r, err
 	}
 	r.recorded = recordedOf(u, settings.Guard, forecast.Pods)
 	for _, f := range forecast.Pods {

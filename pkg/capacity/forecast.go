@@ -12,20 +12,29 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
+// Question is what a forecast for a workload depends on besides it.
+type Question struct {
+	*Cluster
+	Settings policy.Settings
+	Defaults policy.Defaults
+	// NotHeld is why the edit is left to the built-in controller, whatever the workload says; empty if it is not.
+	NotHeld string
+}
+
 // Facts returns the facts that a forecast for a workload of the namespace is made from.
-func (c *Cluster) Facts(ctx context.Context, namespace string, settings policy.Settings, defaults policy.Defaults) (rollout.Facts, error) {
-	nodes, err := c.knownNodes(ctx)
+func (q Question) Facts(ctx context.Context, namespace string) (rollout.Facts, error) {
+	nodes, err := q.knownNodes(ctx)
 	if err != nil {
 		return rollout.Facts{}, err
 	}
-	limits, err := c.LimitsOf(ctx, namespace)
-	return rollout.Facts{Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: settings, Defaults: defaults, Now: c.now}, err
+	limits, err := q.LimitsOf(ctx, namespace)
+	return rollout.Facts{Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: q.Settings, Defaults: q.Defaults, Now: q.now}, err
 }
 
 // Forecast returns the members as a rollout will find them, without asking for any resize.
 // A size that is larger than the pod's node counts as refused, as the API server will do. A
 // restart that has no room in the cluster counts as such. The facts are those of
-// [Cluster.Facts].
+// [Question.Facts].
 func (c *Cluster) Forecast(ctx context.Context, f rollout.Facts, places []judge.Place, revision rollout.Revision, newFirst bool) ([]judge.Member, error) {
 	f.Notes = &judge.PodNotes{Foreseen: true}
 	for _, place := range places {
