@@ -236,8 +236,8 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
 	r.recorded = under
 	r.Waits = there.Waits(settings.Action == policy.LiveResize) && (edits || policy.Held(e.live))
-	if q.NotHeld == "" && len(there.Unseen) > 0 {
-		r.Unknown = append(r.Unknown, "whether edits are held: "+there.Unseen[0].Error())
+	if q.NotHeld == "" && there.Attendance != nil { // one that is there has seen that edits are held
+		r.Unknown = append(r.Unknown, "whether a controller is there: "+there.Attendance.Error())
 	}
 	if len(e.unsaid) > 0 {
 		r.Unknown = append(r.Unknown, "whether the edit removes what the manifest does not say: "+strings.Join(e.unsaid, ", ")+"; kubectl apply does not")

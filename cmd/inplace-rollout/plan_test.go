@@ -226,7 +226,7 @@ func TestPlanOfTheHold(t *testing.T) {
 func TestPlanNotHeld(t *testing.T) {
 	nothing := prerequisite.Report{Installed: errors.New("the policy is missing")}
 	nobody := prerequisite.Report{Controller: errors.New("no controller is ready")}
-	unseen := prerequisite.Report{Unseen: []error{errors.New("who may get the heartbeat, you may not")}}
+	unseen := prerequisite.Report{Attendance: errors.New("the heartbeat is forbidden")}
 	liveResize := func(u *unstructured.Unstructured) {
 		u.SetAnnotations(map[string]string{api.ResizeActionAnnotation: "LiveResize"})
 	}

@@ -65,8 +65,9 @@ type Report struct {
 	Way Way
 	// Resize is why pods cannot be resized, Installed what is missing of what holds, and Controller why none is there.
 	Resize, Installed, Controller error
-	// Unseen is what they may not see.
-	Unseen []error
+	// Unseen is what they may not see, and Attendance why they may not see whether a controller is there.
+	Unseen     []error
+	Attendance error
 }
 
 // Report returns what is missing, as [Cluster.Missing] does, one thing apart from the other.
@@ -74,7 +75,9 @@ func (c *Cluster) Report(ctx context.Context) Report {
 	r := Report{Resize: checkResize(c.Client)}
 	way, missing := c.check(ctx, false)
 	r.Way, r.Installed = way, r.seen(missing...)
+	known := len(r.Unseen)
 	r.Controller = r.seen(c.absent(ctx))
+	r.Attendance = errors.Join(r.Unseen[known:]...)
 	return r
 }
 
