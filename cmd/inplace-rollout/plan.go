@@ -47,7 +47,7 @@ The edit is what manifests say: with -f or -k, as 'kubectl apply' would take the
 Without them, the held rollout is shown. Nothing is written.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
-kubelet restarts containers for it), Deferred (it waits for room on its node),
+kubelet restarts containers for it), Deferred (it waits for room on its node or in a quota),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
 delete this one), Infeasible (it stays as it is), KeptBack (by the partition, the pause,
 or because the rollout was stopped), New (there is no pod in its place, or it is about to
@@ -57,7 +57,7 @@ Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
 The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
 (of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
-does not get its size), or unknown (the plan says that it does not know something).
+is Infeasible, or Deferred without a deadline), or unknown (of something the plan says so).
 
 What the edit removes, the workload tells: what kubectl apply, server-side apply (such as
 Flux) or Helm have set, and the manifest does not say. Where it does not, the plan says so.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -175,7 +176,10 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 		TypeMeta: cli.Type(planKind), Workload: cli.WorkloadOf(after),
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{},
 	}
-	if world.RoomUnknown != "" {
+	switch {
+	case forecast.Unknown != "":
+		r.Unknown = append(r.Unknown, "what becomes of the pods: "+forecast.Unknown)
+	case world.RoomUnknown != "":
 		r.Unknown = append(r.Unknown, "whether nodes have room: "+world.RoomUnknown)
 	}
 	var resized []*judge.Member
@@ -324,7 +328,7 @@ func (r planReport) would(happen string) bool {
 	case failRestart:
 		return r.restarts
 	case failInfeasible:
-		return r.Summary.Infeasible > 0
+		return r.Summary.Infeasible > 0 || slices.ContainsFunc(r.Pods, func(p podForecast) bool { return p.Late == judge.Deferred })
 	default:
 		return len(r.Unknown) > 0
 	}

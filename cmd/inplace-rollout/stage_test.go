@@ -114,6 +114,14 @@ func (s *stage) updated(pods ...int) {
 	}
 }
 
+// quota bounds what all pods request of cpu.
+func (s *stage) quota(cpu string) {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "team"}}
+	q.Spec.Hard = corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse(cpu)}
+	q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("0")}
+	s.others = append(s.others, q)
+}
+
 // recorded has the workload be in a guarded rollout, with this canary.
 func (s *stage) recorded(r rollout.Record, pod *corev1.Pod) {
 	at := metav1.NewTime(now.Add(-time.Minute))

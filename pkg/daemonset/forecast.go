@@ -36,6 +36,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 		return rollout.WorkloadForecast{}, err
 	}
 	if o.newest == nil {
+		q.Next = false // the DaemonSet controller has not seen the edit
 		o.newest = &revision{name: "(edited)", template: template}
 		delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
 	}
@@ -46,6 +47,9 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 	o.pods = rollout.Adoptable(set, selector, there)
 	if err := o.readSizes(); err != nil {
 		return rollout.WorkloadForecast{}, err
+	}
+	if policy.HasClasses(set.Annotations) && q.NodesUnknown() {
+		return rollout.WorkloadForecast{Unknown: "their sizes are by class of node, and you are " + q.RoomUnknown}, nil
 	}
 	return o.forecast(ctx, q)
 }
@@ -62,7 +66,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		places = append(places, place)
 	}
 	options := o.options()
-	members, err := q.Forecast(ctx, o.Facts, places, o.revision(), options.Unavailable == 0)
+	facts, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), options.Terms, options.Unavailable == 0)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
@@ -82,7 +86,10 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	if surge, _ := bounds(o.set); f.HandOver == "" && surge > 0 {
 		f.HandOver = surges(f.Pods)
 	}
-	return f, nil
+	if q.Next {
+		f.Plan, err = facts.Plan(o, o.set.Annotations)
+	}
+	return f, err
 }
 
 // surges returns why the DaemonSet controller makes a rollout with maxSurge: all that is to be done is to restart pods. It is empty

@@ -38,6 +38,7 @@ func Forecast(ctx context.Context, objects dynamic.Interface, q capacity.Questio
 		return rollout.WorkloadForecast{}, err
 	}
 	o.Facts = o.known()
+	o.Notes = &judge.PodNotes{Foreseen: true}
 	o.Annotations = d.Annotations
 	o.Record, _ = rollout.ReadRecord(d.Annotations) // one that cannot be read keeps everything as it is
 	return o.forecast(ctx, q)
@@ -130,7 +131,10 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {
 		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
 	})
-	return f, nil
+	if q.Next {
+		f.Plan, err = o.Facts.Plan(o, o.deployment.Annotations)
+	}
+	return f, err
 }
 
 func namesOf(pods []*corev1.Pod) []string {
@@ -194,10 +198,11 @@ func (o observation) forecastBase(ctx context.Context, q capacity.Question, base
 		places = append(places, place)
 	}
 	slices.SortStableFunc(places, func(a, b judge.Place) int { return byRequest(&a, &b) })
-	members, err := q.Forecast(ctx, o.Facts, places, o.revision(), unavailable == 0)
+	facts, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), options.Terms, unavailable == 0)
 	if err != nil {
 		return nil, "", err
 	}
+	*o.Facts.Notes = *facts.Notes
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(judge.Pods(members, options.Terms), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason

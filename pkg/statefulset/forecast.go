@@ -54,6 +54,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 			revision = stored.Name
 		}
 	}
+	q.Next = q.Next && revision == set.Status.UpdateRevision // else the StatefulSet controller has not seen the edit
 	set.Status.UpdateRevision = revision
 	if set.UID == "" {
 		set.Status.CurrentRevision = revision
@@ -77,7 +78,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		}
 		places = append(places, place)
 	}
-	members, err := q.Forecast(ctx, o.Facts, places, o.revision(), false)
+	facts, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), o.options().Terms, false)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
@@ -96,7 +97,11 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		f.Pods[i] = forecast
 	}
 	f.Pods = append(o.scaledIn(), f.Pods...)
-	return f, nil
+	if q.Next {
+		o.moved = o.Now // as far as is known here
+		f.Plan, err = facts.Plan(o, o.set.Annotations)
+	}
+	return f, err
 }
 
 // notHeld is why an edit of the set is not held; empty if it is.
