@@ -114,6 +114,14 @@ func (s *stage) updated(pods ...int) {
 	}
 }
 
+// resized gives these pods of a Deployment the size that it is held at.
+func (s *stage) resized(pods ...int) {
+	for _, i := range pods {
+		build.Resized(&s.deploy.Spec.Template)(s.pods[i])
+		build.ResizedAt(now.Add(-time.Minute))(s.pods[i])
+	}
+}
+
 // quota bounds what all pods request of cpu.
 func (s *stage) quota(cpu string) {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "team"}}
@@ -293,6 +301,19 @@ func heldSetOf(replicas int, changes ...func(*stage)) begin {
 
 func deploymentOf(replicas int, changes ...func(*stage)) begin {
 	return changed(func(t *testing.T) *stage { return newDeploymentStage(t, replicas) }, changes...)
+}
+
+// heldDeploymentOf is deploymentOf, and held at larger.
+func heldDeploymentOf(replicas int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage {
+		s := newDeploymentStage(t, replicas)
+		s.deploy.Spec.Template = pointed(build.Size(t, larger))
+		s.deploy.Spec.Paused = true
+		s.deploy.Generation, s.deploy.Status.ObservedGeneration = 2, 2
+		s.deploy.Annotations[api.HoldAnnotation], s.deploy.Annotations[api.EditAnnotation] = "false", "5209"
+		s.deploy.Status.Conditions = []appsv1.DeploymentCondition{{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: "Progressing", Message: "under way"}}
+		return s
+	}, changes...)
 }
 
 func daemonSetOf(nodes int, changes ...func(*stage)) begin {

@@ -351,6 +351,10 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 			r.Pods = append(r.Pods, r.statusOf(f, forecast.Plan))
 		}
 	}
+	r.Revision = cmp.Or(forecast.Revision, r.Revision)
+	if c := &forecast.Plan.Condition; c.Version == rollout.EditNamed(u.GetAnnotations()[api.EditAnnotation]) { // which nobody can look up
+		c.Version = rollout.RevisionNamed(r.Revision)
+	}
 	r.now(forecast.Plan)
 	return r, nil
 }

@@ -239,6 +239,12 @@ func TestStatus(t *testing.T) {
 			s.updated(1)
 		}),
 		"deployment": deploymentOf(2),
+		"deployment-held": heldDeploymentOf(3, func(s *stage) { s.resized(2) }),
+		"deployment-canary": heldDeploymentOf(3, func(s *stage) {
+			s.resized(2)
+			s.deploy.Annotations[api.CanaryAnnotation], s.deploy.Annotations[api.CanaryDurationAnnotation] = "1", "10m"
+			s.recorded(rollout.Record{Phase: rollout.PhaseCanary, Of: rollout.EditNamed("5209"), From: "a"}, s.pods[2])
+		}),
 		"daemonset": heldDaemonSetOf(4, func(s *stage) {
 			build.Resized(&s.daemons.Spec.Template)(s.pods[0])
 			s.pods[0].Labels["controller-revision-hash"] = "b"

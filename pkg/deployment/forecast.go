@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -132,9 +133,22 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
 	})
 	if q.Next {
+		f.Revision = o.nextRevision(base)
 		f.Plan, err = o.Facts.Plan(o, o.deployment.Annotations)
 	}
 	return f, err
+}
+
+// nextRevision is the number that the Deployment controller gives to what the pods of base are resized to; empty if it has.
+func (o observation) nextRevision(base *replicaSet) string {
+	if base == nil || base.template.Same(o.deployment.template) {
+		return ""
+	}
+	last := int64(0)
+	for _, rs := range o.sets {
+		last = max(last, rs.template.Revision)
+	}
+	return strconv.FormatInt(last+1, 10)
 }
 
 func namesOf(pods []*corev1.Pod) []string {
