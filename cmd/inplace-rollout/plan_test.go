@@ -61,6 +61,13 @@ func TestPlan(t *testing.T) {
 		containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
 		containers[0].(map[string]any)["image"] = "app:2"
 	}
+	tmpfs := func(u *unstructured.Unstructured) {
+		u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["volumes"] = []any{
+			map[string]any{"name": "shm", "emptyDir": map[string]any{"medium": "Memory"}},
+			map[string]any{"name": "bounded", "emptyDir": map[string]any{"medium": "Memory", "sizeLimit": "64Mi"}},
+			map[string]any{"name": "disk", "emptyDir": map[string]any{}},
+		}
+	}
 	ofWeb := func(u *unstructured.Unstructured) {
 		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		u.Object["spec"].(map[string]any)["template"].(map[string]any)["metadata"] = map[string]any{"labels": map[string]any{"app": "web"}}
@@ -93,6 +100,17 @@ func TestPlan(t *testing.T) {
 				of.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled"}
 				s.pods[i] = of
 			}
+			return s
+		}},
+		// A tmpfs keeps the size that the memory limit gave it at the start of the pod, unless it says one itself.
+		"tmpfs": {size: "requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 1, memory: 2Gi}", edit: tmpfs, stage: func(t *testing.T) *stage {
+			s := newSetStage(t, 1)
+			m := manifest(t, "StatefulSet", "", size)
+			tmpfs(m)
+			template, err := templateOf(m)
+			must.Do(t, err)
+			s.set.Spec.Template.Spec.Volumes, s.others = template.Spec.Volumes, nil
+			s.revision(t, "web-a", &s.set.Spec.Template)
 			return s
 		}},
 		"many": {code: 3, stage: setOf(24, func(s *stage) {

@@ -35,6 +35,8 @@ type planReport struct {
 	Pods     []podForecast `json:"pods"`
 	// OldEnvironment lists environment variables that will go on showing the old size, as `app: GOMAXPROCS`.
 	OldEnvironment []string `json:"oldEnvironment,omitempty"`
+	// OldVolumes lists the volumes in memory that will keep the size which the old memory limit gave them.
+	OldVolumes []string `json:"oldVolumes,omitempty"`
 	// NotInPods are containers of the template that the pods lack, because an injector drops or renames them: their size
 	// is not the rollout's.
 	NotInPods []string `json:"notInPods,omitempty"`
@@ -182,6 +184,10 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 	case world.RoomUnknown != "":
 		r.Unknown = append(r.Unknown, "whether nodes have room: "+world.RoomUnknown)
 	}
+	template, err := templateOf(after)
+	if err != nil {
+		return planReport{}, err
+	}
 	var resized []*judge.Member
 	for _, f := range pods {
 		r.NotInPods = rollout.Joined(r.NotInPods, f.Member.Target.Absent)
@@ -191,6 +197,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 		if f.Forecast == judge.Live || f.Forecast == judge.Deferred || f.Forecast == judge.ContainerRestart {
 			resized = append(resized, &f.Member)
 			r.OldEnvironment = rollout.Joined(r.OldEnvironment, f.Member.Target.OldEnvironment())
+			r.OldVolumes = rollout.Joined(r.OldVolumes, f.Member.Target.OldVolumes(template.PodTemplateSpec))
 		}
 	}
 	if len(resized) > 0 {
@@ -285,6 +292,11 @@ func (r planReport) table(out io.Writer, each bool) error {
 func (r planReport) notes(out io.Writer) error {
 	if len(r.OldEnvironment) > 0 {
 		if _, err := fmt.Fprintf(out, "Environment variables that show the old size until a restart: %s.\n", strings.Join(r.OldEnvironment, ", ")); err != nil {
+			return err
+		}
+	}
+	if len(r.OldVolumes) > 0 {
+		if _, err := fmt.Fprintf(out, "Volumes in memory that keep their size until a restart: %s.\n", strings.Join(r.OldVolumes, ", ")); err != nil {
 			return err
 		}
 	}
