@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -142,8 +143,8 @@ func (g planGuard) String() string {
 
 type change struct {
 	Container string `json:"container,omitempty"` // none: of the pod as a whole
-	Resource  string `json:"resource"`
-	Side      string `json:"side"`
+	Resource  string `json:"resource"`            // or image
+	Side      string `json:"side,omitempty"`      // none: of an image
 	From      string `json:"from,omitempty"` // none: it had none
 	To        string `json:"to"`
 }
@@ -191,7 +192,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 	var resized []*judge.Member
 	for _, f := range pods {
 		r.NotInPods = rollout.Joined(r.NotInPods, f.Member.Target.Absent)
-		r.Pods = append(r.Pods, newPodForecast(f))
+		r.Pods = append(r.Pods, newPodForecast(f, &template.Spec))
 		r.Summary.count(f.Forecast)
 		r.restarts = r.restarts || f.Restarts()
 		if f.Forecast == judge.Live || f.Forecast == judge.Deferred || f.Forecast == judge.ContainerRestart {
@@ -210,7 +211,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 	return r, nil
 }
 
-func newPodForecast(f capacity.PodForecast) podForecast {
+func newPodForecast(f capacity.PodForecast, after *corev1.PodSpec) podForecast {
 	p := podForecast{Name: f.Member.Name, Class: f.Member.Class, Forecast: f.Forecast, Reason: f.Reason}
 	for _, s := range f.Space {
 		p.Room = append(p.Room, room{string(s.Resource), s.Allocatable.String(), s.Requested.String(), s.Enough})
@@ -231,7 +232,23 @@ func newPodForecast(f capacity.PodForecast) podForecast {
 		}
 		p.Changes = append(p.Changes, reported)
 	}
+	if f.Member.Differs != "" && f.Member.Pod != nil {
+		p.Changes = append(p.Changes, images(&f.Member.Pod.Spec, after)...)
+	}
 	return p
+}
+
+// images are the changes of images of containers.
+func images(before, after *corev1.PodSpec) []change {
+	var changes []change
+	news := slices.Concat(after.InitContainers, after.Containers)
+	for _, c := range slices.Concat(before.InitContainers, before.Containers) {
+		i := slices.IndexFunc(news, func(n corev1.Container) bool { return n.Name == c.Name })
+		if i >= 0 && news[i].Image != c.Image {
+			changes = append(changes, change{Container: c.Name, Resource: "image", From: c.Image, To: news[i].Image})
+		}
+	}
+	return changes
 }
 
 func (s *planSummary) count(f judge.Forecast) {
@@ -398,7 +415,7 @@ func (p podForecast) describe() string {
 		if from == "" {
 			from = "none"
 		}
-		changes = append(changes, fmt.Sprintf("%s%s %s %s→%s", container, c.Resource, c.Side, from, c.To))
+		changes = append(changes, fmt.Sprintf("%s%s %s→%s", container, strings.TrimSpace(c.Resource+" "+c.Side), from, c.To))
 	}
 	return strings.Join(changes, ", ")
 }
