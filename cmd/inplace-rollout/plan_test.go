@@ -102,6 +102,17 @@ func TestPlan(t *testing.T) {
 			}
 			return s
 		}},
+		// Whether the kubelet of a node can resize init containers, and the pod as a whole, it declares.
+		"undeclared": {code: 3, stage: setOf(2, func(s *stage) {
+			s.withInit(t, "100m")
+			s.nodes = append(s.nodes, node("newer", "4"))
+			s.nodes[1].Status.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"}
+			s.pods[1].Spec.NodeName = "newer"
+		}), size: size, edit: func(u *unstructured.Unstructured) {
+			u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["initContainers"] = []any{map[string]any{
+				"name": "setup", "image": "setup:1", "resources": map[string]any{"requests": map[string]any{"cpu": "50m"}},
+			}}
+		}},
 		// A tmpfs keeps the size that the memory limit gave it at the start of the pod, unless it says one itself.
 		"tmpfs": {size: "requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 1, memory: 2Gi}", edit: tmpfs, stage: func(t *testing.T) *stage {
 			s := newSetStage(t, 1)

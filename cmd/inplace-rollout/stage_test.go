@@ -122,6 +122,21 @@ func (s *stage) resized(pods ...int) {
 	}
 }
 
+// withInit gives the set, and its pods, an init container that requests so much cpu.
+func (s *stage) withInit(t *testing.T, cpu string) {
+	t.Helper()
+	init := corev1.Container{Name: "setup", Image: "setup:1", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+	}}
+	s.set.Spec.Template.Spec.InitContainers, s.others = []corev1.Container{init}, nil
+	s.revision(t, "web-a", &s.set.Spec.Template)
+	for i, pod := range s.pods {
+		with := build.Pod(pod.Name, &s.set.Spec.Template, build.OwnedBy(s.set, "StatefulSet"))
+		with.Labels = pod.Labels
+		s.pods[i] = with
+	}
+}
+
 // quota bounds what all pods request of cpu.
 func (s *stage) quota(cpu string) {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "team"}}
