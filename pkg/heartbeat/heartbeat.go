@@ -76,6 +76,13 @@ type Heart struct {
 	wake    chan struct{}
 }
 
+// There reports whether a controller is there at a time of the API server's clock, by the annotations of the heartbeat's object. This is
+// what the policies of deploy/cluster compute of a write; a test in pkg/webhook holds the two together.
+func There(annotations map[string]string, now time.Time) bool {
+	until := annotations[api.ReadyUntilAnnotation]
+	return until != "" && now.UTC().Format(time.RFC3339) <= until
+}
+
 // New returns a heart that does not beat yet.
 func New(client, last kubernetes.Interface, ready func() error, whenAbsent string) *Heart {
 	return &Heart{
