@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
@@ -43,7 +44,7 @@ func newCheckCommand() *cobra.Command {
 The first line is the answer: yes, no or unknown. If you can edit workloads there, a dry run
 of an edit shows it. Otherwise the controller's heartbeat does, which all users can read,
 unless the installation does not publish it. Nothing is written.
-The other lines are details: ✓ is fine, ✗ is not, ? could not be seen with your permissions,
+The other lines are details: ✓ is fine, ✗ is not, ? could not be checked with your permissions,
 and - is a note.
 
 With --pre, the question is whether this cluster is ready for the installation; it lists what
@@ -278,7 +279,7 @@ const nameOfHold = "Hold"
 // held says whether edits meet what holds them: by dry runs, or by what the controller says of its own.
 func (o checkOptions) held(r prerequisite.Report, proof map[string]error) finding {
 	var not, unclear, absent []string
-	why, unseen := "", ""
+	why, unseen, allowed := "", "", true
 	for _, kind := range prerequisite.HeldKinds {
 		switch err := proof[kind]; {
 		case err == nil:
@@ -286,6 +287,7 @@ func (o checkOptions) held(r prerequisite.Report, proof map[string]error) findin
 			absent = append(absent, kind)
 		case prerequisite.IsUnseen(err):
 			unclear, unseen = append(unclear, kind+"s"), cmp.Or(unseen, err.Error())
+			allowed = allowed && (apierrors.IsForbidden(err) || errors.Is(err, prerequisite.ErrUnsaid)) // else edits might fail, too
 		default:
 			not, why = append(not, kind+"s"), cmp.Or(why, err.Error())
 		}
@@ -304,7 +306,7 @@ func (o checkOptions) held(r prerequisite.Report, proof map[string]error) findin
 		return finding{nameOfHold, noted, "the API server asks what holds edits" + by + ", which sees no controller, as a dry run shows"}
 	case len(unclear) == 0:
 		return finding{nameOfHold, passed, "edits are held" + by + ", as a dry run shows"}
-	case r.Controller == nil && r.Attendance == nil:
+	case r.Controller == nil && r.Attendance == nil && allowed:
 		return finding{nameOfHold, passed, "edits are held" + by + ", as the controller finds by its own dry runs"}
 	}
 	return finding{nameOfHold, unknown, fmt.Sprintf("you could make no dry run of an edit of %s: %s", strings.Join(unclear, ", "), unseen)}

@@ -45,6 +45,7 @@ type place struct {
 	there     bool          // or not
 	reads     bool          // they may read what is installed
 	creates   bool          // they may create workloads
+	fails     bool          // what holds does not answer, so no edit goes through
 	own       string        // the only workload that they may patch, a Deployment, if not empty
 	beats     time.Duration // until when the heartbeat counts, from now on; 0 for none
 	published bool          // they may read it
@@ -95,6 +96,8 @@ func (p place) client(t *testing.T) *fake.Clientset {
 			t.Errorf("it writes %s", patch.Patch)
 		case patch.Name != p.own && !p.creates:
 			return forbid(action)
+		case p.fails:
+			return true, nil, apierrors.NewInternalError(errors.New("failed calling webhook"))
 		case p.asks:
 			delete(sent.Annotations, api.InForceAnnotation)
 			sent.Annotations[api.AttendedAnnotation] = strconv.FormatBool(p.there)
@@ -144,6 +147,8 @@ func TestCheckVerdict(t *testing.T) {
 		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
 			says: "- Hold: the API server asks what holds edits, which sees no controller, as a dry run shows\n"},
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
+		"an editor, whose edits fail":                                    {place: place{installed: true, creates: true, fails: true, published: true, beats: time.Minute}, begin: whether + "you could make no dry run of an edit of StatefulSets, Deployments, DaemonSets: Internal error occurred: failed calling webhook", code: 2},
+		"who may only patch a Deployment, and fails":                     {place: place{installed: true, own: "shop", fails: true, published: true, beats: time.Minute}, begin: whether, code: 2},
 		"an editor, and nothing is installed":                            {place: place{creates: true}, begin: not + "inplace-rollout is not installed, or not for this namespace", code: 1, lines: 1},
 		"an administrator, and nothing is installed": {place: place{creates: true, reads: true, published: true},
 			begin: not + "inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl, as docs/install.md says\n", code: 1, lines: 1},

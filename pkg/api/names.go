@@ -54,6 +54,9 @@ const (
 	// DeferredTimeoutAnnotation overrides the flag --deferred-timeout.
 	DeferredTimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
 
+	// NotReadyTimeoutAnnotation overrides the flag --not-ready-timeout, and a Deployment's progressDeadlineSeconds in its place.
+	NotReadyTimeoutAnnotation = "inplace-rollout.io/not-ready-timeout"
+
 	// InForceAnnotation has what was said of the rollout when the template was edited, as
 	// `action;policy;canary;canary-duration;on-failure;checks`, where that has changed since: it applies from the next edit. The
 	// admission policy writes it, and nobody else can.

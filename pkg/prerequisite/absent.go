@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -71,7 +72,7 @@ func (c *Cluster) judge(ctx context.Context, annotations map[string]string) erro
 		return unseen{err}
 	case !heartbeat.There(annotations, now):
 		return absentAs(annotations[api.WhenAbsentAnnotation] == api.Hold)
-	case slices.Contains(heartbeat.LeftOut(annotations), c.Namespace):
+	case slices.Contains(strings.Split(annotations[api.LeftOutAnnotation], ","), c.Namespace) && c.Namespace != "":
 		return fmt.Errorf("the namespaceSelector of the webhooks excludes namespace %s: edits are rolled out as without inplace-rollout", c.Namespace)
 	}
 	return nil
@@ -89,7 +90,7 @@ func (c *Cluster) controllerNamespaces(ctx context.Context) (namespaces []string
 		where := cmp.Or(binding.Spec.ParamRef.Namespace, c.Namespace)
 		return slices.DeleteFunc([]string{where}, func(namespace string) bool { return namespace == "" }), true, nil
 	case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
-		return nil, false, fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", GuardPolicy, err)
+		return nil, false, unseen{fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", GuardPolicy, err)}
 	}
 	guesses := []string{standardNamespace}
 	if c.Namespace != "" && c.Namespace != standardNamespace {

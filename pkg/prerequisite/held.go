@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,8 +101,9 @@ spec:
         securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 `
 
-// Annotations of the workload. The policies take away what says that an edit was before: so it shows whether they were asked. With the
-// action LiveResize it is held whether a controller is there or not.
+// Annotations of the workload. The policies take away what says that an edit was before: so it shows whether they were asked, those of
+// other versions, too. With the action LiveResize it is held whether a controller is there or not: only that shows, before a controller
+// has begun to say that it is there, that nobody takes the hold away.
 var (
 	plainly = map[string]string{api.AllowCriticalAnnotation: "true", api.InForceAnnotation: "LiveResize;", api.AttendedAnnotation: "?"}
 	always  = map[string]string{
@@ -267,6 +269,8 @@ func (c *Cluster) holds(ctx context.Context, way Way, client kubernetes.Interfac
 		return c.unknown(policy, namespace, err), nil
 	case anyway.held:
 		return nil, c.unattended(ctx, way, now.at, namespace)
+	case c.neverBeaten(ctx, namespace):
+		return fmt.Errorf("ServiceAccount %s/%s is missing, and without it policies do nothing. The leader creates it: see its log", namespace, api.HeartbeatName), nil
 	case anyway.asked:
 		return fmt.Errorf("another policy or a mutating webhook removes the hold that %s sets", policy), nil
 	case way == Webhook:
@@ -306,6 +310,12 @@ func otherVersion(digest string) error {
 
 // standingStill is an error of Kubernetes, and its cure.
 const standingStill = "the API server's cache of the policies' parameters is stale (kubernetes/kubernetes#130887): restart the API server"
+
+// neverBeaten reports whether the object is missing that has the heartbeat.
+func (c *Cluster) neverBeaten(ctx context.Context, namespace string) bool {
+	_, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, api.HeartbeatName, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
+}
 
 // unattended says why policies that are in force see no controller.
 func (c *Cluster) unattended(ctx context.Context, way Way, now time.Time, namespace string) error {

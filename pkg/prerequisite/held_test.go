@@ -130,6 +130,7 @@ func TestHolding(t *testing.T) {
 		server     *apiserver
 		way        prerequisite.Way
 		until      time.Duration // the heartbeat is good for; 0 for none
+		without    bool          // the object that has it
 		broken     map[string]string
 		unattended map[string]string
 	}{
@@ -138,6 +139,9 @@ func TestHolding(t *testing.T) {
 			"StatefulSet": "does not apply MutatingAdmissionPolicy inplace-rollout-hold, though it is installed",
 			"Deployment":  "does not apply MutatingAdmissionPolicy inplace-rollout-hold, though it is installed",
 			"DaemonSet":   stale,
+		}},
+		"no controller has ever been there": {server: &apiserver{}, without: true, broken: map[string]string{
+			"StatefulSet": "ServiceAccount inplace-rollout/inplace-rollout-heartbeat is missing", "Deployment": "The leader creates it", "DaemonSet": "is missing",
 		}},
 		"the webhook is not asked": {server: &apiserver{there: true}, way: prerequisite.Webhook, broken: map[string]string{
 			"StatefulSet": "does not ask webhook inplace-rollout-hold.inplace-rollout.io of MutatingWebhookConfiguration inplace-rollout, though it is installed",
@@ -185,6 +189,9 @@ func TestHolding(t *testing.T) {
 			}
 			client := complete(t)
 			must.Do(t, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), account, account.Namespace))
+			if tt.without {
+				must.Do(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), account.Namespace, account.Name))
+			}
 			is := (&prerequisite.Cluster{Client: server.answering(t, client)}).Holding(t.Context(), tt.way)
 			for _, kind := range prerequisite.HeldKinds {
 				for of, pair := range map[string]struct {

@@ -295,7 +295,7 @@ func (c *Cluster) checkNamespace(ctx context.Context, bound []binding) []error {
 	c.labels = true
 	ns, err := c.Client.CoreV1().Namespaces().Get(ctx, c.Namespace, metav1.GetOptions{})
 	if err != nil {
-		return []error{fmt.Errorf("reading the labels of namespace %s: %w", c.Namespace, err)}
+		return []error{unseen{fmt.Errorf("reading the labels of namespace %s: %w", c.Namespace, err)}}
 	}
 	var missing []error
 	for _, b := range bound {

@@ -68,9 +68,7 @@ func knowing(t *testing.T, name string) *fake.Clientset {
 		case *admissionv1.MutatingAdmissionPolicyBinding:
 			ref = b.Spec.ParamRef
 		case *admissionv1.ValidatingAdmissionPolicyBinding:
-			if b.Name == prerequisite.GuardPolicy {
-				ref = b.Spec.ParamRef
-			}
+			ref = b.Spec.ParamRef
 		}
 		if ref != nil {
 			ref.Namespace = namespace
@@ -338,7 +336,7 @@ func TestDifferences(t *testing.T) {
 		})},
 		"an expression": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.Variables[3].Expression = "true" }), want: "MutatingAdmissionPolicy " + hold + notThisVersions + "spec.variables[3].expression: it is \"true\", and should be "},
 		"an expression that goes on": {client: validatingOf(validate, func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.MatchConditions[0].Expression += "|| true" }), want: "ValidatingAdmissionPolicy " + validate + notThisVersions +
-			`spec.matchConditions[0].expression: it is "…asValue()) || true", and should be "…asValue())"`},
+			`spec.matchConditions[0].expression: it is "…out.io/\"))|| true", and should be "…out.io/\"))"`},
 		"a variable more": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) {
 			s.Variables = append(s.Variables, admissionv1.Variable{Name: "more", Expression: "1"})
 		}), want: "]: it should not be there"},
@@ -423,13 +421,26 @@ func TestRights(t *testing.T) {
 		t.Errorf("deploy/cluster/cluster-roles.yaml gives\n%v, want\n%v", rights, want)
 	}
 	mutating, validating := prerequisite.MutatingPolicies, prerequisite.ValidatingPolicies
-	if len(mutating) != 3 || len(validating) < 3 || slices.Contains(validating, "inplace-rollout-notice-only") {
+	if len(mutating) != 3 || len(validating) < 3 || slices.Contains(validating, prerequisite.WarningPolicy) {
 		t.Errorf("needed are %v and %v", mutating, validating)
 	}
 }
 
 func beating(namespace string, annotations map[string]string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}
+}
+
+// TestReportOfTrouble: an error of the API server is no answer: nothing is missing by it, and a controller neither there nor absent.
+func TestReportOfTrouble(t *testing.T) {
+	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingadmissionpolicybindings", "serviceaccounts", "selfsubjectreviews"} {
+		client := complete(t)
+		client.PrependReactor("*", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewServiceUnavailable("starting")
+		})
+		if r := (&prerequisite.Cluster{Client: client, Namespace: "team-a"}).Report(t.Context()); r.Installed != nil || r.Controller != nil || len(r.Unseen) == 0 {
+			t.Errorf("%s are not answered: %+v", resource, r)
+		}
+	}
 }
 
 // TestAbsent: people are told where edits are not held because no controller is there.

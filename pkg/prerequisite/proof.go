@@ -17,6 +17,12 @@ import (
 // ErrNotAsked is why an edit is not held: nothing that holds looks at it.
 var ErrNotAsked = errors.New("the API server applies nothing in this namespace that holds edits")
 
+// ErrUnsaid is why a dry run does not show whether a controller is there.
+var ErrUnsaid = errors.New("what holds edits is of another version, and does not say whether it sees a controller")
+
+// errNone is that there is no workload to try an edit of.
+var errNone = errors.New("there is no workload")
+
 var errUndone = errors.New("another policy or a mutating webhook removes the hold")
 
 // IsAbsent reports whether an error says that no controller goes on with an edit.
@@ -34,9 +40,12 @@ func (c *Cluster) Proof(ctx context.Context, namespace string) map[string]error 
 	for _, k := range heldKinds {
 		said, err := k.ask(ctx, c.Client.AppsV1(), namespace, looksOf(nil), plainly)
 		created := err == nil
-		if err != nil {
-			if own, ownErr := c.askOwn(ctx, k, namespace); ownErr == nil {
+		if apierrors.IsForbidden(err) {
+			switch own, ownErr := c.askOwn(ctx, k, namespace); {
+			case ownErr == nil:
 				said, err = own, nil
+			case !apierrors.IsForbidden(ownErr) && !errors.Is(ownErr, errNone):
+				err = ownErr
 			}
 		}
 		switch {
@@ -47,7 +56,7 @@ func (c *Cluster) Proof(ctx context.Context, namespace string) map[string]error 
 		case said.attended == "false":
 			found[k.name] = absentAs(said.held)
 		case said.attended != "true":
-			found[k.name] = unseen{errors.New("what holds edits is of another version, and does not say whether it sees a controller")}
+			found[k.name] = unseen{ErrUnsaid}
 		case created && k.name != "Deployment" && !said.held: // a user's new Deployment never is
 			found[k.name] = errUndone
 		}
@@ -89,5 +98,5 @@ func (c *Cluster) anyOwn(ctx context.Context, k heldKind, namespace string) (nam
 			return workload.GetName(), nil
 		}
 	}
-	return "", errors.New("there is none")
+	return "", errNone
 }

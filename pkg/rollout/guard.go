@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -83,7 +84,7 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	if f.Settings.Guard == nil {
 		return nil
 	}
-	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: f.Defaults.NotReadyTimeout, Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
+	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: ptr.Deref(f.Settings.NotReadyTimeout, f.Defaults.NotReadyTimeout), Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
 	g.Duration, g.losses, g.rejected = CanaryDuration(g.Guard, minReadySeconds), f.Losses, f.Rejections.First()
 	stored := f.Record
 	first := stored == nil || stored.Of == ""

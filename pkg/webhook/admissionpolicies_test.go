@@ -296,6 +296,20 @@ func evaluated(t *testing.T, p *Policies, policy string, request *admissionv1.Ad
 	return got
 }
 
+// TestEvaluateWarns: API servers are told what people are to read, of the object as it is stored.
+func TestEvaluateWarns(t *testing.T) {
+	p, edited := load(t), strings.Replace(set, "100m", "200m", 1)
+	restarts := strings.Replace(edited, "metadata:", "metadata:\n  annotations: {inplace-rollout.io/resource-resize-action: Restart}", 1)
+	for object, want := range map[string][]string{
+		set: nil, edited: nil, restarts: {"pods will restart, because the annotation inplace-rollout.io/resource-resize-action is Restart"},
+	} {
+		response := must.Get(p.Evaluate(t.Context(), prerequisite.HoldPolicy, update(t, "", "alice", object)))(t)
+		if !slices.Equal(response.Warnings, want) {
+			t.Errorf("%s: it warns of %q, want %q", object, response.Warnings, want)
+		}
+	}
+}
+
 // sorted returns the operations of a patch in an order that does not change.
 func sorted(t *testing.T, patch []byte) string {
 	t.Helper()

@@ -26,8 +26,7 @@ type Write struct {
 
 // Admit returns what the policies make of a write, each asked once. It fails where the write would.
 func (p *Policies) Admit(ctx context.Context, w Write) (*unstructured.Unstructured, error) {
-	kind := w.Object.GroupVersionKind()
-	resource := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
+	kind, resource := w.resource()
 	for _, name := range p.Names() {
 		after, err := p.apply(ctx, p.byName[name], w.attributes(kind, resource))
 		if err != nil {
@@ -38,6 +37,11 @@ func (p *Policies) Admit(ctx context.Context, w Write) (*unstructured.Unstructur
 		}
 	}
 	return w.Object, nil
+}
+
+func (w Write) resource() (schema.GroupVersionKind, schema.GroupVersionResource) {
+	kind := w.Object.GroupVersionKind()
+	return kind, kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
 }
 
 func (w Write) attributes(kind schema.GroupVersionKind, resource schema.GroupVersionResource) admission.Attributes {

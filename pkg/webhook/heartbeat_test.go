@@ -42,13 +42,13 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 	for namespace, annotations := range accounts {
 		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}))
 	}
-	heartbeat := must.Get(webhook.NewHeartbeat(client, controller))(t)
-	policies.Follow(heartbeat)
+	parameter := must.Get(webhook.NewHeartbeat(client, controller))(t)
+	policies.Follow(parameter)
 	if _, err := policies.Admit(t.Context(), webhook.Write{Object: workload(t, "StatefulSet", "", "", ""), User: "user"}); err == nil {
 		t.Error("the heartbeat is not known, and the policy says something")
 	}
-	go heartbeat.Run(t.Context())
-	for heartbeat.Ready() != nil {
+	go parameter.Run(t.Context())
+	for parameter.Ready() != nil {
 		time.Sleep(time.Millisecond)
 	}
 	return policies

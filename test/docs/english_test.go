@@ -63,13 +63,13 @@ func TestEnglish(t *testing.T) {
 	}
 }
 
-// kubernetes are errors of Kubernetes, which the program recognizes.
-var kubernetes = strings.NewReplacer("Pod QOS Class may not change", "", "may not be renamed or reordered", "", "may not be added or removed", "")
+// theirs are errors of Kubernetes, which the program recognizes.
+var theirs = strings.NewReplacer("Pod QOS Class may not change", "", "may not be renamed or reordered", "", "may not be added or removed", "")
 
 // twice is what of a text would be read twice.
 func twice(text string) []string {
 	var all []string
-	text = kubernetes.Replace(text)
+	text = theirs.Replace(text)
 	for _, s := range readTwice {
 		for _, found := range s.pattern.FindAllString(text, -1) {
 			all = append(all, strconv.Quote(found)+": "+s.better)

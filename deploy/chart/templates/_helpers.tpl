@@ -96,6 +96,11 @@ What differs from the file is all here.
 {{- if and (eq $o.kind "ConfigMap") (eq $o.metadata.name "inplace-rollout-estimator-default-requests") }}
 {{- $_ := set $o.data "requests.yaml" (toYaml $.Values.initialResources.estimator.defaultRequests) -}}
 {{- end -}}
+{{- /* The webhook warns itself, without a prefix, where it is asked. */ -}}
+{{- if and (eq $hold "webhook") (eq $o.kind "ValidatingAdmissionPolicy") (eq $o.metadata.name "inplace-rollout-warning") }}
+{{- $leftOut := `request.namespace in params.metadata.?annotations[?"inplace-rollout.io/left-out-namespaces"].orValue("").split(",")` -}}
+{{- $_ := set $o.spec "matchConditions" (append $o.spec.matchConditions (dict "name" "left-out" "expression" $leftOut)) -}}
+{{- end -}}
 {{- /* Whose heartbeat it is. */ -}}
 {{- if and (hasPrefix "inplace-rollout-" $o.metadata.name) (hasSuffix "-heartbeat" $o.metadata.name) (hasSuffix "Role" $o.kind) }}
 {{- range $o.rules }}{{ if has "inplace-rollout" .resourceNames }}{{ $_ := set . "resourceNames" (concat (list $account) (without .resourceNames "inplace-rollout")) }}{{ end }}{{ end -}}

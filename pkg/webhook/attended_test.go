@@ -12,9 +12,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/webhook"
 )
 
-// TestThere: the policy that holds, and what commands and controllers go by, have one opinion on whether a controller is there; and whoever
-// asks the policy in a dry run hears it, whatever becomes of the edit.
-func TestThere(t *testing.T) {
+// TestAttended: whoever asks the policy that holds in a dry run hears whether it sees a controller, as Go says it, whatever becomes of the
+// edit. Nothing of that is ever stored.
+func TestAttended(t *testing.T) {
 	at := time.Date(2026, 11, 24, 3, 0, 0, 0, time.UTC)
 	values := []string{"", "no time", "9999-12-31T23:59:59Z"}
 	for _, after := range []time.Duration{-time.Hour, -time.Second, -time.Millisecond, 0, time.Millisecond, 999 * time.Millisecond, time.Second, time.Minute} {
