@@ -76,6 +76,13 @@ type Heart struct {
 	wake    chan struct{}
 }
 
+// There reports whether the annotations of the heartbeat say that a controller is there at a moment, by the API server's clock: as the
+// policies do, which compare text.
+func There(annotations map[string]string, at time.Time) bool {
+	until := annotations[api.ReadyUntilAnnotation]
+	return until != "" && at.UTC().Format(time.RFC3339) <= until
+}
+
 // New returns a heart that does not beat yet.
 func New(client, last kubernetes.Interface, ready func() error, whenAbsent string) *Heart {
 	return &Heart{
