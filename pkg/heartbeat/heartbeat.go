@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +41,9 @@ const (
 // become the leader every 2 s.
 const handover = 5 * time.Second
 
+// maxChecks is how long the names of checks may be together: the annotations of an object share 256 KiB. Longer ones are as unknown.
+const maxChecks = 64 << 10
+
 // Heart beats while its process leads and is ready.
 type Heart struct {
 	// Client writes the heartbeat, as the leader only.
@@ -52,6 +56,8 @@ type Heart struct {
 	WhenAbsent string
 	// LeftOut, if set, returns the namespaces in which edits are not held all the same.
 	LeftOut func() []string
+	// Checks, if set, returns the names of the checks that workloads may name; false while they are unknown.
+	Checks func() (names []string, known bool)
 	// Began, if set, is called when it has begun to beat, also after a pause or a failure.
 	Began func()
 
@@ -167,6 +173,14 @@ func (h *Heart) write(ctx context.Context, account types.NamespacedName, until t
 	if h.LeftOut != nil {
 		annotations[api.LeftOutAnnotation] = strings.Join(h.LeftOut(), ",")
 	}
+	more := map[string]string{}
+	if h.Checks != nil {
+		if names, known := h.Checks(); known {
+			if all := strings.Join(slices.Sorted(slices.Values(names)), ","); len(all) <= maxChecks {
+				more[api.ChecksAnnotation] = all
+			}
+		}
+	}
 	if len(dryRun) == 0 {
 		h.mu.Lock()
 		h.value = value // also if the answer is lost
@@ -176,7 +190,7 @@ func (h *Heart) write(ctx context.Context, account types.NamespacedName, until t
 	for _, name := range objects(account) {
 		object := applycorev1.ServiceAccount(name, account.Namespace).WithAnnotations(annotations)
 		if name == api.HeartbeatName {
-			object.WithAutomountServiceAccountToken(false)
+			object.WithAutomountServiceAccountToken(false).WithAnnotations(more)
 		}
 		written, err := h.Client.CoreV1().ServiceAccounts(account.Namespace).Apply(ctx, object,
 			metav1.ApplyOptions{FieldManager: api.HeartbeatManager, Force: true, DryRun: dryRun})

@@ -68,6 +68,33 @@ const (
 // fraction of a second in a heartbeat.
 var fraction = regexp.MustCompile(`\.\d+`)
 
+// TestNamesOfChecks: admission hears which checks there are, once that is known, where only policies of this version look.
+func TestNamesOfChecks(t *testing.T) {
+	for about, tt := range map[string]struct {
+		names []string
+		known bool
+		want  string // nothing for no annotation
+	}{
+		"unknown":                   {names: nil},
+		"none":                      {known: true, want: `""`},
+		"some":                      {names: []string{"throttling", "memory"}, known: true, want: `"memory,throttling"`},
+		"more than an object takes": {names: []string{strings.Repeat("a", 65<<10)}, known: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(user)
+			heart := heartbeat.New(s, s, func() error { return nil }, api.Hold)
+			heart.Checks = func() ([]string, bool) { return tt.names, tt.known }
+			go heart.Run(t.Context())
+			synctest.Wait()
+			_, got, _ := strings.Cut(s.last.Load().(string), `"inplace-rollout.io/checks":`)
+			got, _, _ = strings.Cut(got, `,"inplace-rollout.io/`)
+			if got != tt.want || strings.Contains(s.former.Load().(string), api.ChecksAnnotation) {
+				t.Errorf("%s: told are %s, want %s; and to the version before %s", about, got, tt.want, s.former.Load())
+			}
+		})
+	}
+}
+
 // TestBeats: the API server's clock counts, not ours.
 func TestBeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -80,6 +80,7 @@ type Runner struct {
 	checks    map[string]*check
 	broken    map[string]broken
 	unread    error // why nothing is known of the ConfigMap
+	known     bool  // the ConfigMap has been read
 	readAt    time.Time
 }
 
@@ -215,9 +216,9 @@ const calm = time.Second
 // Run asks until the context ends.
 func (r *Runner) Run(ctx context.Context) {
 	for next := time.Now(); ; {
-		idle := time.Hour
+		r.read(ctx)
+		idle := reread
 		if r.asked() {
-			r.read(ctx)
 			r.review(time.Now())
 			if now := time.Now(); !now.Before(next) {
 				next = now.Add(r.options.Interval)
@@ -266,7 +267,7 @@ func (r *Runner) read(ctx context.Context) {
 	r.readAt = time.Now()
 	switch {
 	case apierrors.IsNotFound(err):
-		r.checks, r.broken, r.unread = nil, nil, fmt.Errorf("there is no ConfigMap %s in the controller's namespace", ConfigMapName)
+		r.checks, r.broken, r.unread, r.known = nil, nil, fmt.Errorf("there is no ConfigMap %s in the controller's namespace", ConfigMapName), true
 	case err != nil:
 		r.unread = fmt.Errorf("the ConfigMap %s cannot be read: %w", ConfigMapName, err)
 	case err == nil:
@@ -277,7 +278,7 @@ func (r *Runner) read(ctx context.Context) {
 // parse takes over what the ConfigMap says.
 func (r *Runner) parse(ctx context.Context, data map[string]string) {
 	before, was := r.checks, r.broken
-	r.checks, r.broken, r.unread = map[string]*check{}, map[string]broken{}, nil
+	r.checks, r.broken, r.unread, r.known = map[string]*check{}, map[string]broken{}, nil, true
 	for name, text := range data {
 		if old := before[name]; old != nil && old.text == text {
 			r.checks[name] = old
@@ -292,6 +293,13 @@ func (r *Runner) parse(ctx context.Context, data map[string]string) {
 		}
 		r.checks[name] = c
 	}
+}
+
+// Names are those of all entries of the ConfigMap, also of what is no check; false while they are unknown.
+func (r *Runner) Names() (names []string, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.AppendSeq(slices.Collect(maps.Keys(r.checks)), maps.Keys(r.broken)), r.known
 }
 
 // find returns a check by its name, or why there is none.

@@ -405,29 +405,48 @@ func TestFailedStays(t *testing.T) {
 	})
 }
 
-// TestConfigMap: it is read when it is needed, once in a minute. That it cannot be read leaves what is known.
+// TestConfigMap: it is read once in a minute, as admission is to know the names in it. That it cannot be read leaves what is known.
 func TestConfigMap(t *testing.T) {
 	in(t, Options{}, func(w *world) {
+		names := func(when, want string) {
+			t.Helper()
+			all, known := w.Names()
+			slices.Sort(all)
+			if got := fmt.Sprint(all, known); got != want {
+				t.Errorf("%s the names are %s, want %s", when, got, want)
+			}
+		}
+		w.edit(func() { w.err = errors.New("away") })
+		names("before it has been read", "[] false")
+		w.after(2 * time.Minute)
+		names("when it could not be read", "[] false")
+		w.edit(func() { w.err = nil })
 		w.after(time.Hour)
-		if w.reads() > 0 || len(w.log()) > 0 {
+		if w.reads() < 55 || w.reads() > 63 || len(w.log()) > 0 {
 			t.Errorf("nobody asks, and the ConfigMap is read %d times, Prometheus asked %d times", w.reads(), len(w.log()))
 		}
+		names("when it has been read", "[broken memory throttling] true")
 		w.asks("memory")
+		began := w.reads()
 		w.after(10 * time.Minute)
-		if w.reads() < 9 || w.reads() > 11 {
-			t.Errorf("in ten minutes it is read %d times", w.reads())
+		if n := w.reads() - began; n < 9 || n > 11 {
+			t.Errorf("in ten minutes it is read %d times", n)
 		}
 		w.edit(func() { w.err = errors.New("away") })
 		w.after(10 * time.Minute)
 		w.wants("while it cannot be read", "memory", Passed, GoOn, "uses 1")
 		w.Ask("sts/web", nil, nil, nil)
 		w.after(time.Minute)
-		gets, asked := w.reads(), len(w.log())
+		asked := len(w.log())
 		w.after(time.Hour)
-		if w.reads() > gets || len(w.log()) > asked {
+		if len(w.log()) > asked {
 			t.Error("it goes on when nothing is asked any more")
 		}
 		w.wants("at the end", "memory", Unknown, Wait, "not asked yet")
+		names("while it cannot be read", "[broken memory throttling] true")
+		w.edit(func() { w.err = apierrors.NewNotFound(schema.GroupResource{}, ConfigMapName) })
+		w.after(2 * time.Minute)
+		names("without it", "[] true")
 	})
 }
 

@@ -220,6 +220,8 @@ func TestFence(t *testing.T) {
 		{"a label of its ServiceAccount", func() error { return own.patch(account, label("a", "b")) }, "only the heartbeat annotations of a ServiceAccount"},
 		{"a secret of its ServiceAccount", func() error { return own.patch(account, `{"secrets":[{"name":"stolen"}]}`) }, "only the heartbeat annotations of a ServiceAccount"},
 		{"a ServiceAccount for its heartbeat", func() error { return own.patch(heart, beats("", "inplace-rollout.io/ready-until")) }, ""},
+		{"names of checks with it", func() error { return own.patch(heart, beats("", "inplace-rollout.io/checks")) }, ""},
+		{"names of checks elsewhere", func() error { return own.patch(account, `{"metadata":{"annotations":{"inplace-rollout.io/checks":"a"}}}`) }, "only the heartbeat annotations of a ServiceAccount"},
 		{"one with the rights of a cloud", func() error { return own.patch(heart, beats("", "eks.amazonaws.com/role-arn")) }, "only the heartbeat annotations of a ServiceAccount"},
 		{"one with a secret", func() error {
 			return own.patch(heart, beats(`,"secrets":[{"name":"stolen"}]`, "inplace-rollout.io/ready-until"))
