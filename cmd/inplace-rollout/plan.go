@@ -44,7 +44,8 @@ func newPlanCommand() *cobra.Command {
 		Long: `Show what an edit would do to each pod, in the order in which it would happen.
 
 The edit is what manifests say: with -f or -k, as 'kubectl apply' would take them.
-Without them, the held rollout is shown. Nothing is written.
+Without them, the held rollout is shown. Nothing is written: a dry run shows whether the API
+server takes the edit, if you may make it.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node or in a quota),
@@ -223,6 +224,10 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if err != nil {
 		return planReport{}, err
 	}
+	untried, err := o.try(ctx, e)
+	if err != nil {
+		return planReport{}, err
+	}
 	forecast, err := o.forecast(ctx, q, e.after)
 	if err != nil {
 		return planReport{}, err
@@ -238,6 +243,9 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r.Waits = there.Waits(settings.Action == policy.LiveResize) && (edits || policy.Held(e.live))
 	if q.NotHeld == "" && there.Attendance != nil { // one that is there has seen that edits are held
 		r.Unknown = append(r.Unknown, "whether a controller is there: "+there.Attendance.Error())
+	}
+	if untried != "" {
+		r.Unknown = append(r.Unknown, "whether the API server takes the edit: "+untried)
 	}
 	if len(e.unsaid) > 0 {
 		r.Unknown = append(r.Unknown, "whether the edit removes what the manifest does not say: "+strings.Join(e.unsaid, ", ")+"; kubectl apply does not")

@@ -145,7 +145,7 @@ type change struct {
 	Container string `json:"container,omitempty"` // none: of the pod as a whole
 	Resource  string `json:"resource"`            // or image
 	Side      string `json:"side,omitempty"`      // none: of an image
-	From      string `json:"from,omitempty"` // none: it had none
+	From      string `json:"from,omitempty"`      // none: it had none
 	To        string `json:"to"`
 }
 

@@ -238,7 +238,7 @@ func TestStatus(t *testing.T) {
 			s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1)
 			s.updated(1)
 		}),
-		"deployment": deploymentOf(2),
+		"deployment":      deploymentOf(2),
 		"deployment-held": heldDeploymentOf(3, func(s *stage) { s.resized(2) }),
 		"deployment-canary": heldDeploymentOf(3, func(s *stage) {
 			s.resized(2)
@@ -473,6 +473,7 @@ func TestStatusExitCode(t *testing.T) {
 			s.asked(0, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)
 		})(t), false, 2},
 		{"infeasible, and nothing may restart", infeasibleStage(t), false, 3},
+		{"others delete what is resized", heldSetOf(2, func(s *stage) { s.set.Status.Conditions[0].Reason = "DeletedAfterResize" })(t), false, 3},
 		{"an annotation is malformed", malformedStage(t), false, 3},
 		{"not opted in", setOf(1, func(s *stage) { s.set.Labels = map[string]string{api.EnabledLabel: "false"} })(t), false, 3},
 	} {
