@@ -13,7 +13,7 @@ import (
 )
 
 // unsaid takes out of a workload, as a manifest edits it, what whoever applies manifests has set, and this one does not say any more.
-// Who that is, managedFields say: the manager that has applied the images server-side, or Helm. Server-side apply, and we, leave
+// Who that is, managedFields say: the last manager that has applied the images server-side, or Helm. Server-side apply, and we, leave
 // what others own, too. Where it is not known, the sizes are returned that the manifest does not say, as `app: memory limit`.
 func unsaid(live, manifest, after *unstructured.Unstructured) (unknown []string, err error) {
 	own, others, err := owned(live.GetManagedFields())
