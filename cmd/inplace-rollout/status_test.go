@@ -324,6 +324,9 @@ func TestStatusWideInAPipe(t *testing.T) {
 	must.Do(t, (statusView{format: cli.Wide, brief: true}).print(&out, reportsOf(t, distantStage(t)), now))
 	found := 0
 	for line := range strings.Lines(out.String()) {
+		if columns := utf8.RuneCountInString(line); columns > 280 && strings.HasPrefix(line, "checkout") {
+			t.Errorf("a pod has %d columns: %s", columns, line)
+		}
 		if strings.HasPrefix(line, "checkout-frontend-of-the-shop-") && strings.Contains(line, "PodResizePending/Deferred") && strings.Contains(line, "capacity: 4000") {
 			found++
 		}
