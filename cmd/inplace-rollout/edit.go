@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json" // numbers without a fraction are int64
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -22,6 +25,7 @@ import (
 // the rollout of an earlier edit is looked at.
 type edit struct {
 	live, after *unstructured.Unstructured // live is nil if it does not exist yet
+	sent        *unstructured.Unstructured // after, as whoever makes the edit writes it; nil if nobody does
 	unsaid      []string                   // sizes that the manifest does not say, where it is not known whether they go
 }
 
@@ -33,10 +37,30 @@ func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured) (ed
 	if e.after, err = edited(live, manifest); err == nil && manifest.GetResourceVersion() == "" {
 		e.unsaid, err = unsaid(live, manifest, e.after)
 	}
-	if err == nil && policy.Held(live) {
+	if e.sent = e.after; err == nil && policy.Held(live) {
 		e.after, err = admitted(ctx, live, e.after)
 	}
 	return e, err
+}
+
+// try asks the API server in a dry run whether it takes the edit. It returns its words if it does not, and why that is unknown otherwise.
+func (c *cluster) try(ctx context.Context, e edit) (unknown string, err error) {
+	if e.sent == nil {
+		return "", nil
+	}
+	sent := e.sent.DeepCopy()
+	sent.SetResourceVersion("")
+	_, err = c.resource(sent).Update(ctx, sent, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err == nil:
+		return "", nil
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot update resource"): // by RBAC, and by no admission
+		return "you may not make it", nil
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+		return "", fmt.Errorf("the API server refuses the edit: %w", err)
+	default:
+		return err.Error(), nil
+	}
 }
 
 // holdPolicies are those of deploy/cluster that hold rollouts.

@@ -44,7 +44,8 @@ func newPlanCommand() *cobra.Command {
 		Long: `Show what an edit would do to each pod, in the order in which it would happen.
 
 Pass edited manifests with -f or -k; they are read as by 'kubectl apply'. Without them, the
-held rollout is shown. Nothing is written.
+held rollout is shown. Nothing is written: a dry run shows whether the API server takes the
+edit, if you can make it.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node or in a quota),
@@ -217,9 +218,13 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 		return planReport{}, err
 	}
 	q, there, err := o.question(ctx, world, e.after, settings)
+	if err != nil {
+		return planReport{}, err
+	}
 	if !edits { // what is held stays so until the next write
 		q.NotHeld = ""
 	}
+	untried, err := o.try(ctx, e)
 	if err != nil {
 		return planReport{}, err
 	}
@@ -229,20 +234,27 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	}
 	var under *recorded
 	if !edits {
-		if under = recordedOf(e.live, settings.Guard, forecast.Pods); under != nil && under.Stopped() {
-			forecast.Stop()
-		}
+		under = recordedOf(e.live, settings.Guard, forecast.Pods)
+	}
+	if under != nil && under.Stopped() {
+		forecast.Stop()
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
 	r.recorded = under
 	r.Waits = there.Waits(settings.Action == policy.LiveResize) && (edits || policy.Held(e.live))
 	if q.NotHeld == "" && there.Attendance != nil { // one that is there has seen that edits are held
-		r.Unknown = append(r.Unknown, "whether a controller is there: "+there.Attendance.Error())
+		r.unknown("whether a controller is there: ", there.Attendance.Error())
 	}
-	if len(e.unsaid) > 0 {
-		r.Unknown = append(r.Unknown, "whether the edit removes what the manifest does not say: "+strings.Join(e.unsaid, ", ")+"; kubectl apply does not")
-	}
+	r.unknown("whether the API server takes the edit: ", untried)
+	r.unknown("whether the edit removes what the manifest does not say (kubectl apply does not): ", strings.Join(e.unsaid, ", "))
 	return r, err
+}
+
+// unknown notes what is not known, and why; nothing if that is empty.
+func (r *planReport) unknown(what, why string) {
+	if why != "" {
+		r.Unknown = append(r.Unknown, what+why)
+	}
 }
 
 // question is what a forecast for a workload depends on besides it, and what is there to hold edits of it.

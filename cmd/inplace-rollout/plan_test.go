@@ -16,6 +16,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -309,6 +312,45 @@ func TestPlanWithoutRights(t *testing.T) {
 			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}}))
 			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
 		})
+	}
+}
+
+// What the API server does not take is no plan, and its words are told.
+func TestPlanRefused(t *testing.T) {
+	of := schema.GroupResource{Group: "apps", Resource: "statefulsets"}
+	for _, tt := range []struct {
+		what    string
+		answer  error
+		err     string
+		unknown string
+	}{
+		{"it is taken", nil, "", ""},
+		{"the template is invalid", apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, "web", field.ErrorList{
+			field.Invalid(field.NewPath("spec"), "200m", "must be less than or equal to cpu limit of 100m"),
+		}), "the API server refuses the edit: StatefulSet.apps \"web\" is invalid: spec: Invalid value: \"200m\": must be less than or equal to cpu limit of 100m", ""},
+		{"a policy refuses it", apierrors.NewForbidden(of, "web", errors.New("denied request: no")), "the API server refuses the edit: statefulsets.apps \"web\" is forbidden: denied request: no", ""},
+		{"whoever asks may not edit", apierrors.NewForbidden(of, "web", errors.New(`User "me" cannot update resource "statefulsets" in API group "apps"`)), "",
+			"It is unknown whether the API server takes the edit: you may not make it.\n"},
+		{"a webhook takes no dry run", apierrors.NewBadRequest("webhook w does not support dry run"), "",
+			"It is unknown whether the API server takes the edit: webhook w does not support dry run.\n"},
+	} {
+		s := newSetStage(t, 1)
+		o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
+		o.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("update", "statefulsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if dry := a.(clienttesting.UpdateActionImpl).UpdateOptions.DryRun; len(dry) != 1 {
+				t.Errorf("%s: it writes", tt.what)
+			}
+			return true, s.live(t), tt.answer
+		})
+		e := must.Get(newEdit(t.Context(), s.live(t), manifest(t, "StatefulSet", "", larger)))(t)
+		var out bytes.Buffer
+		said := ""
+		if err := o.runEdits(t.Context(), &out, []edit{e}); err != nil {
+			said = err.Error()
+		}
+		if said != tt.err || !strings.HasSuffix(out.String(), tt.unknown) || strings.Contains(out.String(), "unknown") != (tt.unknown != "") {
+			t.Errorf("%s: %q, and\n%s", tt.what, said, &out)
+		}
 	}
 }
 

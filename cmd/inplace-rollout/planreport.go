@@ -179,11 +179,8 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 		TypeMeta: cli.Type(planKind), Workload: cli.WorkloadOf(after),
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{},
 	}
-	switch {
-	case forecast.Unknown != "":
-		r.Unknown = append(r.Unknown, "what becomes of the pods: "+forecast.Unknown)
-	case world.RoomUnknown != "":
-		r.Unknown = append(r.Unknown, "whether nodes have room: "+world.RoomUnknown)
+	if r.unknown("what becomes of the pods: ", forecast.Unknown); forecast.Unknown == "" {
+		r.unknown("whether nodes have room: ", world.RoomUnknown)
 	}
 	template, err := templateOf(after)
 	if err != nil {
@@ -299,56 +296,35 @@ func (r planReport) table(out io.Writer, each bool) error {
 	if r.New {
 		name += ": it does not exist yet, and adopts these pods"
 	}
-	if _, err := fmt.Fprintf(out, "%s: %s\n", name, r.Summary); err != nil {
-		return err
-	}
-	return r.notes(out)
+	_, err := fmt.Fprintln(out, strings.Join(append([]string{name + ": " + r.Summary.String()}, r.notes()...), "\n"))
+	return err
 }
 
 // notes are what there is to say besides.
-func (r planReport) notes(out io.Writer) error {
-	if len(r.OldEnvironment) > 0 {
-		if _, err := fmt.Fprintf(out, "Environment variables that show the old size until a restart: %s.\n", strings.Join(r.OldEnvironment, ", ")); err != nil {
-			return err
+func (r planReport) notes() []string {
+	var notes []string
+	note := func(format, what string) {
+		if what != "" {
+			notes = append(notes, fmt.Sprintf(format, what))
 		}
 	}
-	if len(r.OldVolumes) > 0 {
-		if _, err := fmt.Fprintf(out, "Volumes in memory that keep their size until a restart: %s.\n", strings.Join(r.OldVolumes, ", ")); err != nil {
-			return err
-		}
-	}
-	if len(r.NotInPods) > 0 {
-		if _, err := fmt.Fprintf(out, "Not in the pods, so not sized: %s.\n", strings.Join(r.NotInPods, ", ")); err != nil {
-			return err
-		}
-	}
+	note("Environment variables that show the old size until a restart: %s.", strings.Join(r.OldEnvironment, ", "))
+	note("Volumes in memory that keep their size until a restart: %s.", strings.Join(r.OldVolumes, ", "))
+	note("Not in the pods, so not sized: %s.", strings.Join(r.NotInPods, ", "))
 	if r.MinReadySeconds > 0 {
-		proof := time.Duration(r.MinReadySeconds) * time.Second
-		if _, err := fmt.Fprintf(out, "Each resized pod must be Ready for %s before it counts as available.\n", proof); err != nil {
-			return err
-		}
+		note("Each resized pod must be Ready for %s before it counts as available.", (time.Duration(r.MinReadySeconds) * time.Second).String())
 	}
-	if guarded := r.guarded(); guarded != "" {
-		if _, err := fmt.Fprintln(out, guarded); err != nil {
-			return err
-		}
-	}
+	note("%s", r.guarded())
 	for _, f := range r.KnownFaults {
-		if _, err := fmt.Fprintf(out, "Known fault of kubelets: %s.\n", f.text); err != nil {
-			return err
-		}
+		note("Known fault of kubelets: %s.", f.text)
 	}
 	if r.Waits {
-		if _, err := fmt.Fprintln(out, "No controller is ready: the rollout waits for one."); err != nil {
-			return err
-		}
+		note("%s", "No controller is ready: the rollout waits for one.")
 	}
 	for _, what := range r.Unknown {
-		if _, err := fmt.Fprintf(out, "It is unknown %s.\n", what); err != nil {
-			return err
-		}
+		note("It is unknown %s.", what)
 	}
-	return nil
+	return notes
 }
 
 // would reports whether that would happen which --fail-on names.

@@ -13,7 +13,7 @@ import (
 )
 
 // unsaid takes out of a workload, as a manifest edits it, what whoever applies manifests has set, and this one does not say any more.
-// Who that is, managedFields say: the manager that has applied the images server-side, or Helm. Server-side apply, and we, leave
+// Who that is, managedFields say: the last manager that has applied the images server-side, or Helm. Server-side apply, and we, leave
 // what others own, too. Where it is not known, the sizes are returned that the manifest does not say, as `app: memory limit`.
 func unsaid(live, manifest, after *unstructured.Unstructured) (unknown []string, err error) {
 	own, others, err := owned(live.GetManagedFields())
@@ -117,23 +117,28 @@ func prune(have, said any, path fieldpath.Path) any {
 		}
 		return have
 	case []any:
-		i, theirs := item(have, path[0]), []any{}
-		if said, is := said.([]any); is {
-			theirs = said
-		}
-		switch at := item(theirs, path[0]); {
-		case i < 0:
-		case len(path) > 1 && at >= 0:
-			have[i] = prune(have[i], theirs[at], path[1:])
-		case len(path) > 1:
-			have[i] = prune(have[i], nil, path[1:])
-		case at < 0:
-			return slices.Delete(have, i, i+1)
-		}
-		return have
+		theirs, _ := said.([]any)
+		return pruneItem(have, theirs, path)
 	default:
 		return have
 	}
+}
+
+// pruneItem is prune for a list.
+func pruneItem(have, said []any, path fieldpath.Path) []any {
+	i, at := item(have, path[0]), item(said, path[0])
+	switch {
+	case i < 0:
+	case len(path) == 1 && at < 0:
+		return slices.Delete(have, i, i+1)
+	case len(path) > 1:
+		var theirs any
+		if at >= 0 {
+			theirs = said[at]
+		}
+		have[i] = prune(have[i], theirs, path[1:])
+	}
+	return have
 }
 
 // item returns where a list has the item that a path names; -1 if nowhere. A manifest may leave out a part of its key that has a default.

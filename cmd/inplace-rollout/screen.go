@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 )
 
@@ -120,19 +121,22 @@ func (r statusReport) table(out io.Writer, wide bool, now time.Time) error {
 			return err
 		}
 	}
-	header := []string{"STATE", "SINCE", "WHY"}
-	if wide {
+	header, one := []string{"STATE", "SINCE", "WHY"}, r.wanted() != "" // which stands above the table
+	switch {
+	case wide && one:
+		header = []string{"STATE", "SINCE", "NODE", "APPLIED", "CONDITION", "WHY"}
+	case wide:
 		header = []string{"STATE", "SINCE", "NODE", "WANTED", "APPLIED", "CONDITION", "WHY"}
 	}
 	rows := make([]row, len(r.Pods))
 	for i, p := range r.Pods {
-		rows[i] = p.row(wide, now)
+		rows[i] = p.row(wide, one, now)
 	}
 	return tableOf(page, wide, header, rows)
 }
 
-// row is what the table says of the pod.
-func (p podStatus) row(wide bool, now time.Time) row {
+// row is what the table says of the pod. One: the size that is wanted is said of all pods.
+func (p podStatus) row(wide, one bool, now time.Time) row {
 	since, why := "", p.why()
 	if p.Since != nil {
 		since = duration.HumanDuration(now.Sub(p.Since.Time))
@@ -142,7 +146,18 @@ func (p podStatus) row(wide bool, now time.Time) row {
 	}
 	cells := []cell{{text: string(p.State)}, {since, hidden}}
 	if wide {
-		cells = append(cells, cell{text: p.Node}, cell{text: p.Wanted.String()}, cell{text: p.Applied.String()}, cell{text: p.Condition})
+		if p.Node != "" { // which has a column
+			why = strings.ReplaceAll(why, " on "+judge.OnNode(p.Node), "")
+		}
+		cells = append(cells, cell{text: p.Node})
+		if !one {
+			cells = append(cells, cell{text: p.Wanted.String()})
+		}
+		applied := p.Applied.String()
+		if applied == p.Wanted.String() {
+			applied = "as wanted"
+		}
+		cells = append(cells, cell{text: applied}, cell{text: p.Condition})
 	}
 	return row{p.Name, p.Node, p.Class, cells, why}
 }

@@ -366,30 +366,53 @@ func (r *statusReport) now(p rollout.Plan) {
 	if c.Reason == "" && r.Held && len(p.Verdicts) > 0 { // the hold is about to end
 		c = p.Step.Condition()
 	}
+	kept := c.Reason == judge.ReasonProgressing && slices.Contains(remembered, r.Reason)
 	switch known := r.written != nil && c.Reason != "" && r.Reason != judge.ReasonPending; {
-	case known && c.Reason == judge.ReasonProgressing && slices.Contains(remembered, r.Reason):
-		for i := range r.Pods {
-			if pod := &r.Pods[i]; slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }) {
-				pod.Reason = r.Reason
-			}
-		}
+	case known && kept:
+		r.refuse(p)
 	case known:
 		r.Complete, r.Reason, r.Message = c.Complete, c.Reason, c.Message()
 		_, spelled := rollout.Spell(p.Waits)
 		c.Details = strings.TrimPrefix(c.Details, spelled) // the pods say it themselves
 		r.short = c.Message()
 	}
-	if i := slices.IndexFunc(r.Pods, podStatus.pending); r.Complete && i >= 0 { // a pod may have been lost since
-		r.Complete, r.Reason, r.short, r.Message = false, judge.ReasonProgressing, "", r.Pods[i].Name+" is "+string(r.Pods[i].State)
-		if why := r.Pods[i].why(); why != "" {
-			r.Message += ": " + why
-		}
-	}
+	r.lose()
 	if r.Reason != written.Reason && r.written != nil {
 		r.Condition = written
 	}
-	r.Stopped = !r.Complete && (judge.NeedsPerson(r.Reason) && (p.NothingUnderWay() || r.Rollout.Stopped() && r.Rollout.Phase != rollout.PhaseReverting) ||
-		p.Canary && r.recorded.awaitsPromotion())
+	r.Stopped = !r.Complete && (judge.NeedsPerson(r.Reason) && !r.moves(p, kept) || p.Canary && r.recorded.awaitsPromotion())
+}
+
+// refuse has the pods that would be asked now say why the controller does not ask them.
+func (r *statusReport) refuse(p rollout.Plan) {
+	for i := range r.Pods {
+		if pod := &r.Pods[i]; slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }) {
+			pod.Reason = r.Reason
+		}
+	}
+}
+
+// lose has a workload not be Complete where a pod is not done: one may have been lost since.
+func (r *statusReport) lose() {
+	i := slices.IndexFunc(r.Pods, podStatus.pending)
+	if !r.Complete || i < 0 {
+		return
+	}
+	p := r.Pods[i]
+	r.Complete, r.Reason, r.short = false, judge.ReasonProgressing, ""
+	r.Message = p.Name + " is " + string(p.State) + ": " + p.why()
+}
+
+// moves reports whether something goes on by itself. Where the controller remembers why not, the plan does not tell.
+func (r *statusReport) moves(p rollout.Plan, remembers bool) bool {
+	switch {
+	case r.Rollout.Stopped():
+		return r.Rollout.Phase == rollout.PhaseReverting
+	case remembers:
+		return slices.ContainsFunc(r.Pods, func(p podStatus) bool { return p.State == stateRequested || p.State == stateAccepted })
+	default:
+		return !p.NothingUnderWay()
+	}
 }
 
 // remembered are the reasons that rest on what only a controller that was there remembers, such as the answer to a request.
@@ -465,19 +488,32 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 	if f.Forecast == judge.KeptBack {
 		p.State, p.Reason, p.Why = stateKeptBack, "", f.Reason
 	}
-	if m.Pod == nil {
-		return p
+	if m.Pod != nil {
+		p.Node = m.Pod.Spec.NodeName
+		p.Condition, p.Since = conditionOf(m.Pod)
 	}
-	p.Node = m.Pod.Spec.NodeName
-	p.Condition, p.Since = conditionOf(m.Pod)
 	if judge.Gone(m.Pod) {
 		return p
 	}
 	p.Applied = m.Target.Applied()
+	p.show(f, len(waits) > 0 && p.Reason == judge.ReasonProgressing)
+	if why := r.awaits(plan); p.State == stateWaiting && f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
+		p.Reason, p.Why = judge.ReasonProgressing, why
+	}
+	if p.pending() {
+		p.Why = cmp.Or(p.Why, r.awaitsPerson(), "waiting for the kubelet")
+	}
+	r.prove(&p, f)
+	return p
+}
+
+// show sets the state of a pod that is there. Waits: it has still to show something, be it updated or not.
+func (p *podStatus) show(f judge.PodForecast, waits bool) {
+	m := f.Member
 	switch {
 	case m.Updated:
 		p.State, p.Wanted = stateDone, m.Target.Wanted()
-		if !m.Available || len(waits) > 0 && p.Reason == judge.ReasonProgressing {
+		if !m.Available || waits {
 			p.State = stateAccepted
 		}
 	case p.State == stateKeptBack:
@@ -489,30 +525,33 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 		if f.Observed == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation {
 			p.State = stateAccepted // the kubelet has seen it, and does not say that it has to wait
 		}
-		if why := r.awaits(plan); f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
-			p.Reason, p.Why = judge.ReasonProgressing, why
-		}
 	}
-	if p.pending() && p.Why == "" {
-		p.Why = "waiting for the kubelet"
-		if r.Rollout.Stopped() {
-			p.Why = "the rollout was stopped"
-		}
+}
+
+// prove notes when the pod will have proved its size. Where the workload is Complete, that has been proved, whatever the clock here says.
+func (r *statusReport) prove(p *podStatus, f judge.PodForecast) {
+	at := f.ProvedAt
+	if canary := r.recorded.until(f.Member.Pod.UID); at.IsZero() && canary.After(time.Now()) {
+		at = canary
 	}
-	if at := r.recorded.until(m.Pod.UID); f.ProvedAt.IsZero() && at.After(time.Now()) {
-		f.ProvedAt = at
+	if !at.IsZero() && !r.Complete && !r.Rollout.Stopped() {
+		p.State, p.Proved = stateAccepted, ptr.To(metav1.NewTime(at))
 	}
-	if !f.ProvedAt.IsZero() && !r.Complete && !r.Rollout.Stopped() { // so that has been proved, whatever the clock here says
-		p.State, p.Proved = stateAccepted, ptr.To(metav1.NewTime(f.ProvedAt))
+}
+
+// awaitsPerson says that nothing goes on by itself where the rollout was stopped; empty if it was not.
+func (r *statusReport) awaitsPerson() string {
+	if r.Rollout.Stopped() {
+		return "the rollout was stopped"
 	}
-	return p
+	return ""
 }
 
 // awaits says what a pod waits for that is not asked yet; empty if no plan tells.
 func (r *statusReport) awaits(plan rollout.Plan) string {
 	switch {
 	case r.Rollout.Stopped():
-		return "the rollout was stopped"
+		return r.awaitsPerson()
 	case plan.Condition.Phase == rollout.PhaseHandedOver:
 		return "waiting for the " + plan.Condition.Kind + " controller"
 	case plan.Canary:

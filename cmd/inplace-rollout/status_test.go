@@ -324,6 +324,9 @@ func TestStatusWideInAPipe(t *testing.T) {
 	must.Do(t, (statusView{format: cli.Wide, brief: true}).print(&out, reportsOf(t, distantStage(t)), now))
 	found := 0
 	for line := range strings.Lines(out.String()) {
+		if columns := utf8.RuneCountInString(line); columns > 280 && strings.HasPrefix(line, "checkout") {
+			t.Errorf("a pod has %d columns: %s", columns, line)
+		}
 		if strings.HasPrefix(line, "checkout-frontend-of-the-shop-") && strings.Contains(line, "PodResizePending/Deferred") && strings.Contains(line, "capacity: 4000") {
 			found++
 		}
@@ -473,6 +476,7 @@ func TestStatusExitCode(t *testing.T) {
 			s.asked(0, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)
 		})(t), false, 2},
 		{"infeasible, and nothing may restart", infeasibleStage(t), false, 3},
+		{"others delete what is resized", heldSetOf(2, func(s *stage) { s.set.Status.Conditions[0].Reason = "DeletedAfterResize" })(t), false, 3},
 		{"an annotation is malformed", malformedStage(t), false, 3},
 		{"not opted in", setOf(1, func(s *stage) { s.set.Labels = map[string]string{api.EnabledLabel: "false"} })(t), false, 3},
 	} {

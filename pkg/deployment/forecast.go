@@ -42,7 +42,12 @@ func Forecast(ctx context.Context, objects dynamic.Interface, q capacity.Questio
 	o.Notes = &judge.PodNotes{Foreseen: true}
 	o.Annotations = d.Annotations
 	o.Record, _ = rollout.ReadRecord(d.Annotations) // one that cannot be read keeps everything as it is
-	return o.forecast(ctx, q)
+	f, err := o.forecast(ctx, q)
+	if err == nil && q.Next {
+		f.Revision = o.nextRevision(o.base())
+		f.Plan, err = o.Facts.Plan(o, o.deployment.Annotations)
+	}
+	return f, err
 }
 
 // Former returns the template that a held Deployment had before its edit, as its ReplicaSets tell, or the one of that digest; nil if
@@ -132,11 +137,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {
 		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
 	})
-	if q.Next {
-		f.Revision = o.nextRevision(base)
-		f.Plan, err = o.Facts.Plan(o, o.deployment.Annotations)
-	}
-	return f, err
+	return f, nil
 }
 
 // nextRevision is the number that the Deployment controller gives to what the pods of base are resized to; empty if it has.

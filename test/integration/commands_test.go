@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -169,6 +171,32 @@ func TestCommandPlan(t *testing.T) {
 			testProphecy(t, p, w.sandbox)
 		})
 	}
+	t.Run("StatefulSet/removed by server-side apply", func(t *testing.T) {
+		parallel(t)
+		w := newWorkload(t, options{Replicas: 1})
+		w.waitComplete()
+		manifest := func(limits string) string {
+			return `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: web, namespace: ` + w.namespace + `}, spec: {serviceName: web, selector: {matchLabels: {app: web}}, ` +
+				`template: {metadata: {labels: {app: web}}, spec: {containers: [{name: app, image: ` + w.get().Spec.Template.Spec.Containers[0].Image +
+				`, resources: {requests: {cpu: 100m, memory: 100Mi}` + limits + `}}]}}}}`
+		}
+		file := filepath.Join(t.TempDir(), "web.yaml")
+		must.Do(t, os.WriteFile(file, []byte(manifest(", limits: {cpu: 300m, memory: 300Mi}")), 0o600)) // other values are its own
+		w.kubectl("apply", "--server-side", "--force-conflicts", "--field-manager=gitops", "-f", file)
+		w.waitComplete()
+		got := command(t, cp.Kubeconfig(), w.namespace, manifest(""), "plan", "--fail-on=restart", "-f", "-")
+		if got.code != 3 || !strings.Contains(got.stdout, "app: the memory limit is removed") {
+			t.Errorf("plan ended with %d: %s%s", got.code, got.stdout, got.stderr)
+		}
+		refused := strings.ReplaceAll(manifest(""), "cpu: 100m", "cpu: 100x")
+		if got := command(t, cp.Kubeconfig(), w.namespace, refused, "plan", "-f", "-"); got.code != 1 {
+			t.Errorf("plan of what no API server takes ended with %d: %s%s", got.code, got.stdout, got.stderr)
+		}
+		above := manifest(", limits: {cpu: 50m, memory: 200Mi}")
+		if got := command(t, cp.Kubeconfig(), w.namespace, above, "plan", "-f", "-"); got.code != 1 || !strings.Contains(got.stderr, "must be less than or equal to cpu limit of 50m") {
+			t.Errorf("plan of a request above its limit ended with %d: %s%s", got.code, got.stdout, got.stderr)
+		}
+	})
 	for _, p := range []prophecy{
 		{name: "image", patch: imageEdit, want: map[judge.Forecast]int{judge.PodRestart: 3}, why: "spec.containers[app].image"},
 	} {
