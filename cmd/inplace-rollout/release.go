@@ -330,9 +330,9 @@ func withTemplate(u *unstructured.Unstructured, template *hash.Template) (*unstr
 
 // outlook is what the built-in controller will do, where the size may be unproved, and the workload goes back from it or not.
 func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured, size *unprovedSize, back bool) (string, error) {
-	forecast, err := o.forecast(ctx, world, u, policy.Settings{}, policy.Standard)
+	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Defaults: policy.Standard}, u)
 	if err != nil {
-		return "", explain(err)
+		return "", err
 	}
 	what, other := "finds nothing left to do", leftBehind(forecast)
 	switch {

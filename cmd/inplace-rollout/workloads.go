@@ -29,7 +29,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -173,8 +172,9 @@ func validSelector(selector string) error {
 }
 
 // forecast returns what a rollout to after does to its pods.
-func (c *cluster) forecast(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, defaults policy.Defaults) (rollout.WorkloadForecast, error) {
-	return kindOf(after).forecast(ctx, question{c, world, after, settings, defaults})
+func (c *cluster) forecast(ctx context.Context, q capacity.Question, after *unstructured.Unstructured) (rollout.WorkloadForecast, error) {
+	forecast, err := kindOf(after).forecast(ctx, c, q, after)
+	return forecast, explain(err)
 }
 
 // resource is where workloads of the kind of u are read and written.

@@ -173,7 +173,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	options.NonMembers = nonMembers
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Found: found}, base: base}
 	p.Beside = o.allPods() - len(verdicts)
-	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldEnvironment(verdicts))
+	p.Started = fmt.Sprintf("ReplicaSet %s: %s%s", base.Name, o.changes(base, verdicts), rollout.OldUntilRestart(verdicts, o.deployment.template.PodTemplateSpec))
 	switch historyDue, former := p.awaitsHistory(o), p.givesBack(o, options.Guard); {
 	case former != nil:
 		p.write = adopt{

@@ -76,11 +76,11 @@ type Heart struct {
 	wake    chan struct{}
 }
 
-// There reports whether the annotations of the heartbeat say that a controller is there at a moment, by the API server's clock: as the
-// policies do, which compare text.
-func There(annotations map[string]string, at time.Time) bool {
+// There reports whether a controller is there at a time of the API server's clock, by the annotations of the heartbeat's object. This is
+// what the policies of deploy/cluster compute of a write; a test in pkg/webhook holds the two together.
+func There(annotations map[string]string, now time.Time) bool {
 	until := annotations[api.ReadyUntilAnnotation]
-	return until != "" && at.UTC().Format(time.RFC3339) <= until
+	return until != "" && now.UTC().Format(time.RFC3339) <= until
 }
 
 // New returns a heart that does not beat yet.

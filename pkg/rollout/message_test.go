@@ -117,3 +117,21 @@ func TestFaultsAreGrouped(t *testing.T) {
 		t.Errorf("pods that are restarted: %s", got)
 	}
 }
+
+// The first event names what of the pods does not follow the new size.
+func TestOldUntilRestart(t *testing.T) {
+	const volumes = "volumes: [{name: shm, emptyDir: {medium: Memory}}, {name: bounded, emptyDir: {medium: Memory, sizeLimit: 1Mi}}, {name: disk, emptyDir: {}}]"
+	of := func(cpu, memory string) *corev1.PodTemplateSpec {
+		return build.Template(t, fmt.Sprintf("{containers: [{name: app, image: a, env: [{name: CPUS, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}], "+
+			"resources: {limits: {cpu: %q, memory: %q}}}], %s}", cpu, memory, volumes))
+	}
+	const shown, kept = "; environment variables that show the old size until a restart: app: CPUS", "; volumes in memory that keep their size until a restart: shm"
+	older := of("1", "1Gi")
+	for want, newer := range map[string]*corev1.PodTemplateSpec{"": older, shown: of("2", "1Gi"), kept: of("1", "2Gi"), shown + kept: of("2", "2Gi")} {
+		target := must.Get(resize.For(build.Pod("web-0", older), older, newer))(t)
+		v := &judge.Verdict{Member: judge.Member{Place: judge.Place{Target: target}}, OldEnvironment: target.OldEnvironment()}
+		if got := rollout.OldUntilRestart([]*judge.Verdict{v, v}, newer); got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+}

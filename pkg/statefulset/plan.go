@@ -99,7 +99,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	p.Condition = p.Step.Condition()
 	o.show(&p.Plan)
 	if p.Updated < p.Total {
-		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldEnvironment(verdicts))
+		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldUntilRestart(verdicts, p.Revision.Template))
 	}
 	p.Replaced = p.Restart
 	p.RequeueWithin(o.nextBirth())
