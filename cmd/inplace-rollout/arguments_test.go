@@ -27,6 +27,7 @@ func TestArguments(t *testing.T) {
 		{newRetryCommand, "sts/web -A", "want either a workload, such as sts/web, or --all-namespaces or --selector"},
 		{newRetryCommand, "-l a==b=c", `--selector is "a==b=c"`},
 		{newCheckCommand, "-o wide", `--output is "wide": want json or yaml, or none for lines`},
+		{newPlanCommand, "sts/web --fail-on=restart,never", `--fail-on has "never": want restart, infeasible, unknown`},
 		{newPlanCommand, "sts/web -o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newPlanCommand, "sts/web --default-resource-resize-policy=Live", `--default-resource-resize-policy is "Live": want LiveResizeable or RestartOnly`},
 		{newEstimateCommand, "", "want either images, such as nginx:1.25, or -f FILE"},

@@ -22,16 +22,21 @@ import (
 // the rollout of an earlier edit is looked at.
 type edit struct {
 	live, after *unstructured.Unstructured // live is nil if it does not exist yet
+	unsaid      []string                   // sizes that the manifest does not say, where it is not known whether they go
 }
 
 // newEdit is the edit that a manifest makes, with what the policy that holds rollouts makes of it. It is
 // asked only about what is held already: what it does to other workloads changes no forecast.
 func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured) (edit, error) {
-	after, err := edited(live, manifest)
-	if err == nil && policy.Held(live) {
-		after, err = admitted(ctx, live, after)
+	e := edit{live: live}
+	var err error
+	if e.after, err = edited(live, manifest); err == nil && manifest.GetResourceVersion() == "" {
+		e.unsaid, err = unsaid(live, manifest, e.after)
 	}
-	return edit{live, after}, err
+	if err == nil && policy.Held(live) {
+		e.after, err = admitted(ctx, live, e.after)
+	}
+	return e, err
 }
 
 // holdPolicies are those of deploy/cluster that hold rollouts.

@@ -41,16 +41,7 @@ type kind struct {
 	// revisions returns the templates in the history of a workload, by their numbers.
 	revisions func(ctx context.Context, c *cluster, u *unstructured.Unstructured) ([]*hash.Template, error)
 	// forecast returns what a rollout does to the pods of a workload, which is as the edit leaves it.
-	forecast func(ctx context.Context, question question) (rollout.WorkloadForecast, error)
-}
-
-// question is what a forecast depends on.
-type question struct {
-	*cluster
-	world    *capacity.Cluster
-	after    *unstructured.Unstructured
-	settings policy.Settings
-	defaults policy.Defaults
+	forecast func(ctx context.Context, c *cluster, q capacity.Question, after *unstructured.Unstructured) (rollout.WorkloadForecast, error)
 }
 
 // The kinds of workloads that can be opted in.
@@ -66,12 +57,12 @@ var (
 		},
 		former:    formerRevision,
 		revisions: controllerRevisions,
-		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
-			set, template, err := decoded[appsv1.StatefulSet](q.after)
+		forecast: func(ctx context.Context, c *cluster, q capacity.Question, after *unstructured.Unstructured) (rollout.WorkloadForecast, error) {
+			set, template, err := decoded[appsv1.StatefulSet](after)
 			if err != nil {
 				return rollout.WorkloadForecast{}, err
 			}
-			return statefulset.Forecast(ctx, q.client, q.world, set, template, q.settings, q.defaults)
+			return statefulset.Forecast(ctx, c.client, q, set, template)
 		},
 	}
 	deployments = &kind{
@@ -88,8 +79,8 @@ var (
 		revisions: func(ctx context.Context, c *cluster, u *unstructured.Unstructured) ([]*hash.Template, error) {
 			return deployment.Revisions(ctx, c.objects, u)
 		},
-		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
-			return deployment.Forecast(ctx, q.objects, q.world, q.after, q.settings, q.defaults)
+		forecast: func(ctx context.Context, c *cluster, q capacity.Question, after *unstructured.Unstructured) (rollout.WorkloadForecast, error) {
+			return deployment.Forecast(ctx, c.objects, q, after)
 		},
 	}
 	daemonSets = &kind{
@@ -103,12 +94,12 @@ var (
 		},
 		former:    formerRevision,
 		revisions: controllerRevisions,
-		forecast: func(ctx context.Context, q question) (rollout.WorkloadForecast, error) {
-			set, template, err := decoded[appsv1.DaemonSet](q.after)
+		forecast: func(ctx context.Context, c *cluster, q capacity.Question, after *unstructured.Unstructured) (rollout.WorkloadForecast, error) {
+			set, template, err := decoded[appsv1.DaemonSet](after)
 			if err != nil {
 				return rollout.WorkloadForecast{}, err
 			}
-			return daemonset.Forecast(ctx, q.client, q.world, set, template, q.settings, q.defaults)
+			return daemonset.Forecast(ctx, c.client, q, set, template)
 		},
 	}
 	kinds = []*kind{statefulSets, deployments, daemonSets}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -26,8 +28,12 @@ type planOptions struct {
 	*cluster
 	files         resource.FilenameOptions
 	output        cli.Format
-	failOnRestart bool
+	failOn        []string
+	failOnRestart bool // as --fail-on=restart
 	resizePolicy  string
+
+	// installed reports what holds edits in a namespace; nil if all of it is there.
+	installed func(ctx context.Context, namespace string) prerequisite.Report
 }
 
 func newPlanCommand() *cobra.Command {
@@ -37,29 +43,33 @@ func newPlanCommand() *cobra.Command {
 		Short: "Show what an edit would do to each pod",
 		Long: `Show what an edit would do to each pod, in the order in which it would happen.
 
-The edit is what manifests say: with -f or -k, as 'kubectl apply' would take them.
-Without them, the held rollout is shown. Nothing is written.
+Pass edited manifests with -f or -k; they are read as by 'kubectl apply'. Without them, the
+held rollout is shown. Nothing is written.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
-kubelet restarts containers for it), Deferred (it waits for room on its node),
+kubelet restarts containers for it), Deferred (it waits for room on its node or in a quota),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
 delete this one), Infeasible (it stays as it is), KeptBack (by the partition, the pause,
 or because the rollout was stopped), New (there is no pod in its place, or it is about to
-go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet may
+go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet can
 still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
 Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
-The exit code is 0, or 3 with --fail-on-restart if a pod or a container would
-restart as things stand: now, at its deadline, or when you delete it.
+The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
+(of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
+is Infeasible, or Deferred without a deadline), or unknown (of something the plan says so).
+
+What the edit removes, the workload tells: what kubectl apply, server-side apply (such as
+Flux) or Helm have set, and the manifest does not say. Where it does not, the plan says so.
 
 To see whether nodes have room, you need the right to list nodes, persistent volumes,
 their claims, and the pods of all namespaces. Without it, the plan says that the room is
-unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
+unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 		Example: `  # What would this edit do?
   kubectl set resources sts/db --limits=cpu=4 --dry-run=client -o yaml | inplace-rollout plan -f -
 
   # In a pipeline: fail if a manifest restarts anything
-  inplace-rollout plan -f web.yaml --fail-on-restart
+  inplace-rollout plan -f web.yaml --fail-on=restart,infeasible
 
   # Several files
   inplace-rollout plan -f web.yaml,db.yaml
@@ -78,6 +88,9 @@ unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
 			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
 				return err
 			}
+			o.installed = func(ctx context.Context, namespace string) prerequisite.Report {
+				return (&prerequisite.Cluster{Client: o.client, Namespace: namespace}).Report(ctx)
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
@@ -86,7 +99,9 @@ unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
 	f.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization, instead of -f")
 	f.BoolVarP(&o.files.Recursive, "recursive", "R", false, "with -f: the folders in a folder, too")
 	o.output.AddFlag(cmd, "a row for each pod")
-	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "exit with code 3 if a pod or a container would restart")
+	f.StringSliceVar(&o.failOn, "fail-on", nil, "exit with code 3 if this would happen: "+strings.Join(failures, ", "))
+	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "")
+	_ = f.MarkDeprecated("fail-on-restart", "use --fail-on=restart")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "the value with which the controller was started")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
@@ -107,8 +122,18 @@ func (o planOptions) validate(args []string) error {
 	if _, err := o.defaults(); err != nil {
 		return err
 	}
+	for _, what := range o.failOn {
+		if !slices.Contains(failures, what) {
+			return fmt.Errorf("--fail-on has %q: want %s", what, strings.Join(failures, ", "))
+		}
+	}
 	return o.output.Validate()
 }
+
+// failures are what --fail-on may name.
+var failures = []string{failRestart, failInfeasible, failUnknown}
+
+const failRestart, failInfeasible, failUnknown = "restart", "infeasible", "unknown"
 
 // fromManifests reports whether manifests say what the edit is.
 func (o planOptions) fromManifests() bool {
@@ -141,8 +166,11 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 	if err := printPlans(out, o.output, reports); err != nil {
 		return err
 	}
-	if o.failOnRestart && slices.ContainsFunc(reports, func(r planReport) bool { return r.restarts }) {
-		return exitError(3)
+	if o.failOnRestart {
+		o.failOn = append(o.failOn, failRestart)
+	}
+	if slices.ContainsFunc(reports, func(r planReport) bool { return slices.ContainsFunc(o.failOn, r.would) }) {
+		return cli.Foreseen
 	}
 	return nil
 }
@@ -184,25 +212,47 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(e.after), err)
 	}
-	defaults, err := o.defaults()
+	edits, err := e.edits()
 	if err != nil {
 		return planReport{}, err
 	}
-	forecast, err := o.forecast(ctx, world, e.after, settings, defaults)
+	q, there, err := o.question(ctx, world, e.after, settings)
+	if !edits { // what is held stays so until the next write
+		q.NotHeld = ""
+	}
 	if err != nil {
-		return planReport{}, explain(err)
+		return planReport{}, err
 	}
-	edits, err := e.edits()
-	if err != nil || edits {
-		return newPlanReport(ctx, e.after, settings, forecast, world)
+	forecast, err := o.forecast(ctx, q, e.after)
+	if err != nil {
+		return planReport{}, err
 	}
-	under := recordedOf(e.live, settings.Guard, forecast.Pods)
-	if under != nil && under.Stopped() {
-		forecast.Stop()
+	var under *recorded
+	if !edits {
+		if under = recordedOf(e.live, settings.Guard, forecast.Pods); under != nil && under.Stopped() {
+			forecast.Stop()
+		}
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
 	r.recorded = under
+	r.Waits = there.Waits(settings.Action == policy.LiveResize) && (edits || policy.Held(e.live))
+	if q.NotHeld == "" && there.Attendance != nil { // one that is there has seen that edits are held
+		r.Unknown = append(r.Unknown, "whether a controller is there: "+there.Attendance.Error())
+	}
+	if len(e.unsaid) > 0 {
+		r.Unknown = append(r.Unknown, "whether the edit removes what the manifest does not say: "+strings.Join(e.unsaid, ", ")+"; kubectl apply does not")
+	}
 	return r, err
+}
+
+// question is what a forecast for a workload depends on besides it, and what is there to hold edits of it.
+func (o planOptions) question(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings) (q capacity.Question, there prerequisite.Report, err error) {
+	q = capacity.Question{Cluster: world, Settings: settings}
+	if q.Defaults, err = o.defaults(); err == nil && o.installed != nil && policy.Enabled(after) {
+		there = o.installed(ctx, after.GetNamespace())
+	}
+	q.NotHeld = there.NotHeld(settings.Action == policy.LiveResize)
+	return q, there, err
 }
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that
@@ -212,14 +262,14 @@ func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, aft
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(after), err)
 	}
-	defaults, err := o.defaults()
+	q, _, err := o.question(ctx, world, after, settings)
 	if err != nil {
 		return planReport{}, err
 	}
 	var forecast rollout.WorkloadForecast
 	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
-		if forecast, err = o.forecast(ctx, world, created(after), settings, defaults); err != nil {
-			return planReport{}, explain(err)
+		if forecast, err = o.forecast(ctx, q, created(after)); err != nil {
+			return planReport{}, err
 		}
 	}
 	forecast.Pods = slices.DeleteFunc(forecast.Pods, func(f judge.PodForecast) bool { return f.Member.Pod == nil })

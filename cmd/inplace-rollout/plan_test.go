@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -59,6 +61,13 @@ func TestPlan(t *testing.T) {
 		containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
 		containers[0].(map[string]any)["image"] = "app:2"
 	}
+	tmpfs := func(u *unstructured.Unstructured) {
+		u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["volumes"] = []any{
+			map[string]any{"name": "shm", "emptyDir": map[string]any{"medium": "Memory"}},
+			map[string]any{"name": "bounded", "emptyDir": map[string]any{"medium": "Memory", "sizeLimit": "64Mi"}},
+			map[string]any{"name": "disk", "emptyDir": map[string]any{}},
+		}
+	}
 	ofWeb := func(u *unstructured.Unstructured) {
 		u.SetLabels(map[string]string{api.EnabledLabel: "true"})
 		u.Object["spec"].(map[string]any)["template"].(map[string]any)["metadata"] = map[string]any{"labels": map[string]any{"app": "web"}}
@@ -70,7 +79,7 @@ func TestPlan(t *testing.T) {
 		size  string // larger, if empty
 		edit  func(*unstructured.Unstructured)
 		set   planOptions
-		code  int // with --fail-on-restart
+		code  int // with --fail-on=restart
 	}{
 		"live":              {},
 		"min-ready-seconds": {spec: "minReadySeconds: 40"},
@@ -91,6 +100,28 @@ func TestPlan(t *testing.T) {
 				of.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled"}
 				s.pods[i] = of
 			}
+			return s
+		}},
+		// Whether the kubelet of a node can resize init containers, and the pod as a whole, it declares.
+		"undeclared": {code: 3, stage: setOf(2, func(s *stage) {
+			s.withInit(t, "100m")
+			s.nodes = append(s.nodes, node("newer", "4"))
+			s.nodes[1].Status.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"}
+			s.pods[1].Spec.NodeName = "newer"
+		}), size: size, edit: func(u *unstructured.Unstructured) {
+			u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["initContainers"] = []any{map[string]any{
+				"name": "setup", "image": "setup:1", "resources": map[string]any{"requests": map[string]any{"cpu": "50m"}},
+			}}
+		}},
+		// A tmpfs keeps the size that the memory limit gave it at the start of the pod, unless it says one itself.
+		"tmpfs": {size: "requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 1, memory: 2Gi}", edit: tmpfs, stage: func(t *testing.T) *stage {
+			s := newSetStage(t, 1)
+			m := manifest(t, "StatefulSet", "", size)
+			tmpfs(m)
+			template, err := templateOf(m)
+			must.Do(t, err)
+			s.set.Spec.Template.Spec.Volumes, s.others = template.Spec.Volumes, nil
+			s.revision(t, "web-a", &s.set.Spec.Template)
 			return s
 		}},
 		"many": {code: 3, stage: setOf(24, func(s *stage) {
@@ -192,11 +223,11 @@ func TestPlan(t *testing.T) {
 			out, code := planned(t, stage(t), edit, tt.set)
 			golden.Assert(t, "plan-"+name+".txt", out)
 			if code != 0 {
-				t.Errorf("exit code %d without --fail-on-restart", code)
+				t.Errorf("exit code %d without --fail-on=restart", code)
 			}
-			tt.set.failOnRestart = true
+			tt.set.failOn = []string{failRestart}
 			if _, code := planned(t, stage(t), edit, tt.set); code != tt.code {
-				t.Errorf("exit code %d with --fail-on-restart, want %d", code, tt.code)
+				t.Errorf("exit code %d with --fail-on=restart, want %d", code, tt.code)
 			}
 		})
 	}
@@ -220,6 +251,46 @@ func TestPlanOfTheHold(t *testing.T) {
 	}
 }
 
+// Where nobody holds an edit, it restarts pods.
+func TestPlanNotHeld(t *testing.T) {
+	nothing := prerequisite.Report{Installed: errors.New("the policy is missing")}
+	nobody := prerequisite.Report{Controller: errors.New("no controller is ready")}
+	unseen := prerequisite.Report{Attendance: errors.New("the heartbeat is forbidden")}
+	liveResize := func(u *unstructured.Unstructured) {
+		u.SetAnnotations(map[string]string{api.ResizeActionAnnotation: "LiveResize"})
+	}
+	for name, tt := range map[string]struct {
+		stage  begin
+		kind   string
+		report prerequisite.Report
+		edit   func(*unstructured.Unstructured)
+		fails  string
+	}{
+		"not-installed":            {setOf(1), "StatefulSet", nothing, nil, failRestart},
+		"no-controller":            {setOf(2), "StatefulSet", nobody, nil, failRestart},
+		"no-controller-held":       {heldStage, "StatefulSet", nobody, nil, failRestart},
+		"no-controller-deployment": {deploymentOf(2), "Deployment", nobody, nil, failRestart},
+		"no-controller-daemonset":  {daemonSetOf(2), "DaemonSet", nobody, nil, failRestart},
+		"no-controller-live-only":  {setOf(1), "StatefulSet", nobody, liveResize, ""},
+		"controller-unseen":        {setOf(1), "StatefulSet", unseen, nil, failUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := manifest(t, tt.kind, "", "requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}")
+			if tt.edit != nil {
+				tt.edit(m)
+			}
+			o := planOptions{installed: func(context.Context, string) prerequisite.Report { return tt.report }}
+			out, _ := planned(t, tt.stage(t), m, o)
+			golden.Assert(t, "plan-"+name+".txt", out)
+			for _, o.failOn = range [][]string{{failRestart}, {failUnknown}} {
+				if _, code := planned(t, tt.stage(t), m, o); (code == 3) != (o.failOn[0] == tt.fails) {
+					t.Errorf("--fail-on=%s ended with %d", o.failOn, code)
+				}
+			}
+		})
+	}
+}
+
 // Whoever may not see the nodes, or not all pods, is told the rest.
 func TestPlanWithoutRights(t *testing.T) {
 	for name, forbidden := range map[string]func(clienttesting.Action) bool{
@@ -235,7 +306,7 @@ func TestPlanWithoutRights(t *testing.T) {
 			})
 			after := must.Get(edited(s.live(t), manifest(t, "StatefulSet", "", larger)))(t)
 			var out bytes.Buffer
-			must.Do(t, o.runEdits(t.Context(), &out, []edit{{s.live(t), after}}))
+			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}}))
 			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
 		})
 	}
@@ -265,11 +336,17 @@ func TestSettingsOfAnEdit(t *testing.T) {
 		if tt.live != nil {
 			tt.live(before)
 		}
-		settings := must.Get(edit{before, after}.settings())(t)
+		settings := must.Get(edit{live: before, after: after}.settings())(t)
 		if string(settings.Action) != tt.want {
 			t.Errorf("%s: action %q, want %q", tt.what, settings.Action, tt.want)
 		}
 	}
+}
+
+// resourcesOf are those of the first container.
+func resourcesOf(u *unstructured.Unstructured) string {
+	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
+	return fmt.Sprint(containers[0].(map[string]any)["resources"])
 }
 
 func TestEdited(t *testing.T) {
@@ -283,10 +360,6 @@ func TestEdited(t *testing.T) {
 			return fmt.Sprint("none ", err)
 		}
 		return fmt.Sprint(value)
-	}
-	resources := func(u *unstructured.Unstructured) string {
-		containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
-		return fmt.Sprint(containers[0].(map[string]any)["resources"])
 	}
 	applied := func(t *testing.T, last *unstructured.Unstructured) *unstructured.Unstructured {
 		t.Helper()
@@ -318,7 +391,7 @@ func TestEdited(t *testing.T) {
 		{"a whole object replaces the other", stored, whole, some, map[string]string{"spec replicas": "none <nil>", "metadata uid": "uid", "status": "map[replicas:3]"}},
 	} {
 		after := must.Get(edited(tt.live, tt.manifest))(t)
-		if got := resources(after); got != tt.resources {
+		if got := resourcesOf(after); got != tt.resources {
 			t.Errorf("%s: resources %s, want %s", tt.what, got, tt.resources)
 		}
 		for path, want := range tt.fields {

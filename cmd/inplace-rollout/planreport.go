@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -34,6 +36,8 @@ type planReport struct {
 	Pods     []podForecast `json:"pods"`
 	// OldEnvironment lists environment variables that will go on showing the old size, as `app: GOMAXPROCS`.
 	OldEnvironment []string `json:"oldEnvironment,omitempty"`
+	// OldVolumes lists the volumes in memory that will keep the size which the old memory limit gave them.
+	OldVolumes []string `json:"oldVolumes,omitempty"`
 	// NotInPods are containers of the template that the pods lack, because an injector drops or renames them: their size
 	// is not the rollout's.
 	NotInPods []string `json:"notInPods,omitempty"`
@@ -44,9 +48,11 @@ type planReport struct {
 	MinReadySeconds int64 `json:"minReadySeconds,omitempty"`
 	// Guard is how the rollout is guarded; nil if it is not, or no pod is resized or restarted.
 	Guard *planGuard `json:"guard,omitempty"`
-	// RoomUnknown is why it is not known what room the nodes have; empty if it is.
-	RoomUnknown string      `json:"roomUnknown,omitempty"`
-	Summary     planSummary `json:"summary"`
+	// Waits: no controller is ready, and the rollout waits for one.
+	Waits bool `json:"waits,omitempty"`
+	// Unknown is what is not known of what would happen, and why, as `whether nodes have room: …`.
+	Unknown []string    `json:"unknown,omitempty"`
+	Summary planSummary `json:"summary"`
 
 	restarts bool
 	recorded *recorded // of the rollout that is under way; nil if there is none
@@ -137,8 +143,8 @@ func (g planGuard) String() string {
 
 type change struct {
 	Container string `json:"container,omitempty"` // none: of the pod as a whole
-	Resource  string `json:"resource"`
-	Side      string `json:"side"`
+	Resource  string `json:"resource"`            // or image
+	Side      string `json:"side,omitempty"`      // none: of an image
 	From      string `json:"from,omitempty"` // none: it had none
 	To        string `json:"to"`
 }
@@ -171,17 +177,28 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 	}
 	r := planReport{
 		TypeMeta: cli.Type(planKind), Workload: cli.WorkloadOf(after),
-		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, RoomUnknown: world.RoomUnknown,
+		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{},
+	}
+	switch {
+	case forecast.Unknown != "":
+		r.Unknown = append(r.Unknown, "what becomes of the pods: "+forecast.Unknown)
+	case world.RoomUnknown != "":
+		r.Unknown = append(r.Unknown, "whether nodes have room: "+world.RoomUnknown)
+	}
+	template, err := templateOf(after)
+	if err != nil {
+		return planReport{}, err
 	}
 	var resized []*judge.Member
 	for _, f := range pods {
 		r.NotInPods = rollout.Joined(r.NotInPods, f.Member.Target.Absent)
-		r.Pods = append(r.Pods, newPodForecast(f))
+		r.Pods = append(r.Pods, newPodForecast(f, &template.Spec))
 		r.Summary.count(f.Forecast)
 		r.restarts = r.restarts || f.Restarts()
 		if f.Forecast == judge.Live || f.Forecast == judge.Deferred || f.Forecast == judge.ContainerRestart {
 			resized = append(resized, &f.Member)
 			r.OldEnvironment = rollout.Joined(r.OldEnvironment, f.Member.Target.OldEnvironment())
+			r.OldVolumes = rollout.Joined(r.OldVolumes, f.Member.Target.OldVolumes(template.PodTemplateSpec))
 		}
 	}
 	if len(resized) > 0 {
@@ -194,7 +211,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 	return r, nil
 }
 
-func newPodForecast(f capacity.PodForecast) podForecast {
+func newPodForecast(f capacity.PodForecast, after *corev1.PodSpec) podForecast {
 	p := podForecast{Name: f.Member.Name, Class: f.Member.Class, Forecast: f.Forecast, Reason: f.Reason}
 	for _, s := range f.Space {
 		p.Room = append(p.Room, room{string(s.Resource), s.Allocatable.String(), s.Requested.String(), s.Enough})
@@ -215,7 +232,23 @@ func newPodForecast(f capacity.PodForecast) podForecast {
 		}
 		p.Changes = append(p.Changes, reported)
 	}
+	if f.Member.Differs != "" && f.Member.Pod != nil {
+		p.Changes = append(p.Changes, images(&f.Member.Pod.Spec, after)...)
+	}
 	return p
+}
+
+// images are the changes of images of containers.
+func images(before, after *corev1.PodSpec) []change {
+	var changes []change
+	news := slices.Concat(after.InitContainers, after.Containers)
+	for _, c := range slices.Concat(before.InitContainers, before.Containers) {
+		i := slices.IndexFunc(news, func(n corev1.Container) bool { return n.Name == c.Name })
+		if i >= 0 && news[i].Image != c.Image {
+			changes = append(changes, change{Container: c.Name, Resource: "image", From: c.Image, To: news[i].Image})
+		}
+	}
+	return changes
 }
 
 func (s *planSummary) count(f judge.Forecast) {
@@ -279,6 +312,11 @@ func (r planReport) notes(out io.Writer) error {
 			return err
 		}
 	}
+	if len(r.OldVolumes) > 0 {
+		if _, err := fmt.Fprintf(out, "Volumes in memory that keep their size until a restart: %s.\n", strings.Join(r.OldVolumes, ", ")); err != nil {
+			return err
+		}
+	}
 	if len(r.NotInPods) > 0 {
 		if _, err := fmt.Fprintf(out, "Not in the pods, so not sized: %s.\n", strings.Join(r.NotInPods, ", ")); err != nil {
 			return err
@@ -300,11 +338,29 @@ func (r planReport) notes(out io.Writer) error {
 			return err
 		}
 	}
-	if r.RoomUnknown == "" {
-		return nil
+	if r.Waits {
+		if _, err := fmt.Fprintln(out, "No controller is ready: the rollout waits for one."); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintf(out, "It is unknown whether nodes have room: %s.\n", r.RoomUnknown)
-	return err
+	for _, what := range r.Unknown {
+		if _, err := fmt.Fprintf(out, "It is unknown %s.\n", what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// would reports whether that would happen which --fail-on names.
+func (r planReport) would(happen string) bool {
+	switch happen {
+	case failRestart:
+		return r.restarts
+	case failInfeasible:
+		return r.Summary.Infeasible > 0 || slices.ContainsFunc(r.Pods, func(p podForecast) bool { return p.Late == judge.Deferred })
+	default:
+		return len(r.Unknown) > 0
+	}
 }
 
 // guarded says how the rollout is guarded or, where it is under way, what has come of that; empty if it is not.
@@ -359,7 +415,7 @@ func (p podForecast) describe() string {
 		if from == "" {
 			from = "none"
 		}
-		changes = append(changes, fmt.Sprintf("%s%s %s %s→%s", container, c.Resource, c.Side, from, c.To))
+		changes = append(changes, fmt.Sprintf("%s%s %s→%s", container, strings.TrimSpace(c.Resource+" "+c.Side), from, c.To))
 	}
 	return strings.Join(changes, ", ")
 }

@@ -57,25 +57,11 @@ func (r *recorded) until(pod types.UID) time.Time {
 	return c.Well.Add(r.duration)
 }
 
-// wellUntil returns when the pod has been well for as long as a canary has to, by the record, or as far as the pod tells; zero if
-// that is not known, or nobody waits for it.
-func (r *recorded) wellUntil(f judge.PodForecast, guard *policy.Guard, u *unstructured.Unstructured) time.Time {
-	m := f.Member
-	if guard == nil || guard.Canary == nil || guard.Manual || m.Pod == nil || f.Observed != resize.Actuated || m.Target.Resized.IsZero() {
-		return time.Time{}
-	}
-	ready := judge.ConditionReady(m.Pod)
-	if ready == nil || ready.Status != corev1.ConditionTrue {
-		return time.Time{}
-	}
-	if at := r.until(m.Pod.UID); !at.IsZero() {
-		return at
-	}
-	since := m.Target.Resized
-	if ready.LastTransitionTime.After(since) {
-		since = ready.LastTransitionTime.Time
-	}
-	return since.Add(canaryDuration(u, guard))
+// awaitsPromotion reports whether the canary has its size, and the others wait for somebody who promotes it.
+func (r *recorded) awaitsPromotion() bool {
+	return r != nil && r.guard.Manual && !r.promoted && len(r.Canaries) > 0 && !slices.ContainsFunc(r.Canaries, func(c rollout.Canary) bool {
+		return r.there[c.UID] != nil && r.there[c.UID].Observed != resize.Actuated
+	})
 }
 
 // next says what comes next.
@@ -100,7 +86,7 @@ func (r *recorded) canary(now time.Time) string {
 	said := "Canary: "
 	switch {
 	case len(names) == 0:
-		return said + "no pod has been asked yet."
+		return said + "no resize has been requested yet."
 	case since.IsZero():
 		said += few(names) + ", asked"
 	default:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
@@ -54,9 +55,13 @@ func overview(out io.Writer, reports []statusReport) error {
 // key tells the workload from all others.
 func (r statusReport) key() string { return r.Workload.Namespace + "/" + r.Workload.String() }
 
-// headline is the status of the workload as a whole, in one line.
-func (r statusReport) headline() string {
-	return fmt.Sprintf("%s (namespace %s): %s: %s", r.Workload, r.Workload.Namespace, r.Reason, r.Message)
+// headline is the status of the workload as a whole, in one line. Where pods follow, they say themselves what they wait for.
+func (r statusReport) headline(pods bool) string {
+	message := r.Message
+	if pods {
+		message = cmp.Or(r.short, message)
+	}
+	return fmt.Sprintf("%s (namespace %s): %s: %s", r.Workload, r.Workload.Namespace, r.Reason, message)
 }
 
 // details are what else is to be said of the workload as a whole.
@@ -89,8 +94,23 @@ func (r statusReport) wanted() string {
 // table is the report for people.
 func (r statusReport) table(out io.Writer, wide bool, now time.Time) error {
 	page := cli.PageOf(out)
-	if err := page.Text(r.headline()); err != nil || len(r.Pods) == 0 {
+	if err := page.Text(r.headline(true)); err != nil {
 		return err
+	}
+	if c := r.Condition; c != nil {
+		written := ""
+		if !c.Written.IsZero() {
+			written = ", written " + duration.HumanDuration(now.Sub(c.Written.Time)) + " ago,"
+		}
+		if err := page.Text(fmt.Sprintf("The condition%s says %s: %s", written, c.Reason, c.Message)); err != nil {
+			return err
+		}
+	}
+	if r.Unknown != "" {
+		return page.Text("Nothing is known of its pods: " + r.Unknown + ".")
+	}
+	if len(r.Pods) == 0 {
+		return nil
 	}
 	if err := page.Text(r.details()); err != nil {
 		return err
@@ -113,7 +133,7 @@ func (r statusReport) table(out io.Writer, wide bool, now time.Time) error {
 
 // row is what the table says of the pod.
 func (p podStatus) row(wide bool, now time.Time) row {
-	since, why := "", p.Why
+	since, why := "", p.why()
 	if p.Since != nil {
 		since = duration.HumanDuration(now.Sub(p.Since.Time))
 	}
@@ -242,11 +262,12 @@ func (s *screen) news(reports []statusReport) error {
 	}
 	for _, r := range reports {
 		name := r.key()
-		if err := s.tell(name, r.headline()+"\n"); err != nil {
+		pods := !s.view.brief && len(r.Pods) <= many || s.view.format == cli.Wide // else the headline says what they wait for
+		if err := s.tell(name, r.headline(pods)+"\n"); err != nil {
 			return err
 		}
-		if (s.view.brief || len(r.Pods) > many) && s.view.format != cli.Wide {
-			continue // the headline says how many are done, and what others wait for
+		if !pods {
+			continue
 		}
 		for _, p := range r.Pods {
 			if err := s.tell(name+"/"+p.Name, p.line()+"\n"); err != nil {
@@ -263,8 +284,8 @@ func (p podStatus) line() string {
 	if p.Wanted != nil {
 		text += " " + p.Wanted.String()
 	}
-	if p.Why != "" {
-		text += ": " + p.Why
+	if why := p.why(); why != "" {
+		text += ": " + why
 	}
 	if p.Proved != nil { // a line of a log must not change with each second
 		text += ": proved at " + p.Proved.UTC().Format(time.TimeOnly) + " UTC"

@@ -114,6 +114,37 @@ func (s *stage) updated(pods ...int) {
 	}
 }
 
+// resized gives these pods of a Deployment the size that it is held at.
+func (s *stage) resized(pods ...int) {
+	for _, i := range pods {
+		build.Resized(&s.deploy.Spec.Template)(s.pods[i])
+		build.ResizedAt(now.Add(-time.Minute))(s.pods[i])
+	}
+}
+
+// withInit gives the set, and its pods, an init container that requests so much cpu.
+func (s *stage) withInit(t *testing.T, cpu string) {
+	t.Helper()
+	init := corev1.Container{Name: "setup", Image: "setup:1", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+	}}
+	s.set.Spec.Template.Spec.InitContainers, s.others = []corev1.Container{init}, nil
+	s.revision(t, "web-a", &s.set.Spec.Template)
+	for i, pod := range s.pods {
+		with := build.Pod(pod.Name, &s.set.Spec.Template, build.OwnedBy(s.set, "StatefulSet"))
+		with.Labels = pod.Labels
+		s.pods[i] = with
+	}
+}
+
+// quota bounds what all pods request of cpu.
+func (s *stage) quota(cpu string) {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "team"}}
+	q.Spec.Hard = corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse(cpu)}
+	q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("0")}
+	s.others = append(s.others, q)
+}
+
 // recorded has the workload be in a guarded rollout, with this canary.
 func (s *stage) recorded(r rollout.Record, pod *corev1.Pod) {
 	at := metav1.NewTime(now.Add(-time.Minute))
@@ -285,6 +316,19 @@ func heldSetOf(replicas int, changes ...func(*stage)) begin {
 
 func deploymentOf(replicas int, changes ...func(*stage)) begin {
 	return changed(func(t *testing.T) *stage { return newDeploymentStage(t, replicas) }, changes...)
+}
+
+// heldDeploymentOf is deploymentOf, and held at larger.
+func heldDeploymentOf(replicas int, changes ...func(*stage)) begin {
+	return changed(func(t *testing.T) *stage {
+		s := newDeploymentStage(t, replicas)
+		s.deploy.Spec.Template = pointed(build.Size(t, larger))
+		s.deploy.Spec.Paused = true
+		s.deploy.Generation, s.deploy.Status.ObservedGeneration = 2, 2
+		s.deploy.Annotations[api.HoldAnnotation], s.deploy.Annotations[api.EditAnnotation] = "false", "5209"
+		s.deploy.Status.Conditions = []appsv1.DeploymentCondition{{Type: api.ConditionComplete, Status: corev1.ConditionFalse, Reason: "Progressing", Message: "under way"}}
+		return s
+	}, changes...)
 }
 
 func daemonSetOf(nodes int, changes ...func(*stage)) begin {

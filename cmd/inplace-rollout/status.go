@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,8 +27,11 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
-// incomplete is the exit code of status for rollouts that are not complete.
-const incomplete = exitError(2)
+// The exit codes of status for rollouts that are not complete, and where nothing goes on until a person acts.
+const (
+	incomplete = cli.Incomplete
+	stopped    = cli.Stopped
+)
 
 // watchInterval is how often status --watch looks.
 const watchInterval = time.Second
@@ -46,11 +50,11 @@ func newStatusCommand() *cobra.Command {
 	o := statusOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "status [TYPE/NAME]",
-		Short: "Show how far rollouts are, pod by pod",
-		Long: `Show how far rollouts are, pod by pod: of one workload, or of all that are
-opted in, in a namespace or everywhere.
+		Short: "Show rollout progress per pod",
+		Long: `Show rollout progress per pod: of one workload, or of all that are opted in, in a
+namespace or everywhere.
 
-A pod's state is Waiting (it has not been asked yet), Requested (the kubelet has not
+A pod's state is Waiting (resize not requested yet), Requested (the kubelet has not
 answered, or defers it), Accepted (it is being carried out, or the pod is not available
 yet, or has not been Ready for minReadySeconds since), Infeasible (not possible on this
 node) or Done; or KeptBack, by the partition or the pause. WHY says what it
@@ -58,10 +62,14 @@ waits for. Of more than 20 pods, those with the same state share a row.
 -o wide shows each, with its node, its size and what Kubernetes says in its conditions.
 With -A, each workload has a row. Long lines wrap on a terminal only.
 
-The exit code is 0 if everything is complete, with all pods Done or KeptBack, and 2 if
-not. With --watch the command ends when everything is complete, or after --timeout. With
--o json or -o yaml, --watch writes each workload when it changes: a line, or a document.`,
-		Example: `  # How far is it?
+All of it is what a controller would say that looked now. What it has written into the
+condition may be some seconds behind: where that says something else, it is shown, too.
+
+The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
+something is not, yet; and 3 if nothing goes on until a person acts. With --watch the
+command ends when everything is complete, or after --timeout. With -o json or -o yaml,
+--watch writes each workload when it changes: a line, or a document.`,
+		Example: `  # Show progress
   inplace-rollout status sts/db
 
   # Watch it until it is complete, at most for ten minutes
@@ -142,7 +150,9 @@ func (o statusOptions) follow(ctx context.Context, screen *screen, complaints io
 		defer cancel()
 	}
 	reports, err := o.reports(ctx, args)
+	var last []statusReport
 	for err == nil {
+		last = reports
 		if err := screen.show(reports, time.Now()); err != nil {
 			return err
 		}
@@ -155,7 +165,7 @@ func (o statusOptions) follow(ctx context.Context, screen *screen, complaints io
 		if _, err := fmt.Fprintf(complaints, "Error: not complete after %s\n", o.timeout); err != nil {
 			return err
 		}
-		return incomplete
+		return completeness(last)
 	}
 	return err
 }
@@ -181,12 +191,19 @@ func (o statusOptions) next(ctx context.Context, args []string, screen *screen) 
 	}
 }
 
-// completeness is the exit code.
+// completeness is the exit code: of several workloads, that of one where something goes on yet.
 func completeness(reports []statusReport) error {
-	if slices.ContainsFunc(reports, func(r statusReport) bool { return !r.Complete }) {
-		return incomplete
+	var code error
+	for _, r := range reports {
+		switch {
+		case r.Complete:
+		case !r.Stopped:
+			return incomplete
+		default:
+			code = stopped
+		}
 	}
-	return nil
+	return code
 }
 
 // passing reports whether it may help to look again: the API server is out of reach or
@@ -208,14 +225,29 @@ type statusReport struct {
 	Revision        string       `json:"revision"`
 	Held            bool         `json:"held"`
 	Complete        bool         `json:"complete"`
-	Reason          string       `json:"reason"`
-	Message         string       `json:"message"`
-	Pods            []podStatus  `json:"pods"`
+	// Stopped: nothing goes on until a person acts.
+	Stopped bool   `json:"stopped"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Condition is what the workload's condition says, where that is something else.
+	Condition *writtenCondition `json:"condition,omitempty"`
+	// Unknown is why nothing is known of the pods; empty if something is.
+	Unknown string      `json:"unknown,omitempty"`
+	Pods    []podStatus `json:"pods"`
 
 	// Rollout is the record of a guarded rollout; nil if none is under way or stopped.
 	Rollout *rollout.Record `json:"rollout,omitempty"`
 
-	recorded *recorded // the same, with what it rests on
+	recorded *recorded    // the same, with what it rests on
+	written  *metav1.Time // when the condition was; nil if there is none
+	short    string       // the message, without what the pods say; empty if that is all of it
+}
+
+// writtenCondition is what a condition says that may be behind.
+type writtenCondition struct {
+	Reason  string       `json:"reason"`
+	Message string       `json:"message"`
+	Written *metav1.Time `json:"written"`
 }
 
 // statusKind is the kind of the report as a document.
@@ -246,7 +278,16 @@ type podStatus struct {
 	Condition string       `json:"condition,omitempty"` // of Kubernetes
 	Since     *metav1.Time `json:"since,omitempty"`
 	Proved    *metav1.Time `json:"proved,omitempty"` // when the pod will have proved its size, as far as the clock here tells
+	Reason    string       `json:"reason,omitempty"` // one of the condition's, of a pod that is not done
 	Why       string       `json:"why,omitempty"`
+}
+
+// why says what the pod waits for, in the words of the condition.
+func (p podStatus) why() string {
+	if p.Reason == "" || p.Reason == judge.ReasonProgressing {
+		return p.Why
+	}
+	return p.Reason + ": " + p.Why
 }
 
 // pending reports whether something is still to be done to the pod.
@@ -262,7 +303,7 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 
 // reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
-	world, reports := capacity.New(o.client, capacity.Sizes, time.Now()), make([]statusReport, len(found))
+	world, reports := capacity.New(o.client, capacity.All, time.Now()), make([]statusReport, len(found))
 	for i, u := range found {
 		var err error
 		if reports[i], err = o.report(ctx, world, u); err != nil {
@@ -286,59 +327,75 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		Revision: kindOf(u).revision(u), Held: policy.Held(u), Pods: []podStatus{},
 	}
 	r.readCondition(u)
-	settings, err := policy.InForce(u.GetAnnotations())
-	if err != nil {
-		return r, nil //nolint:nilerr // the condition names the malformed annotation
-	}
-	if _, err := policy.ReadClasses(u.GetAnnotations()); err != nil && kindOf(u) == daemonSets { // so does it here
+	if !r.OptedIn {
 		return r, nil
 	}
-	forecast, err := o.forecast(ctx, world, u, settings, policy.Standard)
+	settings, err := policy.InForce(u.GetAnnotations())
+	if err == nil && kindOf(u) == daemonSets {
+		_, err = policy.ReadClasses(u.GetAnnotations())
+	}
 	if err != nil {
-		return r, explain(err)
+		r.now(rollout.Plan{Condition: rollout.Invalid(err)})
+		return r, nil //nolint:nilerr // it says so
+	}
+	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: policy.Standard, Next: true}, u)
+	if err != nil {
+		return r, err
+	}
+	if r.Unknown = forecast.Unknown; r.Unknown != "" {
+		return r, nil
 	}
 	r.recorded = recordedOf(u, settings.Guard, forecast.Pods)
 	for _, f := range forecast.Pods {
 		if f.Forecast != judge.ScaledIn {
-			if r.Complete { // so that has been proved, whatever the clock here says
-				f.ProvedAt = time.Time{}
-			}
-			p := statusOf(f)
-			if at := r.recorded.wellUntil(f, settings.Guard, u); (r.Held || r.recorded != nil) && r.Reason == judge.ReasonProgressing && at.After(time.Now()) {
-				p.State, p.Why, p.Proved = stateAccepted, "", ptr.To(metav1.NewTime(at))
-			}
-			r.Pods = append(r.Pods, p)
+			r.Pods = append(r.Pods, r.statusOf(f, forecast.Plan))
 		}
 	}
-	r.compare()
-	r.catchUp(settings.Guard != nil)
+	r.Revision = cmp.Or(forecast.Revision, r.Revision)
+	if c := &forecast.Plan.Condition; c.Version == rollout.EditNamed(u.GetAnnotations()[api.EditAnnotation]) { // which nobody can look up
+		c.Version = rollout.RevisionNamed(r.Revision)
+	}
+	r.now(forecast.Plan)
 	return r, nil
 }
 
-// compare corrects a condition that says Complete where a pod is not done: the condition may
-// be behind, and a pod may have been lost since.
-func (r *statusReport) compare() {
-	i := slices.IndexFunc(r.Pods, podStatus.pending)
-	if r.Complete && i >= 0 {
-		p := r.Pods[i]
-		r.Complete, r.Reason = false, judge.ReasonProgressing
-		why := ""
-		if p.Why != "" {
-			why = ": " + p.Why
-		}
-		r.Message = fmt.Sprintf("%s is %s%s; the condition says Complete: %s", p.Name, p.State, why, r.Message)
+// now has the report say what a controller would that looked at the workload now: what it has written may be behind, and is shown
+// where it says something else.
+func (r *statusReport) now(p rollout.Plan) {
+	written, c := &writtenCondition{r.Reason, r.Message, r.written}, p.Condition
+	if c.Reason == "" && r.Held && len(p.Verdicts) > 0 { // the hold is about to end
+		c = p.Step.Condition()
 	}
+	switch known := r.written != nil && c.Reason != "" && r.Reason != judge.ReasonPending; {
+	case known && c.Reason == judge.ReasonProgressing && slices.Contains(remembered, r.Reason):
+		for i := range r.Pods {
+			if pod := &r.Pods[i]; slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }) {
+				pod.Reason = r.Reason
+			}
+		}
+	case known:
+		r.Complete, r.Reason, r.Message = c.Complete, c.Reason, c.Message()
+		_, spelled := rollout.Spell(p.Waits)
+		c.Details = strings.TrimPrefix(c.Details, spelled) // the pods say it themselves
+		r.short = c.Message()
+	}
+	if i := slices.IndexFunc(r.Pods, podStatus.pending); r.Complete && i >= 0 { // a pod may have been lost since
+		r.Complete, r.Reason, r.short, r.Message = false, judge.ReasonProgressing, "", r.Pods[i].Name+" is "+string(r.Pods[i].State)
+		if why := r.Pods[i].why(); why != "" {
+			r.Message += ": " + why
+		}
+	}
+	if r.Reason != written.Reason && r.written != nil {
+		r.Condition = written
+	}
+	r.Stopped = !r.Complete && (judge.NeedsPerson(r.Reason) && (p.NothingUnderWay() || r.Rollout.Stopped() && r.Rollout.Phase != rollout.PhaseReverting) ||
+		p.Canary && r.recorded.awaitsPromotion())
 }
 
-// catchUp replaces what a condition says that only tells of progress, which may be a minute behind, by how many pods are done by now. What
-// those wait for that are not, the report says of each of them. Where all are done, or the rollout is guarded, only the condition knows
-// what is missing.
-func (r *statusReport) catchUp(guarded bool) {
-	count := r.count()
-	now := rollout.Condition{Phase: rollout.PhaseResizing, Updated: count[stateDone], Total: len(r.Pods) - count[stateKeptBack]}
-	if r.Held && !guarded && r.Reason == judge.ReasonProgressing && now.Updated < now.Total {
-		r.Message = now.Message()
-	}
+// remembered are the reasons that rest on what only a controller that was there remembers, such as the answer to a request.
+var remembered = []string{
+	judge.ReasonQuotaExceeded, judge.ReasonAdmissionDenied, judge.ReasonUnsupportedByNode, judge.ReasonDisruptionBudget, judge.ReasonRoomUnknown,
+	judge.ReasonPodRejected, judge.ReasonDeletedAfterResize, judge.ReasonCheckUnknown, judge.ReasonResizeFailed, judge.ReasonNamespaceLeftOut,
 }
 
 // count is how many pods are in each state.
@@ -353,7 +410,8 @@ func (r *statusReport) count() map[podState]int {
 // readCondition takes over the controller's condition, if it is about what is there now.
 func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 	if !r.OptedIn {
-		r.Reason, r.Message = "NotOptedIn", cmp.Or(policy.BadLabel(u), "label it with "+api.EnabledLabel+"=true to have it rolled out in place")
+		r.Stopped, r.Reason = true, "NotOptedIn"
+		r.Message = cmp.Or(policy.BadLabel(u), "label it with "+api.EnabledLabel+"=true to have it rolled out in place")
 		return
 	}
 	r.Rollout, _ = rollout.ReadRecord(u.GetAnnotations()) // of one that cannot be read the condition says so
@@ -362,11 +420,26 @@ func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 		r.Reason, _, _ = unstructured.NestedString(fields, "reason")
 		r.Message, _, _ = unstructured.NestedString(fields, "message")
 		r.Complete = fields["status"] == string(corev1.ConditionTrue)
+		r.written = writtenAt(u, fields)
 	}
 	observed, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
 	if r.Complete && (r.Held || observed < u.GetGeneration()) {
 		r.Complete, r.Reason, r.Message = false, judge.ReasonPending, "the controller has not seen the newest edit yet"
 	}
+}
+
+// writtenAt returns when the controller has written the condition last: with the status, or at least its transition.
+func writtenAt(u *unstructured.Unstructured, condition map[string]any) *metav1.Time {
+	at := &metav1.Time{}
+	if transition, err := time.Parse(time.RFC3339, fmt.Sprint(condition["lastTransitionTime"])); err == nil {
+		at.Time = transition
+	}
+	for _, entry := range u.GetManagedFields() {
+		if entry.Manager == api.FieldManager && entry.Subresource == "status" && entry.Time != nil && entry.Time.After(at.Time) {
+			at = entry.Time
+		}
+	}
+	return at
 }
 
 // completeOf returns the fields of the condition Complete of a workload; nil if it has none.
@@ -380,52 +453,81 @@ func completeOf(u *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-func statusOf(f judge.PodForecast) podStatus {
+// statusOf is the state of a pod, and what it waits for by the plan that is made now.
+func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatus {
 	m := f.Member
-	p := podStatus{Name: m.Name, Class: m.Class, State: stateWaiting, Why: f.Reason}
+	p := podStatus{Name: m.Name, Class: m.Class, State: stateWaiting, Reason: f.Waits, Why: f.Message}
+	waits := slices.DeleteFunc(slices.Clone(plan.Waits), func(w rollout.Wait) bool { return w.Member.Name != m.Name })
+	if len(waits) > 0 {
+		i := max(slices.IndexFunc(waits, func(w rollout.Wait) bool { return w.Reason != judge.ReasonProgressing }), 0)
+		p.Reason, p.Why = waits[i].Reason, waits[i].Message
+	}
+	if f.Forecast == judge.KeptBack {
+		p.State, p.Reason, p.Why = stateKeptBack, "", f.Reason
+	}
 	if m.Pod == nil {
 		return p
 	}
-	if f.Forecast == judge.KeptBack {
-		p.State = stateKeptBack
-	}
 	p.Node = m.Pod.Spec.NodeName
 	p.Condition, p.Since = conditionOf(m.Pod)
-	if m.Pod.DeletionTimestamp != nil {
-		p.Why = "it is being deleted"
-		return p
-	}
 	if judge.Gone(m.Pod) {
-		p.Why = "it has ended"
 		return p
 	}
 	p.Applied = m.Target.Applied()
 	switch {
 	case m.Updated:
 		p.State, p.Wanted = stateDone, m.Target.Wanted()
-		if !m.Available {
-			p.State, p.Why = stateAccepted, "waiting for the pod to become available"
+		if !m.Available || len(waits) > 0 && p.Reason == judge.ReasonProgressing {
+			p.State = stateAccepted
 		}
-	case f.Forecast == judge.KeptBack:
+	case p.State == stateKeptBack:
 	case m.Differs == "":
 		if f.Forecast != judge.PodRestart {
 			p.Wanted = m.Target.Wanted()
 		}
-		p.State, p.Why = stateOf[f.Observed], cmp.Or(p.Why, f.Says)
+		p.State = stateOf[f.Observed]
 		if f.Observed == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation {
 			p.State = stateAccepted // the kubelet has seen it, and does not say that it has to wait
 		}
+		if why := r.awaits(plan); f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
+			p.Reason, p.Why = judge.ReasonProgressing, why
+		}
 	}
-	if !f.ProvedAt.IsZero() {
-		p.State, p.Why, p.Proved = stateAccepted, "", ptr.To(metav1.NewTime(f.ProvedAt))
+	if p.pending() && p.Why == "" {
+		p.Why = "waiting for the kubelet"
+		if r.Rollout.Stopped() {
+			p.Why = "the rollout was stopped"
+		}
+	}
+	if at := r.recorded.until(m.Pod.UID); f.ProvedAt.IsZero() && at.After(time.Now()) {
+		f.ProvedAt = at
+	}
+	if !f.ProvedAt.IsZero() && !r.Complete && !r.Rollout.Stopped() { // so that has been proved, whatever the clock here says
+		p.State, p.Proved = stateAccepted, ptr.To(metav1.NewTime(f.ProvedAt))
 	}
 	return p
+}
+
+// awaits says what a pod waits for that is not asked yet; empty if no plan tells.
+func (r *statusReport) awaits(plan rollout.Plan) string {
+	switch {
+	case r.Rollout.Stopped():
+		return "the rollout was stopped"
+	case plan.Condition.Phase == rollout.PhaseHandedOver:
+		return "waiting for the " + plan.Condition.Kind + " controller"
+	case plan.Canary:
+		return "waiting for the canary"
+	case len(plan.Verdicts) > 0:
+		return "waiting for the pods before it"
+	default:
+		return ""
+	}
 }
 
 // stateOf are the words for the states that a pod shows.
 var stateOf = map[resize.State]podState{
 	resize.Unsent: stateWaiting, resize.InProgress: stateRequested, resize.Deferred: stateRequested, resize.Failing: stateAccepted,
-	resize.Infeasible: stateInfeasible, resize.Unready: stateAccepted, resize.Actuated: stateDone,
+	resize.Infeasible: stateInfeasible, resize.Unready: stateAccepted, resize.Actuated: stateAccepted, // until it counts as updated
 }
 
 // conditionOf names what Kubernetes says about the pod's resize.

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,6 +95,54 @@ func canaryStage(t *testing.T) *stage {
 	})
 }
 
+var malformedStage = changed(heldStage, func(s *stage) {
+	s.set.Annotations[api.ResizeActionAnnotation] = "Live"
+	s.set.Annotations[api.InForceAnnotation] = "Live;"
+})
+
+// manualStage has a canary with its size that somebody has to promote.
+func manualStage(t *testing.T) *stage {
+	t.Helper()
+	s := canaryStage(t)
+	s.set.Annotations[api.CanaryDurationAnnotation] = "manual"
+	return s
+}
+
+// infeasibleStage has a pod that can have its size neither in place nor by a restart.
+func infeasibleStage(t *testing.T) *stage {
+	t.Helper()
+	s := newSetStage(t, 1)
+	s.heldAt(t, larger)
+	s.set.Annotations[api.InForceAnnotation] = "LiveResize;"
+	s.asked(0, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
+	return s
+}
+
+// Whoever may not list nodes does not know the sizes of pods that have that of their node's class.
+func TestClassesWithoutNodes(t *testing.T) {
+	s := newDaemonSetStage(t, 2)
+	s.daemons.Annotations[api.NodeResourcesAnnotation] = `[{"nodeSelector": {"size": "l"}, "containers": {"app": {"requests": {"cpu": "300m"}}}}]`
+	hide := func(c *cluster) *cluster {
+		c.client.(*fake.Clientset).PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
+		})
+		return c
+	}
+	var out bytes.Buffer
+	o := statusOptions{cluster: hide(s.cluster(t))}
+	if err := o.run(t.Context(), &out, &out, nil); err != nil {
+		t.Errorf("status ended with %v", err)
+	}
+	golden.Assert(t, "status-classes-without-nodes.txt", out.Bytes())
+	out.Reset()
+	p := planOptions{cluster: hide(s.cluster(t)), resizePolicy: "LiveResizeable", failOn: []string{failUnknown}}
+	after := must.Get(edited(s.live(t), manifest(t, "DaemonSet", "", larger)))(t)
+	if code := exitCode(p.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}})); code != 3 {
+		t.Errorf("plan ended with %d", code)
+	}
+	golden.Assert(t, "plan-classes-without-nodes.txt", out.Bytes())
+}
+
 func stoppedStage(t *testing.T) *stage {
 	t.Helper()
 	return guardedStage(t, rollout.Condition{
@@ -161,12 +210,28 @@ func TestStatus(t *testing.T) {
 			s.set.Status.Conditions[0].Message = "0 of 2 pods resized; web-1: waiting until it has been Ready at its new size for 1m0s; likewise web-0"
 			s.updated(0, 1)
 		}),
-		"newer-edit": setOf(1, func(s *stage) { s.set.Generation = 2 }),
-		"silent":     setOf(1, func(s *stage) { s.set.Status.Conditions = nil }),
-		"malformed": changed(heldStage, func(s *stage) {
-			s.set.Annotations[api.ResizeActionAnnotation] = "Live"
-			s.set.Annotations[api.InForceAnnotation] = "Live;"
+		// What the condition says may be behind by seconds, and no word of it stands beside a table that says something else.
+		"all-done-behind": heldSetOf(3, func(s *stage) {
+			s.set.Status.Conditions[0].Message = "2 of 3 pods resized; web-0: resizing: app: cpu request 100m→200m"
+			s.updated(0, 1, 2)
 		}),
+		"deferred-behind": heldSetOf(2, func(s *stage) {
+			s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = "Deferred", "0 of 2 pods resized; web-1: deferred on node node: no room"
+			s.set.Status.Conditions[0].LastTransitionTime.Time = now.Add(-time.Minute)
+			s.set.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: api.FieldManager, Subresource: "status", Time: ptr.To(metav1.NewTime(now.Add(-10 * time.Second)))}}
+			s.updated(1)
+		}),
+		"quota": heldSetOf(3, func(s *stage) {
+			s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = "QuotaExceeded", "1 of 3 pods resized; web-1: exceeded quota: team, requested: requests.cpu=100m, used: requests.cpu=400m, limited: requests.cpu=400m"
+			s.updated(2)
+			s.quota("400m")
+		}),
+		"admission": heldSetOf(2, func(s *stage) { // what only the controller has heard
+			s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = "AdmissionDenied", "0 of 2 pods resized; web-1: a webhook says no"
+		}),
+		"newer-edit":       setOf(1, func(s *stage) { s.set.Generation = 2 }),
+		"silent":           setOf(1, func(s *stage) { s.set.Status.Conditions = nil }),
+		"malformed":        malformedStage,
 		"complete-unready": setOf(2, func(s *stage) { build.NotReady(s.pods[1]) }),
 		"complete-behind":  believedStage,
 		"kept-back": changed(believedStage, func(s *stage) {
@@ -174,6 +239,12 @@ func TestStatus(t *testing.T) {
 			s.updated(1)
 		}),
 		"deployment": deploymentOf(2),
+		"deployment-held": heldDeploymentOf(3, func(s *stage) { s.resized(2) }),
+		"deployment-canary": heldDeploymentOf(3, func(s *stage) {
+			s.resized(2)
+			s.deploy.Annotations[api.CanaryAnnotation], s.deploy.Annotations[api.CanaryDurationAnnotation] = "1", "10m"
+			s.recorded(rollout.Record{Phase: rollout.PhaseCanary, Of: rollout.EditNamed("5209"), From: "a"}, s.pods[2])
+		}),
 		"daemonset": heldDaemonSetOf(4, func(s *stage) {
 			build.Resized(&s.daemons.Spec.Template)(s.pods[0])
 			s.pods[0].Labels["controller-revision-hash"] = "b"
@@ -186,8 +257,16 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			must.Do(t, (statusView{}).print(&out, reportsOf(t, s(t)), now))
+			reports := reportsOf(t, s(t))
+			must.Do(t, (statusView{}).print(&out, reports, now))
 			golden.Assert(t, "status-"+name+".txt", out.Bytes())
+			for _, r := range reports {
+				for _, p := range r.Pods {
+					if p.pending() && p.why() == "" {
+						t.Errorf("%s is %s, and does not say why", p.Name, p.State)
+					}
+				}
+			}
 		})
 	}
 }
@@ -316,21 +395,26 @@ func TestStatusWithoutRoom(t *testing.T) {
 	for _, tt := range []struct {
 		what      string
 		cpu       string // of the node
-		others    int    // that are there, with 100m each
+		others    int    // that are there, with 100m each; fewer than none are in another namespace
 		forbidden bool
 		want      string
 	}{
-		{"there is room", "300m", 1, false, infeasible},
-		{"another pod has the room", "299m", 1, false, "the only node that is large enough has no room beside its pods: " + infeasible},
-		{"the node is too small", "199m", 0, false, "it needs 200m cpu; the only node that it may run on has 199m: " + infeasible},
-		{"the nodes may not be seen", "199m", 1, true, infeasible},
+		{"there is room", "300m", 1, false, "restarting: " + infeasible},
+		{"another pod has the room", "299m", 1, false, "NoNodeFits: not restarted, because the only node that is large enough has no room beside its pods: " + infeasible},
+		{"the node is too small", "199m", 0, false, "NoNodeFits: not restarted, because it needs 200m cpu; the only node that it can run on has 199m: " + infeasible},
+		{"a pod of another namespace has the room", "299m", -1, false, "NoNodeFits: not restarted, because the only node that is large enough has no room beside its pods: " + infeasible},
+		{"the nodes may not be seen", "199m", 1, true, "restarting: " + infeasible},
 	} {
 		s := newSetStage(t, 1)
 		s.heldAt(t, larger)
 		s.asked(0, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
 		s.nodes = []*corev1.Node{node("node", tt.cpu)}
-		for i := range tt.others {
-			s.pods = append(s.pods, build.Pod(fmt.Sprint("other-", i), build.Size(t, size)))
+		for i := range max(tt.others, -tt.others) {
+			other := build.Pod(fmt.Sprint("other-", i), build.Size(t, size))
+			if tt.others < 0 {
+				other.Namespace = "elsewhere"
+			}
+			s.pods = append(s.pods, other)
 		}
 		o := statusOptions{cluster: s.cluster(t)}
 		if tt.forbidden {
@@ -339,7 +423,7 @@ func TestStatusWithoutRoom(t *testing.T) {
 			})
 		}
 		reports := must.Get(o.reports(t.Context(), nil))(t)
-		if got := reports[0].Pods[0].Why; got != tt.want {
+		if got := reports[0].Pods[0].why(); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.what, got, tt.want)
 		}
 	}
@@ -382,10 +466,31 @@ func TestStatusExitCode(t *testing.T) {
 		{"complete, watched", newSetStage(t, 1), true, 0},
 		{"held", heldStage(t), false, 2},
 		{"the condition is behind the pods", believedStage(t), false, 2},
+		{"the canary is under way", canaryStage(t), false, 2},
+		{"the canary waits to be promoted", manualStage(t), false, 3},
+		{"stopped", stoppedStage(t), false, 3},
+		{"deferred", heldSetOf(1, func(s *stage) {
+			s.asked(0, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)
+		})(t), false, 2},
+		{"infeasible, and nothing may restart", infeasibleStage(t), false, 3},
+		{"an annotation is malformed", malformedStage(t), false, 3},
+		{"not opted in", setOf(1, func(s *stage) { s.set.Labels = map[string]string{api.EnabledLabel: "false"} })(t), false, 3},
 	} {
 		o := statusOptions{cluster: tt.stage.cluster(t), watch: tt.watch}
-		if code := exitCode(o.run(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}, nil)); code != tt.want {
-			t.Errorf("%s: exit code %d, want %d", tt.what, code, tt.want)
+		var out bytes.Buffer
+		err := o.run(t.Context(), &out, &bytes.Buffer{}, nil)
+		if tt.what == "not opted in" { // one that is named
+			r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), tt.stage.live(t)))(t)
+			err = completeness([]statusReport{r})
+		}
+		if code := exitCode(err); code != tt.want {
+			t.Errorf("%s: exit code %d, want %d:\n%s", tt.what, code, tt.want, &out)
+		}
+	}
+	done, going, over := statusReport{Complete: true}, statusReport{}, statusReport{Stopped: true}
+	for want, reports := range map[int][]statusReport{0: {done}, 2: {done, over, going}, 3: {over, done}} {
+		if code := exitCode(completeness(reports)); code != want {
+			t.Errorf("of several: exit code %d, want %d", code, want)
 		}
 	}
 }
@@ -537,7 +642,7 @@ func TestReadCondition(t *testing.T) {
 // The diagram and the table of docs/how-it-works.md have the states that status shows, and no others.
 func TestStatesOfThePage(t *testing.T) {
 	text := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "how-it-works.md")))(t)
-	want := map[podState]bool{stateKeptBack: true}
+	want := map[podState]bool{stateKeptBack: true, stateDone: true}
 	for _, state := range stateOf {
 		want[state] = true
 	}

@@ -30,7 +30,7 @@ func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*co
 	case allowed == 0:
 		return nil, "no node that is Ready matches the node selector, affinity and tolerations of the pod"
 	case allowed == 1:
-		return nil, short.on("the only node that it may run on")
+		return nil, short.on("the only node that it can run on")
 	default:
 		return nil, short.on("the largest node")
 	}

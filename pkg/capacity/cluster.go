@@ -113,6 +113,12 @@ func (c *Cluster) knownNodes(ctx context.Context) ([]*corev1.Node, error) {
 	return nodes, err
 }
 
+// NodesUnknown reports whether the nodes were asked for, and may not be listed.
+func (c *Cluster) NodesUnknown() bool {
+	_, known := c.nodes[""]
+	return !known && c.RoomUnknown != ""
+}
+
 func pointers[T any](items []T) []*T {
 	to := make([]*T, len(items))
 	for i := range items {

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,39 +13,72 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
+// Question is what a forecast for a workload depends on besides it.
+type Question struct {
+	*Cluster
+	Settings policy.Settings
+	Defaults policy.Defaults
+	// NotHeld is why the edit is left to the built-in controller, whatever the workload says; empty if it is not.
+	NotHeld string
+	// Next: what comes next of the rollout that is under way is asked, and no more.
+	Next bool
+}
+
 // Facts returns the facts that a forecast for a workload of the namespace is made from.
-func (c *Cluster) Facts(ctx context.Context, namespace string, settings policy.Settings, defaults policy.Defaults) (rollout.Facts, error) {
-	nodes, err := c.knownNodes(ctx)
+func (q Question) Facts(ctx context.Context, namespace string) (rollout.Facts, error) {
+	nodes, err := q.knownNodes(ctx)
 	if err != nil {
 		return rollout.Facts{}, err
 	}
-	limits, err := c.LimitsOf(ctx, namespace)
-	return rollout.Facts{Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: settings, Defaults: defaults, Now: c.now}, err
+	limits, err := q.LimitsOf(ctx, namespace)
+	return rollout.Facts{Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: q.Settings, Defaults: q.Defaults, Now: q.now}, err
 }
 
-// Forecast returns the members as a rollout will find them, without asking for any resize.
-// A size that is larger than the pod's node counts as refused, as the API server will do. A
+// Forecast returns the members as a rollout will find them, without asking for any resize, and the facts that they are made of.
+// A size that is larger than the pod's node, or that a quota has no room for, counts as refused, as the API server will do. A
 // restart that has no room in the cluster counts as such. The facts are those of
-// [Cluster.Facts].
-func (c *Cluster) Forecast(ctx context.Context, f rollout.Facts, places []judge.Place, revision rollout.Revision, newFirst bool) ([]judge.Member, error) {
+// [Question.Facts].
+func (q Question) Forecast(ctx context.Context, f rollout.Facts, places []judge.Place, revision rollout.Revision, terms judge.Terms, newFirst bool) (rollout.Facts, []judge.Member, error) {
 	f.Notes = &judge.PodNotes{Foreseen: true}
+	var quotas *Quotas
 	for _, place := range places {
-		if why := infeasible(f, place); why.Reason != "" {
-			why.Of = revision.Size(place.Target.Changes)
+		why := infeasible(f, place)
+		if !judge.Gone(place.Pod) && why.Reason == "" && place.Differs == "" && len(place.Target.Changes) > 0 && len(place.Target.Obstacles) == 0 {
+			var err error
+			if quotas == nil {
+				quotas, err = q.Quotas(ctx, place.Pod.Namespace)
+			}
+			if err != nil {
+				return f, nil, err
+			}
+			why = judge.Refusal{Reason: quotas.refuseResize(place.Pod, place.Target.Spec()), Kind: judge.ReasonQuotaExceeded}
+		}
+		if why.Reason != "" {
+			why.Of, why.Until = revision.Size(place.Target.Changes), f.Now.Add(time.Hour)
 			f.Notes.Note(place.Pod.UID).Size = &judge.Refused{Refusal: why}
 		}
 	}
-	full, err := c.WithoutRoom(ctx, f.Members(places, revision), revision, newFirst)
+	members := f.Members(places, revision)
+	restarts := members
+	if q.Next { // others need no room now
+		restarts = slices.DeleteFunc(slices.Clone(members), func(m judge.Member) bool { return m.Judge(terms).Decision != policy.RestartByController })
+	}
+	full, err := q.withoutRoom(ctx, restarts, podsIn(members), revision, newFirst)
 	for pod, why := range full {
 		f.Notes.Note(pod).Room = &judge.Refused{Refusal: why}
 	}
-	return f.Members(places, revision), err
+	return f, f.Members(places, revision), err
 }
 
 // WithoutRoom looks for room for the successors of the members, in their order, and returns for
 // which there is none, and why. Each that has found room has taken it. Where others come first
 // (newFirst), they may wait for the room that other workloads have.
 func (c *Cluster) WithoutRoom(ctx context.Context, members []judge.Member, revision rollout.Revision, newFirst bool) (map[types.UID]judge.Refusal, error) {
+	return c.withoutRoom(ctx, members, podsIn(members), revision, newFirst)
+}
+
+// withoutRoom is WithoutRoom for some members of a workload that has these pods.
+func (c *Cluster) withoutRoom(ctx context.Context, members []judge.Member, there []*corev1.Pod, revision rollout.Revision, newFirst bool) (map[types.UID]judge.Refusal, error) {
 	full := map[types.UID]judge.Refusal{}
 	var room *Room
 	for _, m := range members {
@@ -53,7 +87,7 @@ func (c *Cluster) WithoutRoom(ctx context.Context, members []judge.Member, revis
 		}
 		var err error
 		if room == nil {
-			if room, err = c.Room(ctx, "", m.Pod.Namespace, podsIn(members), nil, false); err != nil {
+			if room, err = c.Room(ctx, "", m.Pod.Namespace, there, nil, false); err != nil {
 				return nil, err
 			}
 		}

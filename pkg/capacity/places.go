@@ -119,7 +119,7 @@ func (p *Places) unplaceableOn(only string, pod *corev1.Pod) judge.Refusal {
 	case len(could) > 0:
 		return judge.Refusal{}
 	case allowed > 0:
-		return judge.Refusal{Reason: short.on("node " + only + ", the only one that it may run on,"), Kind: judge.ReasonNoNodeFits}
+		return judge.Refusal{Reason: short.on("node " + only + ", the only one that it can run on,"), Kind: judge.ReasonNoNodeFits}
 	}
 	return judge.Refusal{Reason: "it can run only on node " + only + ", which does not match its node selector, affinity or tolerations", Kind: judge.ReasonNoNodeFits}
 }
@@ -187,8 +187,25 @@ func (p *Places) Unsupported(place judge.Place) judge.Refusal {
 	return judge.Refusal{Reason: why, Kind: judge.ReasonUnsupportedByNode, Final: true}
 }
 
+// undeclared returns which feature the kubelet of a node has to declare for the changes of a place's pod, and does not; empty if there is
+// none (InferForUpdate in nodedeclaredfeatures/features/inplacepodresize of k8s.io/component-helpers).
+func undeclared(place judge.Place, node *corev1.Node) string {
+	for _, c := range place.Target.Changes {
+		needs := ""
+		if c.Container == "" {
+			needs = "InPlacePodLevelResourcesVerticalScaling"
+		} else if slices.ContainsFunc(place.Pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Container && i.RestartPolicy == nil }) {
+			needs = "InPlacePodVerticalScalingInitContainers"
+		}
+		if needs != "" && !slices.Contains(node.Status.DeclaredFeatures, needs) {
+			return needs
+		}
+	}
+	return ""
+}
+
 // infeasible returns what the API server will say, without being asked, to a resize that is
-// larger than the pod's node; without a reason, it will not.
+// larger than the pod's node, or that its kubelet does not know; without a reason, it will not.
 func infeasible(f rollout.Facts, place judge.Place) judge.Refusal {
 	if place.Pod == nil || place.Differs != "" || len(place.Target.Changes) == 0 {
 		return judge.Refusal{}
@@ -196,6 +213,9 @@ func infeasible(f rollout.Facts, place judge.Place) judge.Refusal {
 	node := f.Node(place.Pod.Spec.NodeName)
 	if node == nil {
 		return judge.Refusal{}
+	}
+	if feature := undeclared(place, node); feature != "" {
+		return judge.Refusal{Reason: "its kubelet does not declare the feature " + feature, Kind: judge.ReasonUnsupportedByNode, Final: true}
 	}
 	if why := onNode(place.Target.Spec(), node); why != "" {
 		return judge.Refusal{Reason: why, Kind: judge.ReasonInfeasible, Final: true, Until: f.Now.Add(time.Hour)}

@@ -32,7 +32,7 @@ func limitsOf(least, limit string) Limits {
 // A pod of 1 cpu on a node of 2 is to become one of 2 cpus by a restart. What else a member
 // needs for that to be asked is a test of pkg/controller.
 func TestUnplaceable(t *testing.T) {
-	const tooSmall = "it needs 3 cpu; the only node that it may run on has 2"
+	const tooSmall = "it needs 3 cpu; the only node that it can run on has 2"
 	admitted := func(pod *corev1.Pod) {
 		tolerant(pod)
 		pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
@@ -191,7 +191,7 @@ func TestUnplaceableOnItsNode(t *testing.T) {
 	const none = "it can run only on node gone, which does not match its node selector, affinity or tolerations"
 	for on, want := range map[string]string{
 		"large": "",
-		"small": "it needs 2 cpu; node small, the only one that it may run on, has 1",
+		"small": "it needs 2 cpu; node small, the only one that it can run on, has 1",
 		"gone":  none,
 	} {
 		pod := podOf(t, "web", on, "1")

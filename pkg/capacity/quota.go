@@ -84,6 +84,22 @@ func (q *Quotas) count(pod *corev1.Pod, how func(*resource.Quantity, resource.Qu
 	}
 }
 
+// refuseResize returns why the API server would refuse a resize of the pod to this spec; empty if it would not. Then it counts.
+func (q *Quotas) refuseResize(pod *corev1.Pod, to *corev1.PodSpec) string {
+	if len(q.list) == 0 {
+		return ""
+	}
+	resized, without := pod.DeepCopy(), q.clone()
+	resized.Spec = *to
+	without.remove(pod)
+	if why := without.refusal(resized); why != "" && without.refusal(pod) == "" { // what takes no more is let in
+		return why
+	}
+	q.remove(pod)
+	q.add(resized)
+	return ""
+}
+
 // refusal returns why the API server would not let a new pod in; empty if it would
 // (CheckRequest in pkg/admission/plugin/resourcequota of k8s.io/apiserver).
 //

@@ -19,9 +19,7 @@ import (
 // Forecast returns what a rollout to template will do to each pod of the set, in the order of the
 // rollout. The set is as the edit leaves it, with the status from before. A set without a UID is
 // new, and will adopt pods that have no owner. Forecast only reads.
-func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacity.Cluster, set *appsv1.DaemonSet,
-	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
-) (rollout.WorkloadForecast, error) {
+func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Question, set *appsv1.DaemonSet, template *hash.Template) (rollout.WorkloadForecast, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
 		return rollout.WorkloadForecast{}, fmt.Errorf("reading the selector: %w", err)
@@ -31,17 +29,18 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacit
 		return rollout.WorkloadForecast{}, fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
 	o := observation{set: set.DeepCopy(), history: &history{}}
-	if o.Facts, err = cluster.Facts(ctx, set.Namespace, settings, defaults); err != nil {
+	if o.Facts, err = q.Facts(ctx, set.Namespace); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
 	if err := o.read(set, template.PodTemplateSpec, stored.Items); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
 	if o.newest == nil {
+		q.Next = false // the DaemonSet controller has not seen the edit
 		o.newest = &revision{name: "(edited)", template: template}
 		delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
 	}
-	there, err := cluster.Pods(ctx, set.Namespace)
+	there, err := q.Pods(ctx, set.Namespace)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
@@ -49,10 +48,13 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacit
 	if err := o.readSizes(); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	return o.forecast(ctx, cluster)
+	if policy.HasClasses(set.Annotations) && q.NodesUnknown() {
+		return rollout.WorkloadForecast{Unknown: "their sizes are by class of node, and you are " + q.RoomUnknown}, nil
+	}
+	return o.forecast(ctx, q)
 }
 
-func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
+func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout.WorkloadForecast, error) {
 	o.Facts = o.known()
 	o.sortByNode()
 	var places []judge.Place
@@ -64,11 +66,11 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 		places = append(places, place)
 	}
 	options := o.options()
-	members, err := cluster.Forecast(ctx, o.Facts, places, o.revision(), options.Unavailable == 0)
+	facts, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), options.Terms, options.Unavailable == 0)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, options.Terms))}
+	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, options.Terms)), HandOver: q.NotHeld}
 	if !policy.Enabled(o.set) {
 		f.HandOver = policy.NotOptedIn(o.set, "DaemonSet")
 	}
@@ -84,7 +86,10 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 	if surge, _ := bounds(o.set); f.HandOver == "" && surge > 0 {
 		f.HandOver = surges(f.Pods)
 	}
-	return f, nil
+	if q.Next {
+		f.Plan, err = facts.Plan(o, o.set.Annotations)
+	}
+	return f, err
 }
 
 // surges returns why the DaemonSet controller makes a rollout with maxSurge: all that is to be done is to restart pods. It is empty

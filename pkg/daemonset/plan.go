@@ -92,7 +92,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	if slices.ContainsFunc(verdicts, func(v *judge.Verdict) bool {
 		return !v.Member.InPlaceOnly && (!v.Member.Updated || judge.Gone(v.Member.Pod))
 	}) {
-		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldEnvironment(verdicts))
+		p.Started = fmt.Sprintf("revision %s: %s%s", p.Revision.Name, rollout.Changes(verdicts), rollout.OldUntilRestart(verdicts, p.Revision.Template))
 	}
 	if policy.Held(o.set) {
 		p.letGo(o)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,9 +21,7 @@ import (
 
 // Forecast returns what a rollout will do to each pod of the Deployment. The Deployment is as
 // the edit leaves it, with the status from before. Forecast only reads.
-func Forecast(ctx context.Context, objects dynamic.Interface, cluster *capacity.Cluster, edited *unstructured.Unstructured,
-	settings policy.Settings, defaults policy.Defaults,
-) (rollout.WorkloadForecast, error) {
+func Forecast(ctx context.Context, objects dynamic.Interface, q capacity.Question, edited *unstructured.Unstructured) (rollout.WorkloadForecast, error) {
 	d, err := decodeDeployment(edited)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
@@ -31,18 +30,19 @@ func Forecast(ctx context.Context, objects dynamic.Interface, cluster *capacity.
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	there, err := cluster.Pods(ctx, d.Namespace)
+	there, err := q.Pods(ctx, d.Namespace)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
 	o := newObservation(d, sets, there)
-	if o.Facts, err = cluster.Facts(ctx, d.Namespace, settings, defaults); err != nil {
+	if o.Facts, err = q.Facts(ctx, d.Namespace); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
 	o.Facts = o.known()
+	o.Notes = &judge.PodNotes{Foreseen: true}
 	o.Annotations = d.Annotations
 	o.Record, _ = rollout.ReadRecord(d.Annotations) // one that cannot be read keeps everything as it is
-	return o.forecast(ctx, cluster)
+	return o.forecast(ctx, q)
 }
 
 // Former returns the template that a held Deployment had before its edit, as its ReplicaSets tell, or the one of that digest; nil if
@@ -96,11 +96,11 @@ func (o observation) templates() []*hash.Template {
 	return append(theirs, former...)
 }
 
-func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
+func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout.WorkloadForecast, error) {
 	var f rollout.WorkloadForecast
 	var err error
 	base := o.base()
-	if f.Pods, f.HandOver, err = o.forecastBase(ctx, cluster, base); err != nil {
+	if f.Pods, f.HandOver, err = o.forecastBase(ctx, q, base); err != nil {
 		return f, err
 	}
 	for _, rs := range o.sets {
@@ -132,7 +132,23 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {
 		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
 	})
-	return f, nil
+	if q.Next {
+		f.Revision = o.nextRevision(base)
+		f.Plan, err = o.Facts.Plan(o, o.deployment.Annotations)
+	}
+	return f, err
+}
+
+// nextRevision is the number that the Deployment controller gives to what the pods of base are resized to; empty if it has.
+func (o observation) nextRevision(base *replicaSet) string {
+	if base == nil || base.template.Same(o.deployment.template) {
+		return ""
+	}
+	last := int64(0)
+	for _, rs := range o.sets {
+		last = max(last, rs.template.Revision)
+	}
+	return strconv.FormatInt(last+1, 10)
 }
 
 func namesOf(pods []*corev1.Pod) []string {
@@ -171,16 +187,16 @@ func (o observation) scaledIn() []string {
 
 // forecastBase returns what comes of the pods of the ReplicaSet base, and why the whole rollout
 // is handed over to the Deployment controller; empty if it is not.
-func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster, base *replicaSet) ([]judge.PodForecast, string, error) {
+func (o observation) forecastBase(ctx context.Context, q capacity.Question, base *replicaSet) ([]judge.PodForecast, string, error) {
 	if base == nil {
-		return nil, cmp.Or(o.cannotHold(), o.differs()), nil
+		return nil, cmp.Or(o.cannotHold(), q.NotHeld, o.differs()), nil
 	}
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
 		return nil, "", err
 	}
 	options := o.options(surge, unavailable)
-	handOver := o.cannotHold()
+	handOver := cmp.Or(o.cannotHold(), q.NotHeld)
 	if options.Guard = o.guard(base); handOver == "" && !policy.Held(o.deployment) { // an edit will be held
 		options.Guard = o.Guard(rollout.Edit{Began: o.Now}, o.deployment.Spec.MinReadySeconds)
 	}
@@ -196,10 +212,11 @@ func (o observation) forecastBase(ctx context.Context, cluster *capacity.Cluster
 		places = append(places, place)
 	}
 	slices.SortStableFunc(places, func(a, b judge.Place) int { return byRequest(&a, &b) })
-	members, err := cluster.Forecast(ctx, o.Facts, places, o.revision(), unavailable == 0)
+	facts, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), options.Terms, unavailable == 0)
 	if err != nil {
 		return nil, "", err
 	}
+	*o.Facts.Notes = *facts.Notes
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(judge.Pods(members, options.Terms), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason

@@ -18,7 +18,7 @@ const (
 	Unchanged Forecast = "Unchanged"
 	// Live: the pod is resized, and nothing restarts.
 	Live Forecast = "Live"
-	// Deferred: its node has no room for the new size now, and the pod waits for it.
+	// Deferred: its node, or a quota, has no room for the new size now, and the pod waits for it.
 	Deferred Forecast = "Deferred"
 	// ContainerRestart: the pod is resized, and the kubelet restarts containers for it.
 	ContainerRestart Forecast = "ContainerRestart"
@@ -50,6 +50,8 @@ type PodForecast struct {
 	Says     string
 	// ProvedAt is that of the verdict.
 	ProvedAt time.Time
+	// Waits and Message are the reason and the message of the verdict.
+	Waits, Message string
 	// Forecast for the pod.
 	Forecast Forecast
 	// Reason for it; empty for Unchanged, and for Live if nothing is in the way.
@@ -83,7 +85,7 @@ func Forecasts(verdicts []*Verdict) []PodForecast {
 
 func forecastFor(v *Verdict) PodForecast {
 	m := v.Member
-	f := PodForecast{Member: m, Observed: v.Observed, Says: v.Says, ProvedAt: v.ProvedAt, Forecast: forecastOf[v.Decision]}
+	f := PodForecast{Member: m, Observed: v.Observed, Says: v.Says, ProvedAt: v.ProvedAt, Waits: v.Reason, Message: v.Message, Forecast: forecastOf[v.Decision]}
 	switch born := m.Updated || m.Differs == ""; {
 	case born && m.Pod == nil:
 		f.Forecast, f.Reason = New, "there is no pod now"
@@ -109,6 +111,8 @@ func (f *PodForecast) resize(v *Verdict) {
 		f.Forecast, f.Reason = ContainerRestart, "its resizePolicy is "+string(corev1.RestartContainer)
 	case v.State == resize.Deferred:
 		f.Forecast, f.Reason = Deferred, v.Why
+	case v.State == resize.Refused: // which has no deadline
+		f.Forecast, f.Reason, f.Late = Deferred, v.Why, Deferred
 	case v.Reason != ReasonProgressing:
 		f.Reason = v.Why
 	}

@@ -78,6 +78,17 @@ var Acts = map[string]string{
 	ReasonWaitingForDelete:    "Delete these pods when it suits you",
 }
 
+// NeedsPerson reports whether nothing goes on where this is the condition's reason until a person acts.
+func NeedsPerson(reason string) bool {
+	switch reason {
+	case ReasonInfeasible, ReasonUnsupportedByNode, ReasonInvalid, ReasonRoomUnknown, ReasonResizeFailed, ReasonReverted, ReasonPodRejected,
+		ReasonDeletedAfterResize, ReasonPaused, ReasonInvalidPolicy, ReasonNamespaceLeftOut, ReasonWaitingForDelete:
+		return true
+	default:
+		return false
+	}
+}
+
 // Reasons of events. The messages say why.
 const (
 	// EventStarted: a rollout has begun. The message says of which revision, and what changes.

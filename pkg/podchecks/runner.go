@@ -51,7 +51,7 @@ type Options struct {
 	Margin time.Duration
 	// QueryTimeout is how long a query may take: 30s.
 	QueryTimeout time.Duration
-	// Batch is how many pods are asked about at once: 100.
+	// Batch is how many pods of a workload are asked about at once: 100.
 	Batch int
 	// Parallel is how many queries are under way: 4.
 	Parallel int
@@ -138,7 +138,7 @@ func New(configMaps ConfigMaps, prometheus Querier, options Options) *Runner {
 }
 
 // MostChecks is how many checks a workload may name. An annotation could have a hundred thousand names.
-const MostChecks = 20
+const MostChecks = 10
 
 // Ask says what is to be asked for a workload from now on, in place of what was said before. No names or no pods end it. What is known of the same
 // pod since the same resize stays known. When an outcome has changed, changed is called; it must not wait.
@@ -337,7 +337,7 @@ func (r *Runner) review(now time.Time) {
 			case r.prometheus == nil:
 				r.unknown(w, a, unanswered, "", "the controller has no Prometheus to ask: set its flag --checks-prometheus", now, changed)
 			case r.ready(a, c).After(now):
-				message := fmt.Sprintf("its window of %s starts after the resize, so it is asked from %s on", model.Duration(c.window), r.ready(a, c).UTC().Format("15:04:05 MST"))
+				message := fmt.Sprintf("its window of %s starts after the resize, so the query runs from %s on", model.Duration(c.window), r.ready(a, c).UTC().Format("15:04:05 MST"))
 				r.unknown(w, a, pending, "", message, now, changed)
 			case a.outcome.State == Unknown && a.tried: // it may have become too long
 				r.unknown(w, a, a.why, a.outcome.Container, "", now, changed)

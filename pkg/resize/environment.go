@@ -26,6 +26,21 @@ func (t Target) OldEnvironment() []string {
 	return found
 }
 
+// OldVolumes lists the volumes in memory (tmpfs) of the pod's template that keep their size though a memory limit changes: one without a
+// sizeLimit has it from the limits that the pod was started with. KEP-6030 would change that.
+func (t Target) OldVolumes(template *corev1.PodTemplateSpec) []string {
+	if !slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Side == Limit && c.Resource == corev1.ResourceMemory }) {
+		return nil
+	}
+	var found []string
+	for _, v := range template.Spec.Volumes {
+		if v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory && v.EmptyDir.SizeLimit == nil {
+			found = append(found, v.Name)
+		}
+	}
+	return found
+}
+
 // shows reports whether ref, of the container p, refers to a value that changes.
 func (t Target) shows(p part, ref *corev1.ResourceFieldSelector) bool {
 	of := ref.ContainerName

@@ -19,6 +19,12 @@ type WorkloadForecast struct {
 	HandOver string
 	// Stale names the pods that the built-in controller would restart if it were let go now.
 	Stale []string
+	// Revision is the number of the one that the pods go to, where the workload does not name it yet.
+	Revision string
+	// Unknown is why nothing can be told of the pods; empty if something can.
+	Unknown string
+	// Plan is the next step of a rollout that is under way, where that was asked.
+	Plan Plan
 }
 
 // Guarded returns how many of the pods get their size first in a rollout that is guarded so, and how many such pods there are: of each

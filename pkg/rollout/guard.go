@@ -287,7 +287,7 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 	m := &v.Member
 	if m.Target.Conceded && !g.opened(t) { // it would prove another size; nothing may be left to show that it was asked
-		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it again and again"})
+		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it repeatedly"})
 		return
 	}
 	if m.Target.Resized.IsZero() && !g.born(m) {
@@ -383,7 +383,7 @@ func (g *guarded) failedCheck(m *judge.Member) string {
 
 func (g *guarded) outcome(m *judge.Member, check string) Outcome {
 	if g.Outcomes == nil {
-		return Outcome{Message: "checks are not asked"}
+		return Outcome{Message: "no check is queried"}
 	}
 	return g.Outcomes(m.Pod.UID, check)
 }
@@ -543,8 +543,8 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 	if size := len(g.record.String()); size > g.room {
 		g.record.Canaries = g.record.Canaries[:known]
 		s.Resize = slices.DeleteFunc(slices.Clone(s.Resize), isCanary)
-		s.Waits = append([]Wait{{judge.Member{Place: judge.Place{Name: "no pod is asked"}}, judge.ReasonInvalidPolicy, fmt.Sprintf(
-			"the annotation %s would have %d bytes, and may have %d beside the other annotations: want fewer canaries", api.RolloutAnnotation, size, g.room)}}, s.Waits...)
+		s.Waits = append([]Wait{{judge.Member{Place: judge.Place{Name: "no pod is resized"}}, judge.ReasonInvalidPolicy, fmt.Sprintf(
+			"the annotation %s would have %d bytes, and can have %d beside the other annotations: want fewer canaries", api.RolloutAnnotation, size, g.room)}}, s.Waits...)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
@@ -144,17 +146,15 @@ func Changes(verdicts []*judge.Verdict) string {
 	return EditBack + ": the pods have this size, or come back to it"
 }
 
-// OldEnvironment lists the environment variables that will not show the new size, for
-// the end of a message; empty if there are none.
-func OldEnvironment(verdicts []*judge.Verdict) string {
-	var found []string
+// OldUntilRestart lists what of pods of the template does not follow the new size, for the end of a message: environment variables
+// that show it, and volumes in memory. It is empty if there is nothing.
+func OldUntilRestart(verdicts []*judge.Verdict, template *corev1.PodTemplateSpec) string {
+	var variables, volumes []string
 	for _, v := range verdicts {
-		found = Joined(found, v.OldEnvironment)
+		variables, volumes = Joined(variables, v.OldEnvironment), Joined(volumes, v.Member.Target.OldVolumes(template))
 	}
-	if len(found) == 0 {
-		return ""
-	}
-	return "; environment variables that show the old size until a restart: " + strings.Join(found, ", ")
+	return after("; environment variables that show the old size until a restart: ", strings.Join(variables, ", ")) +
+		after("; volumes in memory that keep their size until a restart: ", strings.Join(volumes, ", "))
 }
 
 // Absent returns the containers of the template that pods lack, because an injector has dropped or renamed them.

@@ -107,7 +107,7 @@ func TestFaultsAreGrouped(t *testing.T) {
 		o := rollout.Options{Limit: 1, Terms: judge.Terms{Unavailable: 1, Strategy: policy.RollingUpdate}}
 		return rollout.Next(judge.Pods(members, o.Terms), o)
 	}
-	const note = "; kubernetes#141100 may affect agent-0 on node n-0 (kubelet v1.36.4), agent-1 on node n-1 (kubelet v1.36.4)"
+	const note = "; kubernetes#141100 might affect agent-0 on node n-0 (kubelet v1.36.4), agent-1 on node n-1 (kubelet v1.36.4)"
 	for pods, want := range map[int]string{2: note + ": ", 7: ", agent-4 on node n-4 (kubelet v1.36.4) and 2 more: "} {
 		if got := judged(pods, policy.LiveResizeable).Condition(); strings.Count(got.Message(), "kubernetes#") != 1 || !strings.Contains(got.Message(), want) || got.Reason != judge.ReasonProgressing {
 			t.Errorf("%d pods: %s: %s", pods, got.Reason, got.Message())
@@ -115,5 +115,23 @@ func TestFaultsAreGrouped(t *testing.T) {
 	}
 	if got := judged(2, policy.RestartOnly).Condition().Message(); strings.Contains(got, "kubernetes#") {
 		t.Errorf("pods that are restarted: %s", got)
+	}
+}
+
+// The first event names what of the pods does not follow the new size.
+func TestOldUntilRestart(t *testing.T) {
+	const volumes = "volumes: [{name: shm, emptyDir: {medium: Memory}}, {name: bounded, emptyDir: {medium: Memory, sizeLimit: 1Mi}}, {name: disk, emptyDir: {}}]"
+	of := func(cpu, memory string) *corev1.PodTemplateSpec {
+		return build.Template(t, fmt.Sprintf("{containers: [{name: app, image: a, env: [{name: CPUS, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}], "+
+			"resources: {limits: {cpu: %q, memory: %q}}}], %s}", cpu, memory, volumes))
+	}
+	const shown, kept = "; environment variables that show the old size until a restart: app: CPUS", "; volumes in memory that keep their size until a restart: shm"
+	older := of("1", "1Gi")
+	for want, newer := range map[string]*corev1.PodTemplateSpec{"": older, shown: of("2", "1Gi"), kept: of("1", "2Gi"), shown + kept: of("2", "2Gi")} {
+		target := must.Get(resize.For(build.Pod("web-0", older), older, newer))(t)
+		v := &judge.Verdict{Member: judge.Member{Place: judge.Place{Target: target}}, OldEnvironment: target.OldEnvironment()}
+		if got := rollout.OldUntilRestart([]*judge.Verdict{v, v}, newer); got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
 	}
 }

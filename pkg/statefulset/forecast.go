@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,9 +25,7 @@ const edited = "(edited)"
 // Forecast returns what a rollout to template will do to each pod of the set, the
 // highest ordinal first. The set is as the edit leaves it, with the status from before. A set
 // without a UID is new, and will adopt pods that have no owner. Forecast only reads.
-func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacity.Cluster, set *appsv1.StatefulSet,
-	template *hash.Template, settings policy.Settings, defaults policy.Defaults,
-) (rollout.WorkloadForecast, error) {
+func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Question, set *appsv1.StatefulSet, template *hash.Template) (rollout.WorkloadForecast, error) {
 	list, err := client.AppsV1().ControllerRevisions(set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 	if err != nil {
 		return rollout.WorkloadForecast{}, fmt.Errorf("listing ControllerRevisions: %w", err)
@@ -37,7 +36,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacit
 	}
 	set = set.DeepCopy()
 	o := observation{set: set, revisions: history{edited: template}}
-	if o.Facts, err = cluster.Facts(ctx, set.Namespace, settings, defaults); err != nil {
+	if o.Facts, err = q.Facts(ctx, set.Namespace); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
 	revision := edited
@@ -55,19 +54,20 @@ func Forecast(ctx context.Context, client kubernetes.Interface, cluster *capacit
 			revision = stored.Name
 		}
 	}
+	q.Next = q.Next && revision == set.Status.UpdateRevision // else the StatefulSet controller has not seen the edit
 	set.Status.UpdateRevision = revision
 	if set.UID == "" {
 		set.Status.CurrentRevision = revision
 	}
-	there, err := cluster.Pods(ctx, set.Namespace)
+	there, err := q.Pods(ctx, set.Namespace)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
 	o.pods = rollout.Adoptable(set, selector, there)
-	return o.forecast(ctx, cluster)
+	return o.forecast(ctx, q)
 }
 
-func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (rollout.WorkloadForecast, error) {
+func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout.WorkloadForecast, error) {
 	from := o.from()
 	o.Facts = o.known()
 	var places []judge.Place
@@ -78,11 +78,11 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 		}
 		places = append(places, place)
 	}
-	members, err := cluster.Forecast(ctx, o.Facts, places, o.revision(), false)
+	facts, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), o.options().Terms, false)
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, o.options().Terms)), HandOver: o.notHeld()}
+	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, o.options().Terms)), HandOver: cmp.Or(o.notHeld(), q.NotHeld)}
 	for i, forecast := range f.Pods {
 		m := forecast.Member
 		if m.Index >= from && m.Pod != nil && !m.Labelled && rolling(o.set) {
@@ -97,7 +97,11 @@ func (o observation) forecast(ctx context.Context, cluster *capacity.Cluster) (r
 		f.Pods[i] = forecast
 	}
 	f.Pods = append(o.scaledIn(), f.Pods...)
-	return f, nil
+	if q.Next {
+		o.moved = o.Now // as far as is known here
+		f.Plan, err = facts.Plan(o, o.set.Annotations)
+	}
+	return f, err
 }
 
 // notHeld is why an edit of the set is not held; empty if it is.

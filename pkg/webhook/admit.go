@@ -20,6 +20,8 @@ type Write struct {
 	Subresource string
 	// User and FieldManager are who writes.
 	User, FieldManager string
+	// DryRun says that nothing is stored.
+	DryRun bool
 }
 
 // Admit returns what the policies make of a write, each asked once. It fails where the write would.
@@ -50,5 +52,5 @@ func (w Write) attributes(kind schema.GroupVersionKind, resource schema.GroupVer
 		options.SetKind("UpdateOptions")
 	}
 	return admission.NewAttributesRecord(w.Object, orNil(w.Old), kind, w.Object.GetNamespace(), w.Object.GetName(), resource, w.Subresource,
-		operation, options, false, &user.DefaultInfo{Name: w.User})
+		operation, options, w.DryRun, &user.DefaultInfo{Name: w.User})
 }

@@ -117,7 +117,7 @@ func TestRewrittenSelectors(t *testing.T) {
 	elsewhere := newSet(t, user, "default", "elsewhere")
 	rewrite(t, clouds...)
 	eventually(t, "the policies know what is left out", func() (bool, error) {
-		account, err := client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), controller.ServiceAccount, metav1.GetOptions{})
+		account, err := client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), api.HeartbeatName, metav1.GetOptions{})
 		return err == nil && account.Annotations[api.LeftOutAnnotation] == "gatekeeper-system,gke-managed-system,kube-system", err
 	})
 	out := map[string]someSet{}

@@ -82,7 +82,7 @@ What differs from the file is all here.
 {{- with $o.Error }}{{ fail (printf "files/%s: %s" $file .) }}{{ end -}}
 {{- $mutating := hasPrefix "MutatingAdmissionPolicy" ($o.kind | default "") -}}
 {{- if and $o.kind (not (and $mutating (eq $hold "webhook"))) (not (has (printf "%s/%s" $o.kind $o.metadata.name) $without)) -}}
-{{- $_ := set $o.metadata "labels" (fromYaml (include "inplace-rollout.labels" $)) -}}
+{{- $_ := set $o.metadata "labels" (merge (fromYaml (include "inplace-rollout.labels" $)) ($o.metadata.labels | default dict)) -}}
 {{- if has $o.kind (list "ServiceAccount" "Role" "RoleBinding" "NetworkPolicy" "Deployment" "Service" "PodDisruptionBudget" "ConfigMap") }}{{ $_ := set $o.metadata "namespace" $namespace }}{{ end -}}
 {{- if and (eq $o.kind "ServiceAccount") (eq $o.metadata.name "inplace-rollout") }}
 {{- $_ := set $o.metadata "name" $account -}}
@@ -106,12 +106,11 @@ What differs from the file is all here.
 {{- range $o.rules }}{{ if has "inplace-rollout" .resourceNames }}{{ $_ := set . "resourceNames" (concat (list $account) (without .resourceNames "inplace-rollout")) }}{{ end }}{{ end -}}
 {{- end -}}
 {{- if and (hasSuffix "AdmissionPolicyBinding" $o.kind) (dig "paramRef" "namespace" "" $o.spec) }}
-{{- $_ := set $o.spec.paramRef "name" $account -}}
 {{- $_ := set $o.spec.paramRef "namespace" $namespace -}}
 {{- if $ownNamespaces }}{{ $_ := unset $o.spec.paramRef "namespace" }}{{ end -}}
 {{- end -}}
 {{- range $o.subjects }}
-{{- $_ := set . "namespace" $namespace -}}
+{{- if eq .kind "ServiceAccount" }}{{ $_ := set . "namespace" $namespace }}{{ end -}}
 {{- if eq .name "inplace-rollout" }}{{ $_ := set . "name" $account }}{{ end -}}
 {{- end -}}
 {{- if and (eq $o.kind "NetworkPolicy") (eq $o.metadata.name "inplace-rollout-webhook") $.Values.networkPolicy.apiServers }}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
+)
+
+// fieldsOfSize are those of whoever has written a StatefulSet of size, and an environment variable.
+const fieldsOfSize = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},"f:name":{},"f:image":{},
+"f:env":{"k:{\"name\":\"A\"}":{".":{},"f:name":{},"f:value":{}}},
+	"f:resources":{"f:requests":{"f:cpu":{},"f:memory":{}},"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}}}`
+
+func entry(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+}
+
+// What a manifest does not say any more goes, where whoever applies it has set it.
+func TestRemovedByAManifest(t *testing.T) {
+	const (
+		apply  = metav1.ManagedFieldsOperationApply
+		update = metav1.ManagedFieldsOperationUpdate
+		limits = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}}}`
+		all    = "map[limits:map[cpu:1 memory:1Gi] requests:map[cpu:100m memory:100Mi]]"
+		some   = "map[requests:map[cpu:100m memory:100Mi]]"
+	)
+	live := manifest(t, "StatefulSet", "replicas: 3", size)
+	container := func(u *unstructured.Unstructured) map[string]any {
+		containers, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "template", "spec", "containers")
+		return containers.([]any)[0].(map[string]any)
+	}
+	container(live)["env"] = []any{map[string]any{"name": "A", "value": "1"}, map[string]any{"name": "B", "value": "2"}}
+	container(live)["terminationMessagePath"] = "/dev/termination-log"
+	without := manifest(t, "StatefulSet", "", "requests: {cpu: 100m, memory: 100Mi}")
+	for _, tt := range []struct {
+		what      string
+		entries   []metav1.ManagedFieldsEntry
+		resources string
+		env       int
+		unknown   string
+	}{
+		{"server-side apply", []metav1.ManagedFieldsEntry{entry("kustomize-controller", apply, fieldsOfSize)}, some, 1, ""},
+		{"another one owns it, too", []metav1.ManagedFieldsEntry{
+			entry("kustomize-controller", apply, fieldsOfSize), entry("tuner", apply, limits),
+		}, "map[limits:map[memory:1Gi] requests:map[cpu:100m memory:100Mi]]", 1, ""},
+		{"who applies something else removes nothing", []metav1.ManagedFieldsEntry{entry("tuner", apply, limits)}, all, 2, "app: cpu limit, app: memory limit"},
+		{"Helm", []metav1.ManagedFieldsEntry{entry("helm", update, strings.Replace(fieldsOfSize, `"f:image"`, `"f:terminationMessagePath":{},"f:image"`, 1))}, some, 1, ""},
+		{"nobody knows", []metav1.ManagedFieldsEntry{entry("kubectl-create", update, fieldsOfSize)}, all, 2, "app: cpu limit, app: memory limit"},
+	} {
+		was := live.DeepCopy()
+		was.SetManagedFields(tt.entries)
+		e := must.Get(newEdit(t.Context(), was, without))(t)
+		if got := resourcesOf(e.after); got != tt.resources {
+			t.Errorf("%s: resources %s, want %s", tt.what, got, tt.resources)
+		}
+		if env, _ := container(e.after)["env"].([]any); len(env) != tt.env {
+			t.Errorf("%s: environment %v, want %d", tt.what, env, tt.env)
+		}
+		if container(e.after)["terminationMessagePath"] == nil {
+			t.Errorf("%s: what the API server has filled in is gone", tt.what)
+		}
+		if got := strings.Join(e.unsaid, ", "); got != tt.unknown {
+			t.Errorf("%s: %q is unknown, want %q", tt.what, got, tt.unknown)
+		}
+	}
+}
+
+// Whoever plans an edit that removes a limit reads that it restarts pods, or that it is not known.
+func TestPlanOfRemoved(t *testing.T) {
+	manager := func(e metav1.ManagedFieldsEntry) begin {
+		return setOf(2, func(s *stage) { s.set.ManagedFields = []metav1.ManagedFieldsEntry{e} })
+	}
+	for name, tt := range map[string]struct {
+		stage begin
+		fails []string
+	}{
+		"removed":         {manager(entry("kustomize-controller", metav1.ManagedFieldsOperationApply, fieldsOfSize)), []string{failRestart}},
+		"removed-unknown": {manager(entry("kubectl-create", metav1.ManagedFieldsOperationUpdate, fieldsOfSize)), []string{failUnknown}},
+		"removed-never": {changed(manager(entry("kubectl-create", metav1.ManagedFieldsOperationUpdate, fieldsOfSize)), func(s *stage) {
+			s.set.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
+		}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := manifest(t, "StatefulSet", "", "requests: {cpu: 100m, memory: 100Mi}")
+			out, _ := planned(t, tt.stage(t), m, planOptions{})
+			golden.Assert(t, "plan-"+name+".txt", out)
+			for _, what := range failures {
+				_, code := planned(t, tt.stage(t), m, planOptions{failOn: []string{what}})
+				if fails := code == 3; fails != slices.Contains(tt.fails, what) {
+					t.Errorf("--fail-on=%s ended with %d", what, code)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,21 @@
+package prerequisite
+
+import "errors"
+
+// NotHeld returns why edits are left to the built-in controllers, in a few words; empty if they are not. Those with the action LiveResize
+// (liveOnly) wait for a controller.
+func (r Report) NotHeld(liveOnly bool) string {
+	switch {
+	case r.Installed != nil:
+		return "nothing holds edits here"
+	case r.Controller != nil && !r.Waits(liveOnly):
+		return "no controller is ready"
+	default:
+		return ""
+	}
+}
+
+// Waits reports whether edits are held though no controller is there, and wait for one.
+func (r Report) Waits(liveOnly bool) bool {
+	return r.Installed == nil && r.Controller != nil && (liveOnly || errors.Is(r.Controller, errWaits))
+}
