@@ -242,7 +242,7 @@ func (s *Step) resize(v *judge.Verdict, o Options, b *budget) {
 		return
 	}
 	claim := v.Claim
-	if o.Restarts == Ordered && s.waiting && claim.Busy && claim.Ready && !claim.Down { // for another size: it does not pass those before it
+	if o.Restarts == Ordered && s.waiting && claim.Owes { // of another size: it does not pass those before it
 		claim.Share = false
 	}
 	if !b.mayResize(claim) {

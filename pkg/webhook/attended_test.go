@@ -16,7 +16,7 @@ import (
 // edit. Nothing of that is ever stored.
 func TestAttended(t *testing.T) {
 	at := time.Date(2026, 11, 24, 3, 0, 0, 0, time.UTC)
-	values := []string{"", "no time", "9999-12-31T23:59:59Z"}
+	values := []string{"", "soon", "2026-11-24", "2026-11-24T03:00:00+01:00", "2026-11-24T03:00:00", "9999-12-31T23:59:59Z"}
 	for _, after := range []time.Duration{-time.Hour, -time.Second, -time.Millisecond, 0, time.Millisecond, 999 * time.Millisecond, time.Second, time.Minute} {
 		values = append(values, at.Add(after).Format(time.RFC3339Nano))
 	}
