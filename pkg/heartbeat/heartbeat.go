@@ -215,14 +215,6 @@ func (h *Heart) write(ctx context.Context, account types.NamespacedName, until t
 	if h.LeftOut != nil {
 		annotations[api.LeftOutAnnotation] = strings.Join(h.LeftOut(), ",")
 	}
-	more := map[string]string{}
-	if h.Checks != nil {
-		if names, known := h.Checks(); known {
-			if all := strings.Join(slices.Sorted(slices.Values(names)), ","); len(all) <= maxChecks {
-				more[api.ChecksAnnotation] = all
-			}
-		}
-	}
 	if len(dryRun) == 0 {
 		h.mu.Lock()
 		h.value = value // also if the answer is lost
