@@ -78,8 +78,7 @@ func TestMemory(t *testing.T) {
 // open returns the session of the workload.
 func (e *engine) open(t *testing.T) *Session[*appsv1.ReplicaSet, plainState] {
 	t.Helper()
-	s := must.Get(e.Controller.session(t.Context(), e.w))(t)
-	return s
+	return must.Get(e.Controller.session(t.Context(), e.w))(t)
 }
 
 // sync syncs the workload as it is when nobody holds it.

@@ -200,8 +200,7 @@ func (s *scene) observation(t *testing.T) observation {
 // read decodes what is stored.
 func read[T any](t *testing.T, decode func(any) (*T, error), stored any) *T {
 	t.Helper()
-	decoded := must.Get(decode(stored))(t)
-	return decoded
+	return must.Get(decode(stored))(t)
 }
 
 func bounds(surge, unavailable int32) change {
@@ -562,11 +561,8 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	refused.Note(o.pods[0].UID).Eviction = &judge.Refused{Refusal: judge.Refusal{Reason: "the budget says no", Until: until}}
 	o.Notes = refused
 	p, err := planned(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := does(p); got != "evict a-1" {
-		t.Errorf("got %q, want the other one evicted", got)
+	if err != nil || does(p) != "evict a-1" {
+		t.Errorf("got %q, %v, want the other one evicted", does(p), err)
 	}
 	if message := p.Condition.Message(); !strings.Contains(message, "a-0: not evicted yet: the budget says no") {
 		t.Errorf("says %q, want it to name the refusal", message)
@@ -918,8 +914,7 @@ func TestForeignMark(t *testing.T) {
 
 func mustJSON(t *testing.T, value any) []byte {
 	t.Helper()
-	encoded := must.Get(json.Marshal(value))(t)
-	return encoded
+	return must.Get(json.Marshal(value))(t)
 }
 
 func TestNewHistory(t *testing.T) {
@@ -1074,8 +1069,7 @@ func TestPatches(t *testing.T) {
 
 func applied(t *testing.T, stored *unstructured.Unstructured, patch []byte) *unstructured.Unstructured {
 	t.Helper()
-	written := must.Get(tryPatch(t, stored, patch))(t)
-	return written
+	return must.Get(tryPatch(t, stored, patch))(t)
 }
 
 func tryPatch(t *testing.T, stored *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {

@@ -18,8 +18,7 @@ func TestNewTemplateRoundsQuantities(t *testing.T) {
 	template := func(resources string) *hash.Template {
 		raw := fmt.Sprintf(`{"spec": {"resources": %s, "initContainers": [{"name": "init", "resources": %s}], "containers": [{"name": "app", "resources": %s}]}}`,
 			resources, resources, resources)
-		template := must.Get(hash.NewTemplate([]byte(raw)))(t)
-		return template
+		return must.Get(hash.NewTemplate([]byte(raw)))(t)
 	}
 	manifest := template(`{"requests": {"cpu": "100.5m", "memory": "0.0001"}, "limits": {"cpu": "0.2000001"}}`)
 	stored := template(`{"requests": {"cpu": "101m", "memory": "1m"}, "limits": {"cpu": "201m"}}`)
@@ -45,30 +44,23 @@ func TestSpelledAs(t *testing.T) {
 				{"ephemeral":{"volumeClaimTemplate":{"spec":{"resources":{"requests":{"storage":"QUANTITY"}}}}},"name":"d"}]}}`)
 		var compact bytes.Buffer
 		must.Do(t, json.Compact(&compact, []byte(raw)))
-		template := must.Get(hash.NewTemplate(compact.Bytes()))(t)
-		return template
+		return must.Get(hash.NewTemplate(compact.Bytes()))(t)
 	}
 	before, after := template("1", "1Gi"), template("2", "1073741824")
 	if before.Hash != after.Hash || before.Same(after) {
 		t.Fatalf("the edit is not of cpu alone: %s", before.Differs(after))
 	}
-	got, err := after.SpelledAs(before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(after.SpelledAs(before))(t)
 	if want := template("2", "1Gi"); sorted(t, got) != sorted(t, want.Raw) {
 		t.Errorf("got\n%s\nwant\n%s", got, want.Raw)
 	}
 	// What is not equal stays as it is, and so does what was not there.
 	other := template("1", "2Gi")
-	if got, err = after.SpelledAs(other); err != nil || sorted(t, got) != sorted(t, after.Raw) {
+	if got, err := after.SpelledAs(other); err != nil || sorted(t, got) != sorted(t, after.Raw) {
 		t.Errorf("of another template: %v\n%s\nwant\n%s", err, got, after.Raw)
 	}
-	empty, err := hash.NewTemplate([]byte(`{"spec":{"containers":[]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err = after.SpelledAs(empty); err != nil || sorted(t, got) != sorted(t, after.Raw) {
+	empty := must.Get(hash.NewTemplate([]byte(`{"spec":{"containers":[]}}`)))(t)
+	if got, err := after.SpelledAs(empty); err != nil || sorted(t, got) != sorted(t, after.Raw) {
 		t.Errorf("of an empty template: %v\n%s\nwant\n%s", err, got, after.Raw)
 	}
 }

@@ -139,6 +139,5 @@ func TestObservePages(t *testing.T) {
 
 func target(t *testing.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) resize.Target {
 	t.Helper()
-	target := must.Get(resize.For(pod, older, newer))(t)
-	return target
+	return must.Get(resize.For(pod, older, newer))(t)
 }

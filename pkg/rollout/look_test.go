@@ -10,6 +10,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // anywhere has room for everything, and its kubelets do everything.
@@ -98,9 +99,7 @@ func TestVerdictsOnGonePods(t *testing.T) {
 		})
 		pod := build.Pod("web-0", template)
 		pod.UID = types.UID(rune('a' + n))
-		if _, err := look.At(0, pod); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(look.At(0, pod))(t)
 		f.Cache.Keep(look.Found())
 		if kept := len(f.Cache.looks); kept > 4 {
 			t.Fatalf("%d looks are kept of one pod", kept)

@@ -149,9 +149,7 @@ func TestUnansweredResize(t *testing.T) {
 	}
 	before := lists()
 	for range 3 {
-		if _, err := c.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Sync())(t)
 	}
 	if n := lists() - before; n != 1 {
 		t.Errorf("%d live reads of the pods after the request, want 1", n)

@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestWritesInWords: each kind of write is logged by --dry-run.
@@ -38,9 +39,7 @@ func TestDryRunLogs(t *testing.T) {
 	c.edit(newer)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	for range 2 { // the first one only starts to watch
-		if _, err := c.Controller.Sync(klog.NewContext(t.Context(), logger), cache.MetaObjectToName(c.Set)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Controller.Sync(klog.NewContext(t.Context(), logger), cache.MetaObjectToName(c.Set)))(t)
 		c.Sees()
 	}
 	logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()

@@ -263,8 +263,7 @@ func evaluated(t *testing.T, p *Policies, policy string, request *admissionv1.Ad
 		return request.Object.Raw
 	}
 	patch := must.Get(jsonpatch.DecodePatch(response.Patch))(t)
-	got := must.Get(patch.Apply(request.Object.Raw))(t)
-	return got
+	return must.Get(patch.Apply(request.Object.Raw))(t)
 }
 
 // sorted returns the operations of a patch in an order that does not change.

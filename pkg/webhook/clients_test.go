@@ -41,8 +41,7 @@ func TestClients(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 	made := func(usage x509.ExtKeyUsage) build.Client {
 		t.Helper()
-		c := must.Get(build.NewClient(usage))(t)
-		return c
+		return must.Get(build.NewClient(usage))(t)
 	}
 	apiserver, other, ofServers := made(x509.ExtKeyUsageClientAuth), made(x509.ExtKeyUsageClientAuth), made(x509.ExtKeyUsageServerAuth)
 	roots := x509.NewCertPool()

@@ -15,9 +15,7 @@ import (
 // expressions. It warns of none of it.
 func TestDryRun(t *testing.T) {
 	cp, _ := needCluster(t)
-	if _, err := cp.Kubectl(t.Context(), "create", "namespace", "dry-run"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(cp.Kubectl(t.Context(), "create", "namespace", "dry-run"))(t)
 	for _, values := range []string{
 		"hold=policy",
 		"hold=webhook",

@@ -139,8 +139,7 @@ func (w *world) helm(args ...string) {
 
 func (w *world) kubectl(args ...string) string {
 	w.t.Helper()
-	out := must.Get(w.cp.Kubectl(w.t.Context(), append(args, "--namespace", w.namespace)...))(w.t)
-	return out
+	return must.Get(w.cp.Kubectl(w.t.Context(), append(args, "--namespace", w.namespace)...))(w.t)
 }
 
 // eventually waits for something, and fails with what it is instead.
@@ -173,8 +172,7 @@ func (w *world) startWebhook() {
 // log is a file for the output of a process.
 func (w *world) log(name string) *os.File {
 	w.t.Helper()
-	log := must.Get(os.Create(filepath.Join(w.cp.Dir(), "log", name+"-"+w.hold+".log")))(w.t)
-	return log
+	return must.Get(os.Create(filepath.Join(w.cp.Dir(), "log", name+"-"+w.hold+".log")))(w.t)
 }
 
 // startController runs the controller as the chart's ServiceAccount.
