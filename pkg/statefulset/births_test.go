@@ -16,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
+	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
 // TestUnborn: of a pod of 1m that is missing, where 2m are wanted now.
@@ -70,7 +71,7 @@ func TestUnborn(t *testing.T) {
 			if tt.least > 0 {
 				limits.Ranges = []corev1.LimitRange{least(tt.least)}
 			}
-			node := largeNode()
+			node := simulated.LargeNode()
 			if tt.node > 0 {
 				node.Status.Allocatable = milli(tt.node)
 			}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -163,14 +164,7 @@ func currentIsOtherImage(set *appsv1.StatefulSet) {
 }
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
-
-// largeNode can hold every pod of these tests.
-func largeNode() *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi")}
-	return node
-}
+var defaults = simulated.Defaults
 
 // observed is what a plan is made from, with the highest place first.
 func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet)) observation {
@@ -178,7 +172,7 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	load(t)
 	situations := strings.Split(places, "|")
 	o := observation{
-		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{largeNode()}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
+		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{simulated.LargeNode()}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
 		set:   webSet(newer, len(situations)), revisions: allRevisions,
 	}
 	for _, change := range changes { // the start of the ordinals, among others
@@ -882,4 +876,45 @@ func TestNewSetSettles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzPlan: under LiveResize no plan lets go of a pod that differs only in its size, whatever
+// state the pods are in. The StatefulSet controller replaces pods from the partition on whose
+// label is not that of the newest revision.
+func FuzzPlan(f *testing.F) {
+	build.AddSeeds(f)
+	f.Fuzz(func(t *testing.T, input []byte) {
+		rapid.MakeFuzz(func(r *rapid.T) {
+			places := rapid.SliceOfN(rapid.SampledFrom([]string{
+				"updated", "updated, terminating", "relabelled", "relabelled long ago", "updated, not ready", "updated, resized by others",
+				"updated, resized by others during the rollout", "left with another cpu", "left with another cpu, not ready", "left pending",
+				"live, resized by others", "left with a limit", "live", "live, just born", "live, not ready", "resizing", "resized",
+				"infeasible", "infeasible, not ready", "limited", "terminating", "missing",
+			}), 1, 5).Draw(r, "places")
+			changes := []func(*appsv1.StatefulSet){inForce("LiveResize;"), held("0", everything)}
+			for _, change := range []func(*appsv1.StatefulSet){startAt5, parallel, two, lagging, currentIsNewest, minReady, says("Restart", "cpu=RestartOnly")} {
+				if rapid.Bool().Draw(r, "changed") {
+					changes = append(changes, change)
+				}
+			}
+			o := observed(t, strings.Join(places, "|"), changes...)
+			p := must.Get(planned(o))(t)
+			partition := everything
+			for _, write := range p.Writes {
+				switch w := write.(type) {
+				case rollout.DeletePod:
+					t.Errorf("%s: the plan deletes %s", places, w.Restart.Member.Name)
+				case lowerPartition:
+					partition = w.to
+				case rollout.Release:
+					partition = 0
+				}
+			}
+			for _, pod := range o.pods {
+				if place, ours := o.index(pod); ours && place >= partition && label(pod) != revisionOf(newer) && pod.DeletionTimestamp == nil {
+					t.Errorf("%s: the plan (%s) lets go of %s", places, does(p), pod.Name)
+				}
+			}
+		})(t, input)
+	})
 }

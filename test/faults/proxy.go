@@ -58,8 +58,6 @@ type Proxy struct {
 	mu        sync.Mutex
 	calm      chan struct{} // closed while there are no faults
 	held      []*Held
-	frozen    func(*http.Request) bool // which watches bring nothing; nil if all do
-	thawed    chan struct{}            // closed by Thaw
 	conns     map[net.Conn]bool
 	requests  map[class]uint64
 	counts    map[Kind]int
@@ -190,10 +188,10 @@ func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f := p.draw(c, r)
 	if f.kind == None {
-		return p.freezable(c, r)(p.pass(r))
+		return p.pass(r)
 	}
 	f.calm = calm
-	return p.freezable(c, r)(faults[f.kind](p, r, f))
+	return faults[f.kind](p, r, f)
 }
 
 // pass passes a request on, and keeps what a later fault needs of the answer.

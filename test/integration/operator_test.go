@@ -77,8 +77,7 @@ func steps() reconciles {
 func TestOperators(t *testing.T) {
 	parallel(t)
 	for name, turn := range map[string]reconciles{"updates": updates, "replaces": replaces, "applies": applies, "steps": steps()} {
-		t.Run(name, func(t *testing.T) {
-			parallel(t)
+		inParallel(t, name, func(t *testing.T) {
 			o := options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
 			w := newWorkload(t, o)
 			w.waitComplete()

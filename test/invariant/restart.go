@@ -1,6 +1,7 @@
 package invariant
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -436,4 +437,91 @@ func (h *history) checkAvailability(w Write, work *workload, p *pod) {
 			h.violate(w, Availability, work.ref(), "%s goes, %d pods are left available, and %d of %d may be down", p.last().Name, available, most.down, most.replicas)
 		}
 	})
+}
+
+// checkRecreate checks a new pod of a Deployment whose strategy is Recreate. While the controller holds
+// it, the Deployment controller scales without waiting for pods that go. So none may be there then that
+// is of another template, or that goes for a rollout.
+func (h *history) checkRecreate(w Write) {
+	came := w.pod()
+	if came == nil {
+		return
+	}
+	work, set := h.workload(came)
+	if work == nil || set == nil || !work.last().held || work.any(w.Since, func(v version) bool { return !v.enabled() }) {
+		return
+	}
+	replicas := work.last().replicas
+	for _, other := range h.members(work) {
+		_, of := h.workload(other.last())
+		if of == nil || detached(other.last()) || other.ended() ||
+			work.any(other.versions[0].at, func(v version) bool { return !v.recreate }) {
+			continue
+		}
+		switch {
+		case !differOnlyInSize(set.template, of.template):
+			h.violate(w, Apart, "pods/"+came.Name, "it came while %s was there, which is of another template, and the Deployment is held", other.last().Name)
+			return
+		case other.by == replicaSets && !work.any(other.since, func(v version) bool { return v.replicas != replicas }):
+			h.violate(w, Apart, "pods/"+came.Name, "it came while %s was there, which was going for a rollout, and the Deployment is held", other.last().Name)
+			return
+		}
+	}
+}
+
+// limits are the namespace's LimitRanges, by name, from a moment on.
+type limits struct {
+	at     time.Time
+	ranges map[string][]corev1.LimitRangeItem
+}
+
+// storeLimits notes a LimitRange as it is now, or that it is gone.
+func (h *history) storeLimits(w Write) {
+	is := limits{w.at, map[string][]corev1.LimitRangeItem{}}
+	if n := len(h.limits); n > 0 {
+		maps.Copy(is.ranges, h.limits[n-1].ranges)
+	}
+	if stored, there := w.Object.(*corev1.LimitRange); there && w.Verb != "delete" {
+		is.ranges[w.ObjectRef.Name] = stored.Spec.Limits
+	} else {
+		delete(is.ranges, w.ObjectRef.Name)
+	}
+	h.limits = append(h.limits, is)
+}
+
+// limited reports whether LimitRanges, as they have been since, have refused the pod the size of the template. It has its own
+// size where the template says none.
+func (h *history) limited(p *corev1.Pod, template corev1.PodTemplateSpec, since time.Time) bool {
+	wants := containers(&template.Spec)
+	for name, c := range containers(&p.DeepCopy().Spec) {
+		if wants[name] == nil {
+			continue
+		}
+		set(&c.Resources.Requests, wants[name].Resources.Requests)
+		set(&c.Resources.Limits, wants[name].Resources.Limits)
+		for i, l := range h.limits {
+			if i+1 < len(h.limits) && !h.limits[i+1].at.After(since) {
+				continue
+			}
+			for _, items := range l.ranges {
+				for _, item := range items {
+					if item.Type == corev1.LimitTypeContainer && exceeds(c.Resources, item.Max) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// exceeds reports whether a container has more than it may, or no limit where it may not have any size.
+func exceeds(r corev1.ResourceRequirements, most corev1.ResourceList) bool {
+	for size, q := range most {
+		limit, limited := r.Limits[size]
+		if request := r.Requests[size]; !limited || limit.Cmp(q) > 0 || request.Cmp(q) > 0 {
+			return true
+		}
+	}
+	return false
 }
