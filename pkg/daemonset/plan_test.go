@@ -320,9 +320,7 @@ func TestNextStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.places, tt.changes...))
 			simulated.Does(t, p, err, does(p), tt.want)
-			if tt.after != 0 && p.RequeueAfter != tt.after {
-				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
-			}
+			simulated.LooksAfter(t, p, tt.after)
 		})
 	}
 }
@@ -514,9 +512,7 @@ func TestNewSetSettles(t *testing.T) {
 			p, err := planned(o)
 			want := map[bool]string{true: "release"}[tt.want == 0]
 			simulated.Does(t, p, err, does(p), want)
-			if tt.want > 0 && p.RequeueAfter != tt.want {
-				t.Errorf("looks again after %s, want %s", p.RequeueAfter, tt.want)
-			}
+			simulated.LooksAfter(t, p, tt.want)
 		})
 	}
 }

@@ -201,24 +201,6 @@ func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.G
 	return c, g
 }
 
-// A pod that only a restart can give its size, and that is restarted after all resizes, does not keep the rollout for ever: be
-// it the canary, or one of the others.
-func TestHostileInfeasible(t *testing.T) {
-	for name, index := range map[string]int{"the canary": 0, "the last": 3} {
-		t.Run(name, func(t *testing.T) {
-			c, g := hostile(t, map[string]string{api.CanaryDurationAnnotation: "5s"})
-			c.Kills = nil
-			never := c.names()[index]
-			c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == never })
-			g.Edit(newer)
-			c.Rounds(300)
-			if have := g.Condition(); !have.Complete() {
-				t.Errorf("after %s: %+v", c.Clock.Now().Sub(have.LastTransitionTime.Time), have)
-			}
-		})
-	}
-}
-
 // Where no ReplicaSet has the size from before any more, no pod comes before a person acts.
 func TestHostileScaledToZeroWithoutHistory(t *testing.T) {
 	c, g := hostile(t, nil)

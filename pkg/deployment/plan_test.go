@@ -517,9 +517,7 @@ func TestNextStep(t *testing.T) {
 			if p.Condition.Complete || !strings.Contains(p.Condition.Message(), tt.waits) {
 				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
 			}
-			if tt.after != 0 && p.RequeueAfter != tt.after {
-				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
-			}
+			simulated.LooksAfter(t, p, tt.after)
 			if loose := strings.NewReplacer("resize", "").Replace(tt.want) != "" && !strings.HasPrefix(tt.want, "resize"); p.NeedsLiveRead() != loose {
 				t.Errorf("looks at the API server first: %t, want %t", p.NeedsLiveRead(), loose)
 			}

@@ -480,11 +480,7 @@ func TestNext(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			places := strings.Split(tt.places, "|")
-			var members []judge.Member
-			for i, situation := range places {
-				members = append(members, member(t, len(places)-1-i, situation))
-			}
+			members := membersOf(t, tt.places)
 			options := rollout.Options{
 				Limit: tt.limit, Restarts: tt.restarts,
 				Terms: judge.Terms{
@@ -517,6 +513,16 @@ func TestNext(t *testing.T) {
 			}
 		})
 	}
+}
+
+// membersOf are the pods of the places, the highest first.
+func membersOf(t *testing.T, described string) (members []judge.Member) {
+	t.Helper()
+	places := strings.Split(described, "|")
+	for i, situation := range places {
+		members = append(members, member(t, len(places)-1-i, situation))
+	}
+	return members
 }
 
 func describe(s rollout.Step) string {
@@ -580,11 +586,7 @@ func TestAlone(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			places := strings.Split(tt.places, "|")
-			var members []judge.Member
-			for i, situation := range places {
-				members = append(members, member(t, len(places)-1-i, situation))
-			}
+			members := membersOf(t, tt.places)
 			options := rollout.Options{
 				Limit: tt.limit, Restarts: rollout.Independent,
 				Terms: judge.Terms{

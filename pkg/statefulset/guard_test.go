@@ -31,10 +31,10 @@ func TestGuardedRollouts(t *testing.T) {
 				c := newClusterOf(t, set, controller.Options{Checks: asks})
 				g := c.guarded(t)
 				if under != "RollingUpdate" { // new pods have the new size
-					g.Scale, g.MayBeDown, g.Held = nil, nil, func() bool { return policy.Recorded(c.Set) }
+					g.Scale, g.MayBeDown = nil, nil
 				}
 				if under == "OnDelete, unmarked" { // no controller was ready at the edit
-					g.Edit = c.editUnmarked
+					g.Edit, g.Held = c.editUnmarked, func() bool { return policy.Recorded(c.Set) }
 				}
 				return g
 			})
@@ -199,22 +199,6 @@ func TestHostileCrashAtStartup(t *testing.T) {
 	c.Rounds(5)
 	g.Edit(newer)
 	g.Stops(t, had)
-}
-
-// A canary whose node can never have the size does not keep the rollout for ever.
-func TestHostileInfeasibleCanary(t *testing.T) {
-	for _, action := range []policy.Action{policy.LiveResize, policy.LiveResizePreferred} {
-		t.Run(string(action), func(t *testing.T) {
-			c, g, _ := hostile(t, map[string]string{api.CanaryDurationAnnotation: "5s", api.ResizeActionAnnotation: string(action)})
-			c.Kills = nil
-			c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == "web-2" })
-			g.Edit(newer)
-			c.Rounds(300)
-			if size := simulated.SizeOf(c.Pods["web-0"]); size.CPU != newer.CPU {
-				t.Errorf("web-0 has %v: %+v", size, condition(c.Set))
-			}
-		})
-	}
 }
 
 // The kubelet says in one status that the resize is done and that the container was OOMKilled for it: that is a failure.

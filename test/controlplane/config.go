@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -268,4 +269,38 @@ func (c *ControlPlane) AtLeast(minor string) bool {
 		panic(fmt.Sprintf("the API server says that its version is %q: %v", c.version, err))
 	}
 	return runs.AtLeast(version.MustParseGeneric(minor))
+}
+
+// RunTests runs the tests of a package on a control plane that they share, once setUp has made it
+// ready, and returns the exit code. TearDown ends what setUp has started; it may be nil, and is
+// called after an error, too. If anything fails, the logs stay.
+func RunTests(tests interface{ Run() int }, o Options, setUp func(context.Context, *ControlPlane) (tearDown func(), err error)) (code int) {
+	failed := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cp, err := Start(ctx, o)
+	if err != nil {
+		failed(err)
+		return code
+	}
+	defer func() {
+		if code != 0 {
+			cp.KeepLogs()
+		}
+		failed(cp.Stop())
+	}()
+	tearDown, err := setUp(ctx, cp)
+	if tearDown != nil {
+		defer tearDown()
+	}
+	if err != nil {
+		failed(err)
+		return code
+	}
+	return tests.Run()
 }

@@ -258,6 +258,11 @@ func unguardedOnDelete(t *testing.T, of func(t *testing.T, pods int) Guarded) {
 	for annotation, value := range asksForRestarts {
 		t.Run("pods that were restarted for their size are not restarted to go back, "+value, func(t *testing.T) { of(t, 3).revertsRestarted(t, annotation, value) })
 	}
+	for _, action := range []policy.Action{policy.LiveResize, policy.LiveResizePreferred} {
+		for _, last := range []bool{false, true} {
+			t.Run(fmt.Sprintf("one pod can never have the size on its node, %s, the last: %t", action, last), func(t *testing.T) { of(t, 4).neverResizes(t, action, last) })
+		}
+	}
 	t.Run("containers restart on the way back where they did on the way forth", func(t *testing.T) { of(t, 3).revertsContainers(t) })
 	if of(t, 1).Marks { // others go by the template from before
 		t.Run("a pod goes back to what it had, which was not the first size", func(t *testing.T) { of(t, 4).revertsToTheSecond(t) })
@@ -285,6 +290,24 @@ func (g Guarded) lost(t *testing.T) {
 	lost := slices.DeleteFunc(g.Loses(200), func(uid types.UID) bool { return g.Scale == nil && !slices.Contains(before, uid) })
 	if g.Scale != nil && (len(lost) != 2 || !Stopped(g.Condition())) || len(lost) > 2 || g.Scale == nil && len(lost) > 1 {
 		t.Errorf("%v have got the size, one after the other, and were lost with it: %+v", lost, g.Condition())
+	}
+}
+
+// neverResizes has one pod, the first that is asked or the last, be one whose node can never have the size: that does not keep the rollout
+// for ever.
+func (g Guarded) neverResizes(t *testing.T, action policy.Action, last bool) {
+	t.Helper()
+	never := ""
+	g.Infeasible(func(pod *corev1.Pod) bool {
+		if never == "" && SizeOf(pod).CPU == Newer.CPU && (!last || len(g.Sized(Newer)) == len(g.Pods)) {
+			never = pod.Name
+		}
+		return pod.Name == never
+	})
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "5s", api.ResizeActionAnnotation: string(action)})
+	g.Edit(Newer)
+	if g.Rounds(300); never == "" || len(g.Sized(Newer)) != len(g.Pods) || g.Condition().Complete() != (action == policy.LiveResizePreferred) {
+		t.Errorf("all but %q could have the size, and %v have been asked: %+v", never, g.Sized(Newer), g.Condition())
 	}
 }
 
