@@ -299,7 +299,7 @@ func (g Guarded) neverResizes(t *testing.T, action policy.Action, last bool) {
 	t.Helper()
 	never := ""
 	g.Infeasible(func(pod *corev1.Pod) bool {
-		if never == "" && SizeOf(pod).CPU == Newer.CPU && (!last || len(g.Sized(Newer)) == len(g.Pods)) {
+		if never == "" && SizeOf(pod).CPU == Newer.CPU && AppliedSize(pod).CPU != Newer.CPU && (!last || len(g.Sized(Newer)) == len(g.Pods)) {
 			never = pod.Name
 		}
 		return pod.Name == never
@@ -895,7 +895,7 @@ func (g *guardedly) isNotCuredFlapping() {
 
 func (g *guardedly) isNotReadyLater() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, policy.Manual)
-	g.rounds(forLong, 1)
+	g.rounds(1000, 1)
 	now := g.Clock.Now()
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome {
 		return Outcome{Unready: v.CPU == Newer.CPU && g.Clock.Now().Before(now.Add(5*time.Second))}
@@ -944,7 +944,6 @@ const forLong = 700
 
 func (g *guardedly) isUndone() {
 	g.killing(all)
-	g.lasts = forLong
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "10m")
 	g.stopped("OOMKilled", 1)
 	g.Edit(Former)
@@ -958,6 +957,7 @@ func (g *guardedly) isUndone() {
 
 func (g *guardedly) isEdited() {
 	g.killing(all)
+	g.lasts = forLong
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
 	g.stopped("OOMKilled", 1)
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Slow: 6 * (v.CPU / 3)} } // it is killed until it has the next size
