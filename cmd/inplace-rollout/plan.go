@@ -37,15 +37,15 @@ func newPlanCommand() *cobra.Command {
 		Short: "Show what an edit would do to each pod",
 		Long: `Show what an edit would do to each pod, in the order in which it would happen.
 
-The edit is what manifests say: with -f or -k, as 'kubectl apply' would take them.
-Without them, the held rollout is shown. Nothing is written.
+Pass edited manifests with -f or -k; they are read as by 'kubectl apply'. Without them, the
+held rollout is shown. Nothing is written.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
 delete this one), Infeasible (it stays as it is), KeptBack (by the partition, the pause,
 or because the rollout was stopped), New (there is no pod in its place, or it is about to
-go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet may
+go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet can
 still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
 Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
@@ -54,7 +54,7 @@ restart as things stand: now, at its deadline, or when you delete it.
 
 To see whether nodes have room, you need the right to list nodes, persistent volumes,
 their claims, and the pods of all namespaces. Without it, the plan says that the room is
-unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
+unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 		Example: `  # What would this edit do?
   kubectl set resources sts/db --limits=cpu=4 --dry-run=client -o yaml | inplace-rollout plan -f -
 
@@ -142,7 +142,7 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 		return err
 	}
 	if o.failOnRestart && slices.ContainsFunc(reports, func(r planReport) bool { return r.restarts }) {
-		return exitError(3)
+		return cli.Foreseen
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 )
 
 // incomplete is the exit code of status for rollouts that are not complete.
-const incomplete = exitError(2)
+const incomplete = cli.Incomplete
 
 // watchInterval is how often status --watch looks.
 const watchInterval = time.Second
@@ -46,11 +46,11 @@ func newStatusCommand() *cobra.Command {
 	o := statusOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "status [TYPE/NAME]",
-		Short: "Show how far rollouts are, pod by pod",
-		Long: `Show how far rollouts are, pod by pod: of one workload, or of all that are
-opted in, in a namespace or everywhere.
+		Short: "Show rollout progress per pod",
+		Long: `Show rollout progress per pod: of one workload, or of all that are opted in, in a
+namespace or everywhere.
 
-A pod's state is Waiting (it has not been asked yet), Requested (the kubelet has not
+A pod's state is Waiting (resize not requested yet), Requested (the kubelet has not
 answered, or defers it), Accepted (it is being carried out, or the pod is not available
 yet, or has not been Ready for minReadySeconds since), Infeasible (not possible on this
 node) or Done; or KeptBack, by the partition or the pause. WHY says what it
@@ -58,10 +58,10 @@ waits for. Of more than 20 pods, those with the same state share a row.
 -o wide shows each, with its node, its size and what Kubernetes says in its conditions.
 With -A, each workload has a row. Long lines wrap on a terminal only.
 
-The exit code is 0 if everything is complete, with all pods Done or KeptBack, and 2 if
-not. With --watch the command ends when everything is complete, or after --timeout. With
+The exit code is 0 if everything is complete, with all pods Done or KeptBack, 2 if not,
+and 3 if a rollout is stopped until a person acts. With --watch the command ends when everything is complete, or after --timeout. With
 -o json or -o yaml, --watch writes each workload when it changes: a line, or a document.`,
-		Example: `  # How far is it?
+		Example: `  # Show progress
   inplace-rollout status sts/db
 
   # Watch it until it is complete, at most for ten minutes
@@ -183,10 +183,13 @@ func (o statusOptions) next(ctx context.Context, args []string, screen *screen) 
 
 // completeness is the exit code.
 func completeness(reports []statusReport) error {
-	if slices.ContainsFunc(reports, func(r statusReport) bool { return !r.Complete }) {
-		return incomplete
+	switch {
+	case !slices.ContainsFunc(reports, func(r statusReport) bool { return !r.Complete }):
+		return nil
+	case slices.ContainsFunc(reports, func(r statusReport) bool { return r.recorded != nil && r.recorded.Stopped() }):
+		return cli.Stopped
 	}
-	return nil
+	return incomplete
 }
 
 // passing reports whether it may help to look again: the API server is out of reach or

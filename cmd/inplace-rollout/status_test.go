@@ -321,7 +321,7 @@ func TestStatusWithoutRoom(t *testing.T) {
 	}{
 		{"there is room", "300m", 1, false, infeasible},
 		{"another pod has the room", "299m", 1, false, "the only node that is large enough has no room beside its pods: " + infeasible},
-		{"the node is too small", "199m", 0, false, "the only node that the pod may run on cannot hold cpu 200m (at most 199m): " + infeasible},
+		{"the node is too small", "199m", 0, false, "the only node that the pod can run on cannot hold cpu 200m (at most 199m): " + infeasible},
 		{"the nodes may not be seen", "199m", 1, true, infeasible},
 	} {
 		s := newSetStage(t, 1)
