@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -114,5 +117,32 @@ func TestCompletion(t *testing.T) {
 		if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "__complete") {
 			t.Errorf("the script for %s: %v\n%s", shell, err, out.String())
 		}
+	}
+}
+
+// TestNoTemplates: what we ship links no web page of golang.org/x/net/trace, with which a third of the binary would be methods that
+// nobody calls. See hack/conntrack.
+func TestNoTemplates(t *testing.T) {
+	const pages = "golang.org/x/net/trace"
+	imported := func(args ...string) bool {
+		out := must.Get(exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, args...)...).Output())(t)
+		return slices.Contains(strings.Fields(string(out)), pages)
+	}
+	if imported("-tags=grpcnotrace", ".") {
+		t.Errorf("%s is imported: `go list -deps` says by whom", pages)
+	}
+	if !imported(".") {
+		t.Errorf("%s is not imported without the tag either: it is not needed any more", pages)
+	}
+}
+
+// TestEveryKindHasCommands: the commands know each kind whose edits are held, and no other.
+func TestEveryKindHasCommands(t *testing.T) {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	if !slices.Equal(names, prerequisite.HeldKinds) {
+		t.Errorf("the commands know %v, and edits of %v are held", names, prerequisite.HeldKinds)
 	}
 }

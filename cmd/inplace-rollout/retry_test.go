@@ -2,18 +2,23 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -132,5 +137,106 @@ func TestRetryAll(t *testing.T) {
 		if asked != strings.Contains(tt.want, "is retried") {
 			t.Errorf("%s: asked: %t", tt.what, asked)
 		}
+	}
+}
+
+// TestUndo: it goes back to what release would, or as kubectl does, by one write of the template and of nothing else.
+func TestUndo(t *testing.T) {
+	const (
+		middle = "requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}"
+		sized  = ": app: cpu request 200m→100m"
+	)
+	wait := func(kind string) string {
+		return "\nTo wait for it: kubectl wait --for=condition=inplace-rollout.io/Complete " + kind + ".apps/web -n default --timeout=10m"
+	}
+	// held at larger, after revisions of size and middle; in a canary, what its record says is from before it.
+	held := func(changes ...func(*stage)) begin {
+		return deploymentOf(2, append([]func(*stage){func(s *stage) {
+			s.replicaSet(t, "web-b", "2", middle, 0)
+			s.deploy.Spec.Template = pointed(build.Size(t, larger))
+			s.deploy.Spec.Paused = true
+			s.deploy.Annotations[api.HoldAnnotation] = "false"
+		}}, changes...)...)
+	}
+	canary := func(s *stage) { s.recorded(rollout.Record{Phase: rollout.PhaseCanary}, s.pods[0]) }
+	// adopted has the first ReplicaSet have larger already, which has no number yet.
+	adopted := func(s *stage) {
+		rs := s.others[0].(*appsv1.ReplicaSet)
+		former := `{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"app","image":"app:1","resources":{"requests":{"cpu":"100m","memory":"100Mi"},"limits":{"cpu":"1","memory":"1Gi"}}}]}}`
+		rs.Annotations[api.AdoptedAnnotation] = `{"annotations":{"deployment.kubernetes.io/revision":"1"},"template":` + former + `}`
+		rs.Spec.Template.Spec = s.deploy.Spec.Template.Spec
+	}
+	for name, tt := range map[string]struct {
+		stage      begin
+		toRevision int64
+		dryRun     bool
+		want       string // said, after the name
+		failed     string
+		stays      bool
+	}{
+		"set":                {stage: heldStage, want: "rolled back to revision 1" + sized + wait("statefulset")},
+		"dry run":            {stage: heldStage, dryRun: true, want: "rolled back to revision 1" + sized + " (dry run)"},
+		"stopped":            {stage: stoppedStage, want: "rolled back to revision 1" + sized + wait("statefulset")},
+		"daemonset":          {stage: heldDaemonSetOf(3), want: "rolled back to revision 1" + sized + wait("daemonset")},
+		"by its number":      {stage: heldStage, toRevision: 1, want: "rolled back to revision 1" + sized + wait("statefulset")},
+		"of now":             {stage: heldStage, toRevision: 2, stays: true, want: "skipped rollback (current template already matches revision 2)"},
+		"no such":            {stage: heldStage, toRevision: 7, failed: "unable to find specified revision 7 in history: it has 1, 2"},
+		"nothing before":     {stage: setOf(1), failed: "no last revision to roll back to: the history has only the template that it has now"},
+		"no history":         {stage: setOf(1, func(s *stage) { s.others = nil }), failed: "no rollout history found"},
+		"lost":               {stage: changed(stoppedStage, func(s *stage) { s.others = s.others[1:] }), failed: "its template from before is not known"},
+		"forbidden":          {stage: heldStage, failed: "is forbidden: <nil>\nYou need get and patch for statefulsets, deployments and daemonsets (apps), and list for "},
+		"not opted in":       {stage: changed(heldStage, func(s *stage) { s.set.Labels = nil }), want: "rolled back to revision 1" + sized},
+		"deployment":         {stage: held(), want: "rolled back to revision 2: app: cpu request 200m→150m" + wait("deployment")},
+		"canary":             {stage: held(canary), want: "rolled back to revision 1" + sized + wait("deployment")},
+		"adopted":            {stage: held(adopted), want: "rolled back to revision 2: app: cpu request 200m→150m" + wait("deployment")},
+		"adopted, by number": {stage: held(adopted), toRevision: 1, want: "rolled back to revision 1" + sized + wait("deployment")},
+		"of no number": {stage: held(adopted, canary, func(s *stage) {
+			s.deploy.Spec.Template = pointed(build.Size(t, strings.Replace(larger, "200m", "300m", 1)))
+		}),
+			want: "rolled back to the template from before: app: cpu request 300m→200m" + wait("deployment")},
+		"paused": {stage: held(func(s *stage) { s.deploy.Annotations[api.HoldAnnotation] = "true" }),
+			want: "rolled back to revision 2: app: cpu request 200m→150m\nIt is paused: nothing happens until you resume it."},
+		"image": {stage: held(func(s *stage) { s.deploy.Spec.Template.Spec.Containers[0].Image = "app:2" }),
+			want: "rolled back to revision 2: the template changed in spec.containers[app].image" + wait("deployment")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tt.stage(t)
+			o := undoOptions{cluster: s.cluster(t), toRevision: tt.toRevision, dryRun: tt.dryRun}
+			var patches []clienttesting.PatchActionImpl
+			o.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				patches = append(patches, action.(clienttesting.PatchActionImpl))
+				if tt.failed != "" {
+					return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets"}, "web", nil)
+				}
+				return tt.dryRun, s.live(t), nil
+			})
+			before := s.live(t)
+			var out bytes.Buffer
+			err := o.run(t.Context(), &out, before)
+			if tt.failed != "" {
+				if err == nil || !strings.Contains(err.Error(), "undoing "+nameOf(before)+": ") || !strings.Contains(err.Error(), tt.failed) {
+					t.Errorf("error %v, want %q", err, tt.failed)
+				}
+				return
+			}
+			must.Do(t, err)
+			if got, want := out.String(), nameOf(before)+" "+tt.want+"\n"; got != want {
+				t.Errorf("it said\n%swant\n%s", got, want)
+			}
+			if (len(patches) == 0) != tt.stays {
+				t.Fatalf("%d patches", len(patches))
+			} else if tt.stays {
+				return
+			}
+			of := patches[0]
+			const begins = `{"metadata":{"resourceVersion":"7","uid":"uid-of-web"},"spec":{"template":{"spec":`
+			if !strings.HasPrefix(string(of.GetPatch()), begins) || of.PatchOptions.FieldManager != "inplace-rollout-undo" || slices.Contains(of.PatchOptions.DryRun, "All") != tt.dryRun {
+				t.Errorf("wrote %s with %+v, want %s…", of.GetPatch(), of.PatchOptions, begins)
+			}
+			_, to, _ := strings.Cut(tt.want, "→")
+			if cpu := requestOf(must.Get(o.get(t.Context(), before))(t)); !tt.dryRun && !strings.HasPrefix(cpu, fmt.Sprintf("map[cpu:%.4s", to)) {
+				t.Errorf("afterwards it requests %s", cpu)
+			}
+		})
 	}
 }

@@ -60,6 +60,5 @@ func planOf(t *testing.T, s *stage) planReport {
 	t.Helper()
 	o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
 	live := s.live(t)
-	r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), edit{live: live, after: live}))(t)
-	return r
+	return must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), edit{live: live, after: live}))(t)
 }

@@ -187,8 +187,7 @@ func manyStage(t *testing.T) *stage {
 func reportsOf(t *testing.T, s *stage) []statusReport {
 	t.Helper()
 	o := statusOptions{cluster: s.cluster(t)}
-	reports := must.Get(o.reports(t.Context(), nil))(t)
-	return reports
+	return must.Get(o.reports(t.Context(), nil))(t)
 }
 
 func TestStatus(t *testing.T) {

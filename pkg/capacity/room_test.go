@@ -2,10 +2,13 @@ package capacity
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -125,5 +128,113 @@ func TestRoom(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestSameRoom(t *testing.T) {
+	ready := func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
+	}
+	earlier, later := node("good", "2", ready), node("good", "2", ready)
+	earlier.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(build.Start)
+	earlier.Status.Conditions, later.Status.Conditions = readiness(earlier), readiness(later)
+	if !sameRoom(earlier, later) {
+		t.Error("a heartbeat is news")
+	}
+	later.Status.Conditions[0].Status = corev1.ConditionUnknown
+	if sameRoom(earlier, later) {
+		t.Error("a node that is lost is no news")
+	}
+}
+
+// TestListOfNodes: the list is the very same one until a node changes in what matters. What is
+// kept of pods depends on that.
+func TestListOfNodes(t *testing.T) {
+	client := fake.NewClientset()
+	write := func(n *corev1.Node) {
+		t.Helper()
+		must.Get(client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}))(t)
+	}
+	for i := range 20 {
+		must.Do(t, client.Tracker().Add(node(fmt.Sprintf("node-%d", i), "2")))
+	}
+	nodes := must.Get(NewNodes(client))(t)
+	changed := make(chan struct{}, 100)
+	nodes.OnChange(func() { changed <- struct{}{} })
+	go nodes.Run(t.Context())
+	next := func() {
+		t.Helper()
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Second):
+			t.Fatal("no change is told")
+		}
+	}
+	for range 20 {
+		next()
+	}
+	before := nodes.List()
+	if len(before) != 20 || !slices.Equal(before, nodes.List()) {
+		t.Fatalf("listed %d nodes, and others the next time", len(before))
+	}
+	beats := node("node-3", "2")
+	beats.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+	write(beats)
+	write(node("node-4", "4"))
+	next()
+	after := nodes.List()
+	if slices.Equal(before, after) || len(after) != 20 {
+		t.Errorf("a node has grown, and the list of %d is the same", len(after))
+	}
+	if !slices.Equal(after, nodes.List()) {
+		t.Error("listed others the next time")
+	}
+}
+
+func TestForAny(t *testing.T) {
+	with := func(name string, change ...func(*corev1.Node)) *corev1.Node {
+		n := node(name, "4")
+		for _, f := range change {
+			f(n)
+		}
+		return n
+	}
+	cordon := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	taint := func(effect corev1.TaintEffect) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: effect}} }
+	}
+	for name, tt := range map[string]struct {
+		nodes []*corev1.Node
+		want  []string
+	}{
+		"all":              {[]*corev1.Node{with("a"), with("b")}, []string{"a", "b"}},
+		"one is cordoned":  {[]*corev1.Node{with("a", cordon), with("b")}, []string{"b"}},
+		"one is tainted":   {[]*corev1.Node{with("a"), with("b", taint(corev1.TaintEffectNoExecute))}, []string{"a"}},
+		"better not":       {[]*corev1.Node{with("a", taint(corev1.TaintEffectPreferNoSchedule))}, []string{"a"}},
+		"each is tainted":  {[]*corev1.Node{with("a", taint(corev1.TaintEffectNoSchedule)), with("b", taint(corev1.TaintEffectNoSchedule), cordon)}, []string{"a"}},
+		"each is cordoned": {[]*corev1.Node{with("a", cordon)}, nil},
+		"none":             {nil, nil},
+	} {
+		var got []string
+		for _, n := range ForAny(tt.nodes) {
+			got = append(got, n.Name)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestLeft(t *testing.T) {
+	load := LoadOf(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}).
+		Plus(LoadOf(corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("24")}))
+	n := node("a", "4")
+	n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("1Ki")
+	if got, want := load.Left(n), (Load{2500, 1000, math.MaxInt64}); got != want {
+		t.Errorf("%v is left, want %v", got, want)
+	}
+	n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("2")
+	if got, want := load.Left(n), (Load{2500, 1000, 0}); got != want {
+		t.Errorf("%v is left, want %v", got, want)
 	}
 }

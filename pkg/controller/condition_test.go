@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,13 +13,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -179,4 +184,171 @@ func TestFindOptedOut(t *testing.T) {
 		}
 		e.queue.ShutDown()
 	})
+}
+
+// TestRetryWhileAway: a controller that takes over obeys a retry that was written after the last status, and no older one, and no
+// other write.
+func TestRetryWhileAway(t *testing.T) {
+	at := func(seconds int) *metav1.Time {
+		return &metav1.Time{Time: time.Date(2026, 1, 1, 0, 0, seconds, 0, time.UTC)}
+	}
+	status := metav1.ManagedFieldsEntry{Manager: api.FieldManager, Subresource: "status", Time: at(10), FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`)}
+	for name, tt := range map[string]struct {
+		others []metav1.ManagedFieldsEntry
+		again  bool
+	}{
+		"written after it":     {[]metav1.ManagedFieldsEntry{{Manager: api.RetryFieldManager, Time: at(11)}, status}, true},
+		"written before it":    {[]metav1.ManagedFieldsEntry{{Manager: api.RetryFieldManager, Time: at(9)}, status}, false},
+		"in the same second":   {[]metav1.ManagedFieldsEntry{{Manager: api.RetryFieldManager, Time: at(10)}, status}, false},
+		"by somebody else":     {[]metav1.ManagedFieldsEntry{status, {Manager: "kubectl-annotate", Time: at(11)}}, false},
+		"no status of ours":    {[]metav1.ManagedFieldsEntry{{Manager: api.RetryFieldManager, Time: at(11)}}, false},
+		"the spec, not status": {[]metav1.ManagedFieldsEntry{{Manager: api.RetryFieldManager, Time: at(11)}, {Manager: api.FieldManager, Time: at(10)}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.RetryAnnotation: "1"}, ManagedFields: tt.others}}
+			keepWritten(w)
+			for _, entry := range w.ManagedFields {
+				if entry.FieldsV1 != nil {
+					t.Errorf("kept fields in %+v", entry)
+				}
+			}
+			if again := askedAgain(w); again != tt.again {
+				t.Errorf("asked again: %t, want %t", again, tt.again)
+			}
+			if last := written(w); last == nil || last.Before(tt.others[0].Time) {
+				t.Errorf("written at %v", last)
+			}
+		})
+	}
+	w := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{status}}}
+	if keepWritten(w); len(w.ManagedFields) != 1 || w.ManagedFields[0].Manager != "" {
+		t.Errorf("without a retry, %+v is kept", w.ManagedFields)
+	}
+}
+
+// TestAdvance: only what has not been reached before is news.
+func TestAdvance(t *testing.T) {
+	plan := func(updated, asked, yet int) (p rollout.Plan) {
+		p.Updated = updated
+		for i := range asked + yet {
+			m := judge.Member{Place: judge.Place{Pod: &corev1.Pod{}}}
+			if i >= asked {
+				m.Target.Changes = []resize.Change{{}}
+			}
+			p.Verdicts = append(p.Verdicts, &judge.Verdict{Member: m})
+		}
+		return p
+	}
+	proving := func(p rollout.Plan) rollout.Plan {
+		p.Canary = true
+		return p
+	}
+	var m movement
+	for i, tt := range []struct {
+		what string
+		edit string
+		p    rollout.Plan
+		want bool
+	}{
+		{"it begins", "2;", plan(0, 0, 3), true},
+		{"nothing happens", "2;", plan(0, 0, 3), false},
+		{"a pod is asked", "2;", plan(0, 1, 2), true},
+		{"it is to be asked once more", "2;", plan(0, 0, 3), false},
+		{"it is", "2;", plan(0, 1, 2), false},
+		{"it has the size", "2;", plan(1, 1, 2), true},
+		{"it goes", "2;", plan(0, 0, 2), false},
+		{"another one comes", "2;", plan(1, 1, 2), false},
+		{"another edit", "3;", plan(0, 0, 3), true},
+		{"begins anew", "3;", plan(0, 1, 2), true},
+		{"it is to be tried again", "3;1", plan(0, 1, 2), true},
+		{"a canary proves itself", "3;1", proving(plan(1, 1, 2)), true},
+		{"still", "3;1", proving(plan(1, 1, 2)), true},
+		{"it has proved itself since", "3;1", plan(1, 1, 2), true},
+		{"nobody asks the others", "3;1", plan(1, 1, 2), false},
+	} {
+		if got := m.advance(tt.edit, tt.p); got != tt.want {
+			t.Errorf("%d: %s: moved %t, want %t", i, tt.what, got, tt.want)
+		}
+	}
+}
+
+// TestLeftOut: of what is opted in where nothing is held, only the condition is written, once. A hold from before is let go with what
+// the user wants, in one write for this version of the workload.
+func TestLeftOut(t *testing.T) {
+	const condition = `{"metadata":{"uid":"web"},"status":{"conditions":[null]}}`
+	release := `{"metadata":{"annotations":{"inplace-rollout.io/hold":null,"inplace-rollout.io/partition":null,"inplace-rollout.io/rollout":null},"resourceVersion":"1","uid":"web"},"spec":{"paused":false}}`
+	for about, tt := range map[string]struct {
+		annotations map[string]string
+		dryRun      bool
+		again       error // of the second look
+		back        bool  // it is not left out any more
+		patches     []string
+		says, event string
+		fails       bool
+	}{
+		"it is not held": {patches: []string{condition}, says: "the Plain controller makes the rollouts"},
+		"it is held": {
+			annotations: map[string]string{api.HoldAnnotation: "false", api.InForceAnnotation: ";"}, patches: []string{release, release},
+			event: "Warning HandedOver the namespaceSelector of the webhooks excludes namespace default",
+		},
+		"it is held by a new hold":         {annotations: map[string]string{api.HoldAnnotation: ""}, back: true},
+		"whether it is, cannot be seen":    {annotations: map[string]string{api.HoldAnnotation: ""}, again: errors.New("away"), fails: true},
+		"it is held, and nothing is to be": {annotations: map[string]string{api.HoldAnnotation: ""}, dryRun: true},
+		"it is held, and may restart nothing": {
+			annotations: map[string]string{api.HoldAnnotation: "", api.InForceAnnotation: "LiveResize;"}, patches: []string{condition},
+			says: "this rollout stays held, because its action is LiveResize. `kubectl inplace-rollout release` leaves it to the Plain controller",
+		},
+		"it is held, and its size has failed": {
+			annotations: map[string]string{api.HoldAnnotation: "", api.RolloutAnnotation: `{"phase":"Stopped","version":1}`}, patches: []string{condition},
+			says: "this rollout stays held, because the size has failed, or its canary has not proved it. `kubectl inplace-rollout release` leaves it",
+		},
+		"it is held, and its canary is over": {
+			annotations: map[string]string{api.HoldAnnotation: "", api.RolloutAnnotation: `{"phase":"Rolling","version":1}`}, patches: []string{release, release},
+			event: "Warning HandedOver",
+		},
+		"it is held, and what it may is not known": {
+			annotations: map[string]string{api.HoldAnnotation: "", api.InForceAnnotation: "Nonsense;", api.ResizeActionAnnotation: "Nonsense"}, patches: []string{condition},
+			says: "stays held, because annotation inplace-rollout.io/resource-resize-action",
+		},
+	} {
+		t.Run(about, func(t *testing.T) {
+			e := newEngine(t, Options{
+				Ready: func() error { return nil }, DryRun: tt.dryRun,
+				LeftOut:    func(namespace string) bool { return namespace == "default" },
+				LeftOutNow: func(context.Context, string) (bool, error) { return !tt.back, tt.again },
+			})
+			var patches []string
+			patch := e.access.Patch
+			e.access.Patch = func(ctx context.Context, w *appsv1.ReplicaSet, kind types.PatchType, body []byte, sub ...string) (runtime.Object, error) {
+				patches = append(patches, string(body))
+				return patch(ctx, w, kind, body, sub...)
+			}
+			e.w.Annotations = tt.annotations
+			must.Do(t, e.informer.GetStore().Add(e.w))
+			for range 2 {
+				if _, err := e.Sync(t.Context(), e.session.name); (err != nil) != tt.fails {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(patches, tt.patches) {
+				t.Errorf("written was %q, want %q", patches, tt.patches)
+			}
+			if got := e.kind.condition; (tt.says != "") != (got != nil && got.Reason == judge.ReasonNamespaceLeftOut && !got.Complete() && strings.Contains(got.Message, tt.says)) {
+				t.Errorf("the condition is %+v, want %q", got, tt.says)
+			}
+			select {
+			case event := <-e.events:
+				if tt.event == "" || !strings.HasPrefix(event, tt.event) {
+					t.Errorf("the event %q came, want %q", event, tt.event)
+				}
+			default:
+				if tt.event != "" {
+					t.Error("no event came")
+				}
+			}
+			if len(e.sessions) > 0 {
+				t.Error("its pods are watched")
+			}
+		})
+	}
 }

@@ -1,16 +1,24 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
@@ -78,8 +86,7 @@ func TestMemory(t *testing.T) {
 // open returns the session of the workload.
 func (e *engine) open(t *testing.T) *Session[*appsv1.ReplicaSet, plainState] {
 	t.Helper()
-	s := must.Get(e.Controller.session(t.Context(), e.w))(t)
-	return s
+	return must.Get(e.Controller.session(t.Context(), e.w))(t)
 }
 
 // sync syncs the workload as it is when nobody holds it.
@@ -88,4 +95,64 @@ func (e *engine) sync(t *testing.T, have *rollout.StoredCondition, enabled bool)
 	e.kind.condition, e.w.Annotations, e.w.Labels = have, nil, map[string]string{api.EnabledLabel: fmt.Sprint(enabled)}
 	must.Do(t, e.informer.GetStore().Add(e.w))
 	must.Get(e.Sync(t.Context(), e.session.name))(t)
+}
+
+// TestDisplaced: where the edit has displaced what somebody else had given a pod, its pods are watched for a while when the
+// rollout is over, and one that is put back is asked once more. Elsewhere the session ends with the rollout.
+func TestDisplaced(t *testing.T) {
+	const timeout = 5 * time.Minute
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	restarts := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 100m}}, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]}]")
+	putBack := func(template *corev1.PodTemplateSpec) *corev1.Pod {
+		return build.Pod("web-0", template, build.ResizedBy("manager", build.Start, build.CPURequest))
+	}
+	for _, tt := range []struct {
+		name    string
+		pod     *corev1.Pod
+		nothing bool // was displaced
+		refused error
+		asked   int
+		kept    bool // the session, before the time is over
+	}{
+		{name: "nothing is displaced", pod: putBack(older), nothing: true},
+		{name: "not put back", pod: build.Pod("web-0", newer, build.Ours(build.CPURequest)), kept: true},
+		{name: "put back", pod: putBack(older), asked: 1},
+		{name: "put back, and refused", pod: putBack(older), refused: apierrors.NewForbidden(schema.GroupResource{}, "web-0", nil), asked: 1},
+		{name: "put back, and changed meanwhile", pod: putBack(older), refused: apierrors.NewConflict(schema.GroupResource{}, "web-0", nil), asked: 2, kept: true},
+		{name: "put back, and no answer", pod: putBack(older), refused: apierrors.NewServerTimeout(schema.GroupResource{}, "patch", 0), asked: 2, kept: true},
+		{name: "its container would be restarted", pod: putBack(restarts), kept: true},
+		{name: "it goes", pod: build.Pod("web-0", older, build.ResizedBy("manager", build.Start, build.CPURequest), build.Terminating), kept: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEngine(t, Options{Ready: func() error { return nil }, Defaults: policy.Defaults{BoosterTimeout: timeout}})
+			client, asked := fake.NewClientset(tt.pod), 0
+			client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				asked++
+				return true, build.Pod("web-0", newer, build.Ours(build.CPURequest)), tt.refused
+			})
+			s := e.open(t)
+			e.watches(t, s, client)
+			must.Do(t, wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return s.Pods.HasSynced(), nil }))
+			edit := must.Get(resize.For(build.Pod("web-0", older, build.Resized(build.Size(t, "requests: {cpu: 500m}"))), older, newer))(t)
+			if !tt.nothing {
+				s.Notes.Note(tt.pod.UID).Displace(edit.Displaced)
+			}
+			s.Notes.Over(e.clock.Now().Add(timeout))
+			over := &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message(), Of: it.Of()}
+			e.pass(timeout - time.Second)
+			for range 2 {
+				e.kind.condition, e.w.Annotations = over, nil
+				must.Do(t, e.informer.GetStore().Add(e.w))
+				_, _ = e.Sync(t.Context(), e.session.name) // an error has it tried again
+			}
+			if kept := e.sessions[e.session.name] != nil; asked != tt.asked || kept != tt.kept {
+				t.Errorf("asked %d times, and the session is kept: %t", asked, kept)
+			}
+			e.pass(time.Second)
+			e.sync(t, over, true)
+			if asked != tt.asked || e.sessions[e.session.name] != nil {
+				t.Errorf("after that time: asked %d times, session %v", asked, e.sessions[e.session.name])
+			}
+		})
+	}
 }

@@ -22,11 +22,12 @@ func TestGuardedRollouts(t *testing.T) {
 	for _, under := range []appsv1.DaemonSetUpdateStrategyType{"RollingUpdate", "OnDelete"} {
 		t.Run(string(under), func(t *testing.T) {
 			simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
-				c := newCluster(t, pods, controller.Options{Checks: asks})
+				g := newCluster(t, pods, controller.Options{Checks: asks}).guarded(t)
 				if under == "OnDelete" {
-					c.strategy(appsv1.DaemonSetUpdateStrategy{Type: under})
+					g.OnDelete()
+					g.MayBeDown = nil
 				}
-				return c.guarded(t)
+				return g
 			})
 		})
 	}
@@ -39,7 +40,12 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { maps.Copy(set.Annotations, annotations) }) })
 		},
 		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) || policy.Recorded(c.Set) }, Annotations: func() map[string]string { return c.Set.Annotations },
-		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
+		Template:  func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
+		MayBeDown: func(n int) { c.strategy(rollingUpdate(intstr.FromInt(n), intstr.FromInt32(0))) },
+		OnDelete:  func() { c.strategy(appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}) },
+		OptOut: func() {
+			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { delete(set.Labels, api.EnabledLabel) }) })
+		}, Marks: true,
 	})
 }
 
@@ -70,35 +76,6 @@ func TestGuardAndSurge(t *testing.T) {
 	had := g.Doomed(policy.OnFailureHold)
 	g.Edit(newer)
 	g.Stops(t, had)
-}
-
-// TestRevertOfRestarts: pods that were restarted for their size are not restarted to go back.
-func TestRevertOfRestarts(t *testing.T) {
-	for annotation, value := range simulated.Restarting {
-		t.Run(value, func(t *testing.T) {
-			c := newCluster(t, 3, controller.Options{})
-			c.strategy(rollingUpdate(intstr.FromInt32(3), intstr.FromInt32(0)))
-			c.guarded(t).RevertsRestarted(t, annotation, value)
-		})
-	}
-}
-
-// TestRevertOfContainers: containers restart on the way back where they did on the way forth.
-func TestRevertOfContainers(t *testing.T) {
-	newCluster(t, 3, controller.Options{}).guarded(t).RevertsContainers(t)
-}
-
-// TestGuardAndOptOut: the DaemonSet controller takes a canary for updated that has passed.
-func TestGuardAndOptOut(t *testing.T) {
-	for _, passed := range []bool{false, true} {
-		c := newCluster(t, 5, controller.Options{})
-		optOut := func() {
-			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { delete(set.Labels, api.EnabledLabel) }) })
-		}
-		if replaced := c.guarded(t).OptedOut(t, passed, optOut); replaced == passed {
-			t.Errorf("passed: %t, and replaced: %t", passed, replaced)
-		}
-	}
 }
 
 // TestCanaryOnALostNode: another one takes its place, and no third one.
@@ -169,5 +146,76 @@ func TestCanaryOfEachClass(t *testing.T) {
 	}
 	if canaries[true] != 1 || canaries[false] != 1 {
 		t.Errorf("%d canaries on large nodes, and %d on others, want 1 of both: %+v", canaries[true], canaries[false], condition(c.Set))
+	}
+}
+
+func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.Guarded, func() []string) {
+	t.Helper()
+	c := newCluster(t, 4, controller.Options{})
+	g := c.guarded(t)
+	had := g.Doomed(policy.OnFailureHold)
+	g.Annotate(annotations)
+	return c, g, had
+}
+
+// A canary that is infeasible on its node does not keep a rollout with maxSurge for ever.
+func TestHostileInfeasibleWithSurge(t *testing.T) {
+	for _, guarded := range []bool{false, true} {
+		c := newCluster(t, 4, controller.Options{})
+		c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
+		g := c.guarded(t)
+		if guarded {
+			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "5s"})
+		}
+		never := slices.Max(slices.Collect(maps.Keys(c.Pods)))
+		c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == never })
+		g.Edit(newer)
+		c.Rounds(300)
+		if have := condition(c.Set); !have.Complete() {
+			t.Errorf("guarded %t: %+v", guarded, have)
+		}
+	}
+}
+
+// Once its pod is deleted, the canary is born with the size: what it shows of that counts.
+func TestHostileBornCanary(t *testing.T) {
+	c, g, had := hostile(t, map[string]string{api.OnFailureAnnotation: policy.OnFailureRevert})
+	g.Edit(newer)
+	c.Until(100, func() bool { return len(had()) > 0 })
+	c.DeletePod(had()[0])
+	c.Rounds(200)
+	if len(had()) > 2 || !simulated.Stopped(condition(c.Set)) {
+		t.Errorf("%v have got the size, %v have it: %+v", had(), c.Sized(newer), condition(c.Set))
+	}
+}
+
+// A→B→C→B: a pod that was born with B a moment ago proves nothing of it.
+func TestHostileBornBetween(t *testing.T) {
+	c, g, had := hostile(t, nil)
+	c.Kills = nil
+	g.Edit(newer)
+	c.Rounds(2)
+	c.DeletePod(slices.Min(slices.Collect(maps.Keys(c.Pods))))
+	c.Rounds(4)
+	g.Edit(simulated.Next)
+	c.Rounds(1)
+	g.Edit(newer)
+	c.Kills = func(pod *corev1.Pod, v version) bool { return v.CPU == newer.CPU }
+	for range 15 {
+		c.Rounds(1)
+		had()
+	}
+	if n := len(had()); n > 3 {
+		t.Errorf("%v have got the size: %+v", had(), condition(c.Set))
+	}
+}
+
+func TestRejectedByKubelet(t *testing.T) {
+	for gone, strategy := range []appsv1.DaemonSetUpdateStrategy{strategies[3], strategies[0]} { // maxSurge, maxUnavailable
+		simulated.RejectedByKubelet(t, gone, func(t *testing.T) simulated.Guarded {
+			c := newCluster(t, 3, controller.Options{})
+			c.strategy(strategy)
+			return c.guarded(t)
+		})
 	}
 }

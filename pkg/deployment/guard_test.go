@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -8,9 +9,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -35,7 +39,9 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 		},
 		Scale: func(replicas int32) { c.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas }) },
 		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(&Deployment{Deployment: c.d}) }, Held: func() bool { return policy.Held(c.d) }, Annotations: func() map[string]string { return c.d.Annotations },
-		Template: func() simulated.Version { return simulated.VersionOf(&c.d.Spec.Template.Spec) },
+		Template:  func() simulated.Version { return simulated.VersionOf(&c.d.Spec.Template.Spec) },
+		MayBeDown: func(n int) { c.change(func(d *appsv1.Deployment) { bounds(0, int32(n))(&scene{d: d}) }) },
+		OptOut:    func() { c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) }) },
 	})
 }
 
@@ -84,22 +90,6 @@ func TestGuardedRestarts(t *testing.T) {
 			if g.Completes(t); len(g.Sized(newer)) != 4 {
 				t.Errorf("promoted: %v have the size", g.Sized(newer))
 			}
-		}
-	}
-}
-
-// TestRevertOfContainers: containers restart on the way back where they did on the way forth.
-func TestRevertOfContainers(t *testing.T) {
-	newCluster(t, 3, controller.Options{}, maxUnavailable1).guarded(t).RevertsContainers(t)
-}
-
-// TestGuardAndOptOut: the Deployment controller takes no pod for updated before all have passed.
-func TestGuardAndOptOut(t *testing.T) {
-	for _, passed := range []bool{false, true} {
-		c := newCluster(t, 5, controller.Options{})
-		optOut := func() { c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) }) }
-		if replaced := c.guarded(t).OptedOut(t, passed, optOut); !replaced {
-			t.Errorf("passed: %t, and the canary is there still", passed)
 		}
 	}
 }
@@ -206,5 +196,205 @@ func TestGuardAndUndo(t *testing.T) {
 	c.Rounds(30)
 	if n := len(c.Sized(older)); n != 1 || g.Phase() != rollout.PhaseCanary {
 		t.Errorf("%d pods have gone back, want a canary: %+v", n, g.Condition())
+	}
+}
+
+func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.Guarded) {
+	t.Helper()
+	c := newCluster(t, 4, controller.Options{})
+	g := c.guarded(t)
+	g.Doomed(policy.OnFailureHold)
+	g.Annotate(annotations)
+	return c, g
+}
+
+// Where no ReplicaSet has the size from before any more, no pod comes before a person acts.
+func TestHostileScaledToZeroWithoutHistory(t *testing.T) {
+	c, g := hostile(t, nil)
+	c.change(func(d *appsv1.Deployment) { d.Spec.RevisionHistoryLimit = ptr.To[int32](0) })
+	g.Edit(newer)
+	c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
+	for _, n := range []int32{0, 4} {
+		g.Scale(n)
+		c.Rounds(20)
+	}
+	if len(c.Pods) > 0 || !simulated.Stopped(g.Condition()) || !g.Held() {
+		t.Errorf("%v have the size that has failed, held: %t: %+v", g.Sized(newer), g.Held(), g.Condition())
+	}
+	g.Edit(simulated.Next)
+	g.Completes(t)
+}
+
+// Whatever the history has, pods come back from zero as they were before the rollout, and a stop stays one.
+func TestHostileScaledToZero(t *testing.T) {
+	image := func(v version) version { v.Image = 2; return v }
+	for name, edits := range map[string][]version{
+		"an older size":     {other},
+		"the size itself":   {newer, other},
+		"another image":     {image(older), older},
+		"all of them":       {newer, image(other), older, other},
+		"one that is older": {other, older},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 4, controller.Options{})
+			g := c.guarded(t)
+			for _, v := range edits {
+				g.Edit(v)
+				g.Completes(t)
+			}
+			had := edits[len(edits)-1]
+			g.Doomed(policy.OnFailureHold)
+			g.Edit(newer)
+			c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
+			for _, n := range []int32{0, 4} {
+				g.Scale(n)
+				c.Rounds(20)
+			}
+			if got := g.Sized(had); len(got) != 4 || !simulated.Stopped(g.Condition()) || !g.Held() {
+				t.Errorf("%v have the size from before, held: %t: %+v", got, g.Held(), g.Condition())
+			}
+			g.Edit(had)
+			if g.Completes(t); len(g.Sized(had)) != 4 {
+				t.Errorf("edited back, %v have the size", g.Sized(had))
+			}
+			g.Edit(version{Image: had.Image, CPU: had.CPU, Memory: 1})
+			g.Completes(t)
+		})
+	}
+}
+
+// A kubelet that rejects a pod of the size from before has no other pod come with a size that its canary has yet to prove.
+func TestHostileRejected(t *testing.T) {
+	c, g := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+	c.Kills = nil
+	g.Edit(newer)
+	c.Until(200, func() bool { return len(g.Sized(newer)) == 1 })
+	rejected := c.Pods[g.Sized(older)[0]].DeepCopy()
+	rejected.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: Node didn't have enough resource: cpu"}
+	c.WritePod(rejected)
+	c.Rounds(20)
+	g.Scale(6)
+	c.Rounds(20)
+	if sized := g.Sized(newer); len(sized) != 1 || len(c.Pods) < 6 {
+		t.Errorf("%v of %d pods have the size: %+v", sized, len(c.Pods), g.Condition())
+	}
+}
+
+// Pods that cannot come for a while do not come with a size that its canary has yet to prove: nobody is there who waits for it.
+func TestHostileNoPods(t *testing.T) {
+	c, g := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})
+	c.Kills = nil
+	g.Edit(newer)
+	c.Until(200, func() bool { return len(g.Sized(newer)) == 1 })
+	g.Scale(0)
+	c.Rounds(20)
+	c.noPods = true
+	g.Scale(4)
+	c.Rounds(20)
+	c.noPods = false
+	c.Rounds(20)
+	if sized := g.Sized(newer); len(sized) > 1 || len(c.Pods) != 4 || !g.Held() {
+		t.Errorf("%v of %d pods have the size, held: %t: %+v", sized, len(c.Pods), g.Held(), g.Condition())
+	}
+}
+
+// Another image in the midst of a canary, and one of which the history has another size, is not guarded, and waits for no canary.
+func TestHostileImage(t *testing.T) {
+	c, g := hostile(t, nil)
+	c.Kills = nil
+	g.Edit(newer)
+	c.Until(200, func() bool { return len(g.Sized(newer)) == 1 })
+	for _, v := range []version{otherImage, simulated.Next} {
+		g.Edit(v)
+		g.Completes(t)
+	}
+}
+
+// A size that fails overtakes another one as soon as a ReplicaSet has that for its canary: who is made later has the one from before both.
+func TestHostileOvertaken(t *testing.T) {
+	c, g := hostile(t, map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
+	g.Edit(simulated.Next)
+	c.Until(50, func() bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(c.sets)), func(rs *appsv1.ReplicaSet) bool { return rs.Annotations[api.AdoptedAnnotation] != "" })
+	})
+	g.Edit(newer)
+	c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
+	c.Rounds(2)
+	g.Scale(8)
+	if c.Rounds(20); len(g.Sized(newer)) > 1 || len(c.Pods) < 8 {
+		t.Errorf("%v of %d pods have the size that has failed: %+v", g.Sized(newer), len(c.Pods), g.Condition())
+	}
+}
+
+// The new pod of a restarted canary comes before that goes, and is not available for long. Who comes meanwhile has the size from before.
+func TestHostileComesFirst(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(1, 0)(&scene{d: d}) })
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
+		return simulated.Outcome{Unready: v.CPU == newer.CPU}
+	}
+	g.Edit(newer)
+	c.Rounds(20)
+	g.Scale(8)
+	c.Rounds(20)
+	if sized := g.Sized(newer); len(sized) != 1 || len(c.Pods) < 8 {
+		t.Errorf("%v of %d pods have the size: %+v", sized, len(c.Pods), g.Condition())
+	}
+	c.Judge = nil
+	g.Scale(4)
+	c.Rounds(60)
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+	if g.Completes(t); len(g.Sized(newer)) != 4 {
+		t.Errorf("promoted: %v have the size", g.Sized(newer))
+	}
+}
+
+// While a budget refuses to let the canary go, what comes has the size from before.
+func TestHostileBudget(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 1)(&scene{d: d}) })
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	c.budget = 1000
+	g.Edit(newer)
+	c.Rounds(30)
+	g.Scale(8)
+	c.Rounds(30)
+	if sized := g.Sized(newer); len(sized) > 0 || len(c.Pods) != 8 {
+		t.Errorf("%v of %d pods have the size: %+v", sized, len(c.Pods), g.Condition())
+	}
+	c.budget = 0
+	c.Until(400, func() bool { return len(g.Sized(newer)) == 1 })
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+	c.Rounds(200)
+	if g.Completes(t); len(g.Sized(newer)) != 8 {
+		t.Errorf("promoted, %v have the size", g.Sized(newer))
+	}
+}
+
+func TestRejectedByKubelet(t *testing.T) {
+	simulated.RejectedByKubelet(t, 1, func(t *testing.T) simulated.Guarded {
+		return newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) {
+			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))}
+		}).guarded(t)
+	}, policy.OnFailureHold, policy.OnFailureRevert)
+}
+
+// A new pod that its kubelet has let in, beside another one that was rejected, goes back in place.
+func TestRevertBesideRejected(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 2)(&scene{d: d}) })
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.OnFailureAnnotation: policy.OnFailureRevert, api.CanaryAnnotation: "2"})
+	c.Infeasible(func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU == newer.CPU })
+	var letIn *corev1.Pod
+	c.Rejects = func(pod *corev1.Pod) bool {
+		letIn = cmp.Or(letIn, pod)
+		return simulated.SizeOf(pod).CPU == newer.CPU && pod.UID != letIn.UID
+	}
+	g.Edit(newer)
+	c.Rounds(60)
+	pod := c.Pods[letIn.Name]
+	if have, back := g.Condition(), c.Sized(older); have.Reason != judge.ReasonReverted || len(back) != 4 || pod.UID != letIn.UID || simulated.AppliedSize(pod).CPU != older.CPU {
+		t.Errorf("%v have the size from before: %+v", back, have)
 	}
 }

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -37,14 +40,7 @@ import (
 )
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
-
-// largeNode can hold every pod of these tests.
-func largeNode() *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi")}
-	return node
-}
+var defaults = simulated.Defaults
 
 // scene is what a plan is to be made from, before it is read. The Deployment's template is newer.
 type scene struct {
@@ -114,7 +110,7 @@ func boosted(pod *corev1.Pod) {
 func observed(t *testing.T, sets string, changes ...change) observation {
 	t.Helper()
 	load(t)
-	s := &scene{d: webDeployment(newer, 0), node: largeNode()}
+	s := &scene{d: webDeployment(newer, 0), node: simulated.LargeNode()}
 	s.d.Annotations[api.HoldAnnotation], s.d.Annotations["deployment.kubernetes.io/revision"] = "false", "2"
 	total := 0
 	for i, described := range strings.Split(sets, "; ") {
@@ -200,8 +196,7 @@ func (s *scene) observation(t *testing.T) observation {
 // read decodes what is stored.
 func read[T any](t *testing.T, decode func(any) (*T, error), stored any) *T {
 	t.Helper()
-	decoded := must.Get(decode(stored))(t)
-	return decoded
+	return must.Get(decode(stored))(t)
 }
 
 func bounds(surge, unavailable int32) change {
@@ -527,9 +522,7 @@ func TestNextStep(t *testing.T) {
 			if p.Condition.Complete || !strings.Contains(p.Condition.Message(), tt.waits) {
 				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
 			}
-			if tt.after != 0 && p.RequeueAfter != tt.after {
-				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
-			}
+			simulated.LooksAfter(t, p, tt.after)
 			if loose := strings.NewReplacer("resize", "").Replace(tt.want) != "" && !strings.HasPrefix(tt.want, "resize"); p.NeedsLiveRead() != loose {
 				t.Errorf("looks at the API server first: %t, want %t", p.NeedsLiveRead(), loose)
 			}
@@ -567,11 +560,8 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	refused.Note(o.pods[0].UID).Eviction = &judge.Refused{Refusal: judge.Refusal{Reason: "the budget says no", Until: until}}
 	o.Notes = refused
 	p, err := planned(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := does(p); got != "evict a-1" {
-		t.Errorf("got %q, want the other one evicted", got)
+	if err != nil || does(p) != "evict a-1" {
+		t.Errorf("got %q, %v, want the other one evicted", does(p), err)
 	}
 	if message := p.Condition.Message(); !strings.Contains(message, "a-0: not evicted yet: the budget says no") {
 		t.Errorf("says %q, want it to name the refusal", message)
@@ -923,8 +913,7 @@ func TestForeignMark(t *testing.T) {
 
 func mustJSON(t *testing.T, value any) []byte {
 	t.Helper()
-	encoded := must.Get(json.Marshal(value))(t)
-	return encoded
+	return must.Get(json.Marshal(value))(t)
 }
 
 func TestNewHistory(t *testing.T) {
@@ -1079,8 +1068,7 @@ func TestPatches(t *testing.T) {
 
 func applied(t *testing.T, stored *unstructured.Unstructured, patch []byte) *unstructured.Unstructured {
 	t.Helper()
-	written := must.Get(tryPatch(t, stored, patch))(t)
-	return written
+	return must.Get(tryPatch(t, stored, patch))(t)
 }
 
 func tryPatch(t *testing.T, stored *unstructured.Unstructured, patch []byte) (*unstructured.Unstructured, error) {
@@ -1163,4 +1151,112 @@ func TestLetLoose(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzPlan: under LiveResize no plan lets go of a pod that differs only in its size, whatever
+// state the pods are in. The Deployment controller replaces those of other ReplicaSets than the
+// one that has the Deployment's template.
+func FuzzPlan(f *testing.F) {
+	build.AddSeeds(f)
+	situations := []string{
+		"older", "newer", "other", "limited", "resizing", "resized", "infeasible", "deferred", "of other", "resized by others", "of admission",
+		"left with a limit", "terminating", "failed", "not yet scheduled", "with a deletion cost", "older, not ready", "resized, not ready", "infeasible, not ready",
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		rapid.MakeFuzz(func(r *rapid.T) {
+			pods := strings.Join(rapid.SliceOfN(rapid.SampledFrom(situations), 1, 5).Draw(r, "pods"), "|")
+			sets := rapid.SampledFrom([]string{
+				"a older: %s", "a older 6: %s", "a older: %s; b other", "a older: %s; b image", "a older: %s; b image: image",
+				"a newer was-older: %s", "a newer was-older: %s; b older", "a newer was-older acknowledged: %s; b older",
+				"a newer was-older closed: %s; b older", "a newer: %s; b older",
+			}).Draw(r, "sets")
+			adopted := !strings.HasPrefix(sets, "a older")
+			sets = fmt.Sprintf(sets, pods)
+			changes := []change{inForce("LiveResize;")}
+			if rapid.Bool().Draw(r, "bounds") {
+				changes = append(changes, bounds(int32(rapid.IntRange(0, 2).Draw(r, "surge")), int32(rapid.IntRange(0, 2).Draw(r, "unavailable"))))
+			}
+			for _, c := range []change{recreate, lagging, minReady, failing, restartsContainer} {
+				if rapid.IntRange(0, 3).Draw(r, "changed") == 0 {
+					changes = append(changes, c)
+				}
+			}
+			o := observed(t, sets, changes...)
+			p := must.Get(planned(o))(t)
+			for _, write := range p.Writes {
+				switch w := write.(type) {
+				case evict, detach:
+					t.Errorf("%s: the plan is to %s", sets, does(p))
+				case rollout.Release:
+					if !adopted {
+						t.Errorf("%s: the plan (%s) lets go while the pods are of another template", sets, w)
+					}
+				}
+			}
+		})(t, input)
+	})
+}
+
+// TestSortAsActivePods: of pods of one node and without a cost, the order is that of kubectl and
+// of the ReplicaSet controller.
+func TestSortAsActivePods(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pods := rapid.SliceOfN(rapid.Custom(drawPod), 0, 8).Draw(t, "pods")
+		want := slices.Clone(pods)
+		slices.SortStableFunc(want, func(a, b *corev1.Pod) int {
+			less := func(a, b *corev1.Pod) bool { return podutils.ActivePods([]*corev1.Pod{a, b}).Less(0, 1) }
+			ready := cmp.Compare(asInt(podutils.IsPodReady(a)), asInt(podutils.IsPodReady(b)))
+			return cmp.Or(ready, asInt(less(b, a))-asInt(less(a, b)))
+		})
+		if sortAsDeleted(pods); !slices.Equal(pods, want) {
+			t.Errorf("got\n%+v\nwant\n%+v", ranksOf(pods), ranksOf(want))
+		}
+	})
+}
+
+// TestSortEquals: whatever the order in which pods are listed, equals are sorted alike.
+func TestSortEquals(t *testing.T) {
+	named := func(name string) *corev1.Pod { return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	a, b, c := named("web-a"), named("web-b"), named("web-c")
+	for _, pods := range [][]*corev1.Pod{{a, b, c}, {c, b, a}, {b, c, a}} {
+		if sortAsDeleted(pods); !slices.Equal(pods, []*corev1.Pod{a, b, c}) {
+			t.Errorf("got %s, %s, %s", pods[0].Name, pods[1].Name, pods[2].Name)
+		}
+	}
+}
+
+func ranksOf(pods []*corev1.Pod) []rank {
+	ranks := make([]rank, len(pods))
+	for i, pod := range pods {
+		ranks[i] = rankOf(pod)
+		ranks[i].pod = nil
+	}
+	return ranks
+}
+
+func drawPod(t *rapid.T) *corev1.Pod {
+	someTime := func() metav1.Time {
+		if seconds := rapid.IntRange(0, 2).Draw(t, "seconds"); seconds > 0 {
+			return metav1.NewTime(time.Unix(int64(seconds), 0))
+		}
+		return metav1.Time{}
+	}
+	someRestarts := func(name string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, RestartCount: rapid.Int32Range(0, 2).Draw(t, "restarts of "+name)}
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: someTime()}}
+	pod.Spec.NodeName = "node"
+	pod.Spec.InitContainers = []corev1.Container{{Name: "setup"}, {Name: "proxy", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}}
+	pod.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{"", corev1.PodPending, corev1.PodUnknown, corev1.PodRunning}).Draw(t, "phase")
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{someRestarts("app"), someRestarts("log")}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{someRestarts("setup"), someRestarts("proxy")}
+	if rapid.Bool().Draw(t, "has no node") {
+		pod.Spec.NodeName = ""
+	} else {
+		pod.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodReady, LastTransitionTime: someTime(),
+			Status: rapid.SampledFrom([]corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse}).Draw(t, "Ready"),
+		}}
+	}
+	return pod
 }

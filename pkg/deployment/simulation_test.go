@@ -437,7 +437,7 @@ func TestSimulationOfHands(t *testing.T) {
 // handsOn lets hands be there from the birth of the pods on, or only from now on.
 func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
 	s.HandsOn(h)
-	s.nodes = append(s.nodes, simulated.Twin(largeNode(), "twin"))
+	s.nodes = append(s.nodes, simulated.Twin(simulated.LargeNode(), "twin"))
 	s.Schedule = func(pod *corev1.Pod) string { return s.nodes[s.place(pod)%2].Name }
 	s.Resizes = func(old, resized *corev1.Pod) {
 		rs := s.sets[metav1.GetControllerOf(old).Name]
@@ -523,7 +523,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 func newSimulation(t *testing.T, r simulated.T, d *appsv1.Deployment, outcomes []simulated.Outcome) *simulation {
 	s := &simulation{
 		world: newWorld(t, d, outcomes), t: r, first: simulated.VersionOf(&d.Spec.Template.Spec), rolling: d.Spec.Strategy,
-		births: map[types.UID]birth{}, nodes: []*corev1.Node{largeNode()},
+		births: map[types.UID]birth{}, nodes: []*corev1.Node{simulated.LargeNode()},
 	}
 	s.birth = s.born
 	s.Driver = simulated.NewDriver(r, s.Cluster, s)

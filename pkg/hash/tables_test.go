@@ -67,8 +67,7 @@ func TestKitchenSinkLeavesOutEveryDefault(t *testing.T) {
 func readYAML(t *testing.T, path string) []byte {
 	t.Helper()
 	text := must.Get(os.ReadFile(filepath.Clean(path)))(t)
-	raw := must.Get(yaml.YAMLToJSON(text))(t)
-	return raw
+	return must.Get(yaml.YAMLToJSON(text))(t)
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

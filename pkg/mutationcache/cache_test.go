@@ -58,8 +58,7 @@ func (w *watched) until(done func() bool) {
 // stores has the watch bring this version of the pod.
 func (w *watched) stores(version int) *corev1.Pod {
 	w.t.Helper()
-	stored := must.Get(w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("web-0", version), metav1.UpdateOptions{}))(w.t)
-	return stored
+	return must.Get(w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("web-0", version), metav1.UpdateOptions{}))(w.t)
 }
 
 // told returns how many changes were told of since the last time.

@@ -28,8 +28,7 @@ func text(query string, lines ...string) string {
 // throttling is like the one that is shipped, and easier to answer.
 func throttling(t testing.TB) *check {
 	t.Helper()
-	c := must.Get(parseCheck("throttling", text(selector, "message: throttled in $value of its periods", `unit: "%"`, "above: 50", "timesBefore: 2", "window: 5m", "limit: cpu")))(t)
-	return c
+	return must.Get(parseCheck("throttling", text(selector, "message: throttled in $value of its periods", `unit: "%"`, "above: 50", "timesBefore: 2", "window: 5m", "limit: cpu")))(t)
 }
 
 // TestParseCheck: what is no check says why, so that whoever wrote it can mend it.
@@ -168,8 +167,7 @@ func one(containers ...string) Subject {
 
 func TestJudge(t *testing.T) {
 	plain := func(lines ...string) *check {
-		c := must.Get(parseCheck("x", text(`up{namespace=~$namespace, pod=~$pod}`, append([]string{"message: serves $value", "window: 1m"}, lines...)...)))(t)
-		return c
+		return must.Get(parseCheck("x", text(`up{namespace=~$namespace, pod=~$pod}`, append([]string{"message: serves $value", "window: 1m"}, lines...)...)))(t)
 	}
 	c := throttling(t)
 	sidecar := one("app")

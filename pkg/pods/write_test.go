@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -248,5 +250,89 @@ func TestRelabelRefusal(t *testing.T) {
 		if r.Reason != tt.reason || refused != (tt.reason != "") || refused && (r.Kind != judge.ReasonAdmissionDenied || r.Final) {
 			t.Errorf("%s: %+v, %t", tt.what, r, refused)
 		}
+	}
+}
+
+// Of managedFields, the entries of the resize subresource are kept, and when the kubelet last wrote.
+func TestStripManagedFields(t *testing.T) {
+	const fields = `{"f:spec":{}}`
+	wrote := metav1.NewTime(build.Start)
+	pod := build.Pod("web-0", build.Size(t, ""), build.Ours(fields), build.ResizedBy("somebody-else", build.Start, fields), func(pod *corev1.Pod) {
+		pod.ManagedFields = append(pod.ManagedFields,
+			metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate},
+			metav1.ManagedFieldsEntry{Manager: "somebody-else", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{}}}`)},
+			metav1.ManagedFieldsEntry{Manager: "kubelet", Subresource: "status", Time: &wrote, FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:containerStatuses":{}}}`)},
+			metav1.ManagedFieldsEntry{Manager: api.FieldManager},
+		)
+	})
+	stripped := must.Get(pods.Strip(pod))(t)
+	want, last := pod.ManagedFields[:2], len(stripped.ManagedFields)-1
+	if kubelet := stripped.ManagedFields[last]; kubelet.Subresource != "status" || !kubelet.Time.Equal(&wrote) || kubelet.FieldsV1 != nil {
+		t.Errorf("of the kubelet: kept %+v, want its time and no fields", kubelet)
+	}
+	if got := stripped.ManagedFields[:last]; !slices.EqualFunc(got, want, func(a, b metav1.ManagedFieldsEntry) bool {
+		return a.Manager == b.Manager && a.Subresource == "resize" && string(a.FieldsV1.GetRawBytes()) == fields
+	}) {
+		t.Errorf("kept %+v, want what was set through the resize subresource", got)
+	}
+	if len(pod.ManagedFields) != 6 {
+		t.Errorf("the pod itself has changed, to %+v", pod.ManagedFields)
+	}
+	if _, err := pods.Strip("no pod"); err == nil {
+		t.Error("what is no pod is stripped")
+	}
+}
+
+// Of annotations, those are kept that plans read.
+func TestStripAnnotations(t *testing.T) {
+	kept := map[string]string{
+		"kubernetes.io/limit-ranger": "a", "autoscaling.x-k8s.io/startup-cpu-boost": "b", "vpaCpuStartupBoost/app": "c",
+	}
+	pod := build.Pod("web-0", build.Size(t, ""), func(pod *corev1.Pod) {
+		pod.Annotations = maps.Clone(kept)
+		pod.Annotations["example.com/note"] = "d"
+	})
+	stripped := must.Get(pods.Strip(pod))(t)
+	if !maps.Equal(stripped.Annotations, kept) {
+		t.Errorf("kept %v, want %v", stripped.Annotations, kept)
+	}
+}
+
+// Pods are listed page by page; or only the first of them.
+func TestList(t *testing.T) {
+	client := fake.NewClientset()
+	next := map[string]string{"": "1", "1": "2"}
+	var asked []string
+	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		options := a.(clienttesting.ListActionImpl).ListOptions
+		asked = append(asked, fmt.Sprintf("%d from %q of %q", options.Limit, options.Continue, options.ResourceVersion))
+		return true, &corev1.PodList{
+			ListMeta: metav1.ListMeta{Continue: next[options.Continue]}, Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "web-" + options.Continue}}},
+		}, nil
+	})
+	all, err := pods.List(t.Context(), client.CoreV1(), "default", metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil || len(all) != 3 || all[2].Name != "web-2" {
+		t.Errorf("listed are %v: %v", all, err)
+	}
+	first, err := pods.First(t.Context(), client.CoreV1(), 7, metav1.ListOptions{})
+	if err != nil || len(first) != 1 {
+		t.Errorf("the first are %v: %v", first, err)
+	}
+	if want := []string{`500 from "" of "0"`, `500 from "1" of ""`, `500 from "2" of ""`, `7 from "" of ""`}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}
+
+// TestNewest: where the API server does not stream the first pods, as this one does not, they are listed as they are now, and not
+// as a cache has them.
+func TestNewest(t *testing.T) {
+	client, asked := fake.NewClientset(), make(chan metav1.ListOptions, 1)
+	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		asked <- a.(clienttesting.ListActionImpl).ListOptions
+		return false, nil, nil
+	})
+	go pods.NewInformer(client, "default", "app=web").RunWithContext(t.Context())
+	if o := <-asked; o.ResourceVersion != "" || o.LabelSelector != "app=web" {
+		t.Errorf("listed is with %v", o)
 	}
 }

@@ -1,7 +1,10 @@
 package resize_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -139,6 +142,175 @@ func TestObservePages(t *testing.T) {
 
 func target(t *testing.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) resize.Target {
 	t.Helper()
-	target := must.Get(resize.For(pod, older, newer))(t)
-	return target
+	return must.Get(resize.For(pod, older, newer))(t)
+}
+
+func TestOldEnvironment(t *testing.T) {
+	const env = "env: [{name: GOMAXPROCS, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}, {name: HEAP, valueFrom: {resourceFieldRef: {resource: requests.memory}}}, {name: OTHER, value: x}]"
+	tests := []struct {
+		name, containers string
+		cpu, memory      string // the new limit of cpu, and request of memory
+		want             []string
+	}{
+		{"nothing changes", "{name: app, " + env + "}", "1", "1Gi", nil},
+		{"cpu changes", "{name: app, " + env + "}", "2", "1Gi", []string{"app: GOMAXPROCS"}},
+		{"both change", "{name: app, " + env + "}", "2", "2Gi", []string{"app: GOMAXPROCS", "app: HEAP"}},
+		{"no variable shows it", "{name: app}", "2", "2Gi", nil},
+		{"another container shows it", "{name: app}, {name: side, env: [{name: APP_CPU, valueFrom: {resourceFieldRef: {containerName: app, resource: limits.cpu}}}]}", "2", "1Gi", []string{"side: APP_CPU"}},
+		{"the container restarts for it", "{name: app, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], " + env + "}", "2", "2Gi", nil},
+		{"it restarts for what does not change", "{name: app, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], " + env + "}", "2", "1Gi", []string{"app: GOMAXPROCS"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			older := build.Template(t, "containers: ["+tt.containers+"]")
+			newer := older.DeepCopy()
+			for template, size := range map[*[2]string]string{{"1", "1Gi"}: "older", {tt.cpu, tt.memory}: "newer"} {
+				sized := build.Size(t, "limits: {cpu: "+template[0]+", memory: 4Gi}, requests: {cpu: 500m, memory: "+template[1]+"}").Spec.Containers[0].Resources
+				if size == "older" {
+					older.Spec.Containers[0].Resources = sized
+				} else {
+					newer.Spec.Containers[0].Resources = sized
+				}
+			}
+			target := must.Get(resize.For(build.Pod("web-0", older), older, newer))(t)
+			if got := target.OldEnvironment(); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestNewborn(t *testing.T) {
+	filled := func(entries string) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			pod.Annotations = map[string]string{"kubernetes.io/limit-ranger": "LimitRanger plugin set: " + entries}
+		}
+	}
+	tests := []struct {
+		name              string
+		older, newer, pod string // the containers
+		change            func(*corev1.Pod)
+		kept, unfilled    string // the containers of a new pod: with what LimitRanges have filled into this one, and without
+	}{
+		{
+			name: "what the template says", older: "[{name: app, resources: {requests: {cpu: 1}}}]", newer: "[{name: app, resources: {requests: {cpu: 2}}}]",
+			kept: "[{name: app, resources: {requests: {cpu: 2}}}]", unfilled: "[{name: app, resources: {requests: {cpu: 2}}}]",
+		},
+		{
+			name: "not what it says no more", older: "[{name: app, resources: {requests: {cpu: 1}, limits: {cpu: 1}}}]", newer: "[{name: app, resources: {requests: {cpu: 2}}}]",
+			kept: "[{name: app, resources: {requests: {cpu: 2}}}]", unfilled: "[{name: app, resources: {requests: {cpu: 2}}}]",
+		},
+		{
+			name: "what was injected", older: "[{name: app, resources: {requests: {cpu: 1}}}]", newer: "[{name: app, resources: {requests: {cpu: 2}}}]",
+			pod:  "[{name: app, resources: {requests: {cpu: 1}, limits: {cpu: 3}}}, {name: log, resources: {requests: {cpu: 1}, limits: {cpu: 1}}}]",
+			kept: "[{name: app, resources: {requests: {cpu: 2}, limits: {cpu: 3}}}, {name: log, resources: {requests: {cpu: 1}, limits: {cpu: 1}}}]", unfilled: "[{name: app, resources: {requests: {cpu: 2}, limits: {cpu: 3}}}, {name: log, resources: {requests: {cpu: 1}, limits: {cpu: 1}}}]",
+		},
+		{
+			name: "what a LimitRange fills in is another's to say", older: "[{name: app, resources: {requests: {cpu: 1}}}]", newer: "[{name: app, resources: {requests: {cpu: 2}}}]",
+			pod:    "[{name: app, resources: {requests: {cpu: 1, memory: 1Mi}, limits: {cpu: 3, memory: 2Mi}}}, {name: log, resources: {requests: {cpu: 1}, limits: {cpu: 1}}}]",
+			change: filled("memory request for container app; cpu, memory limit for container app; cpu request for container log; cpu limit for container log; cpu limit for container gone; cpu limit for init container app"),
+			kept:   "[{name: app, resources: {requests: {cpu: 2, memory: 1Mi}, limits: {cpu: 3, memory: 2Mi}}}, {name: log, resources: {requests: {cpu: 1}, limits: {cpu: 1}}}]", unfilled: "[{name: app, resources: {requests: {cpu: 2}}}, {name: log}]",
+		},
+		{
+			name: "unless the template says it by now", older: "[{name: app, resources: {requests: {cpu: 1}}}]", newer: "[{name: app, resources: {requests: {cpu: 1}, limits: {cpu: 4}}}]",
+			pod: "[{name: app, resources: {requests: {cpu: 1}, limits: {cpu: 3}}}]", change: filled("cpu limit for container app"),
+			kept: "[{name: app, resources: {requests: {cpu: 1}, limits: {cpu: 4}}}]", unfilled: "[{name: app, resources: {requests: {cpu: 1}, limits: {cpu: 4}}}]",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			older, newer := build.Template(t, "containers: "+tt.older), build.Template(t, "containers: "+tt.newer)
+			made := older
+			if tt.pod != "" {
+				made = build.Template(t, "containers: "+tt.pod)
+			}
+			pod := build.Pod("web-0", made)
+			if tt.change != nil {
+				tt.change(pod)
+			}
+			target := must.Get(resize.For(pod, older, newer))(t)
+			for unfilled, containers := range map[bool]string{false: tt.kept, true: tt.unfilled} {
+				got, want := target.Newborn(unfilled), build.Template(t, "containers: "+containers)
+				if changes := resize.Between(&corev1.PodTemplateSpec{Spec: *got}, want); len(changes) > 0 {
+					t.Errorf("unfilled %t: want %s", unfilled, resize.Describe(changes))
+				}
+			}
+		})
+	}
+}
+
+// What a startup booster is about to put back is read from what it has noted on the pod, and counts where
+// an edit has changed it.
+func TestPutBack(t *testing.T) {
+	const boost, vertical = "autoscaling.x-k8s.io/startup-cpu-boost", "vpaCpuStartupBoost/app"
+	edited := build.Size(t, "requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 300m}")
+	for _, tt := range []struct {
+		name, key, note string
+		size            *corev1.PodTemplateSpec // of the pod, where that is not the edited one
+		want            string
+	}{
+		{name: "nobody", key: "example.com/note", note: "{}"},
+		{name: "the request", key: boost, note: `{"state":"Active","timestamp":"2026-01-01T00:00:00Z","initCPURequests":{"app":"100m"}}`, want: "app: cpu request 150m→100m"},
+		{name: "request and limit", key: boost, note: `{"state":"Active","initCPURequests":{"app":"100m"},"initCPULimits":{"app":"200m"}}`,
+			want: "app: cpu request 150m→100m, app: cpu limit 300m→200m"},
+		{name: "an older one, which notes no state", key: boost, note: `{"initCPURequests":{"app":"100m"}}`, want: "app: cpu request 150m→100m"},
+		{name: "it is done", key: boost, note: `{"state":"Reverted","initCPURequests":{"app":"100m"}}`},
+		{name: "what the template says by now, too", key: boost, note: `{"state":"Active","initCPURequests":{"app":"0.15"},"initCPULimits":{"app":"300m"}}`},
+		{name: "of another container", key: boost, note: `{"state":"Active","initCPURequests":{"sidecar":"100m"}}`},
+		{name: "not readable", key: boost, note: `{"state":`},
+		{name: "by the Vertical Pod Autoscaler", key: vertical, note: `{"requests":{"cpu":"100m","memory":"100Mi"},"limits":{}}`, want: "app: cpu request 150m→100m"},
+		{name: "by that, and memory with it", key: vertical, note: `{"requests":{"cpu":"150m","memory":"50Mi"},"limits":{"cpu":"300m"}}`, want: "app: memory request 100Mi→50Mi"},
+		{name: "by that, in another container", key: "vpaCpuStartupBoost/sidecar", note: `{"requests":{"cpu":"100m"}}`},
+		{name: "by that, not readable", key: vertical, note: `100m`},
+		{name: "somebody else has the say about the pod", key: boost, note: `{"state":"Active","initCPURequests":{"app":"100m"}}`,
+			size: build.Size(t, "requests: {cpu: 170m, memory: 100Mi}, limits: {cpu: 300m}")},
+		{name: "the template says nothing of it", key: vertical, note: `{"requests":{"cpu":"150m"},"limits":{"cpu":"300m","memory":"1Gi"}}`},
+	} {
+		if tt.size == nil {
+			tt.size = edited
+		}
+		pod := build.Pod("web-0", tt.size, func(pod *corev1.Pod) { pod.Annotations = map[string]string{tt.key: tt.note} })
+		target := must.Get(resize.Leftover(pod, edited))(t)
+		if got := resize.Describe(target.PutBack(edited)); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What somebody else has given a pod, at its birth or later, is displaced by an edit, and when they put back what the
+// older template says, that is undone once more.
+func TestAgain(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	boosted := build.Size(t, "requests: {cpu: 500m}")
+	began := build.Start.Add(time.Minute)
+	for _, tt := range []struct {
+		name   string
+		before []func(*corev1.Pod) // the edit
+		after  []func(*corev1.Pod)
+		want   string
+	}{
+		{name: "born with more, and put back", before: []func(*corev1.Pod){build.Resized(boosted)},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}, want: "app: cpu request 100m→150m"},
+		{name: "resized to more, and put back", before: []func(*corev1.Pod){build.Resized(boosted), build.ResizedBy("manager", build.Start, build.CPURequest)},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}, want: "app: cpu request 100m→150m"},
+		{name: "set to something else", before: []func(*corev1.Pod){build.Resized(boosted)},
+			after: []func(*corev1.Pod){build.Resized(boosted), build.ResizedBy("manager", began, build.CPURequest)}},
+		{name: "not put back", before: []func(*corev1.Pod){build.Resized(boosted)},
+			after: []func(*corev1.Pod){build.Resized(newer), build.Ours(build.CPURequest)}},
+		{name: "put back by an edit of ours", before: []func(*corev1.Pod){build.Resized(boosted)},
+			after: []func(*corev1.Pod){build.Resized(older), build.Ours(build.CPURequest)}},
+		{name: "nobody had given it anything", after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}},
+		{name: "of an edit that was given up", before: []func(*corev1.Pod){build.Resized(boosted), build.Ours(build.CPURequest)},
+			after: []func(*corev1.Pod){build.Resized(older), build.ResizedBy("manager", began, build.CPURequest)}},
+	} {
+		edit := must.Get(resize.For(build.Pod("web-0", older, tt.before...), older, newer))(t)
+		pod := build.Pod("web-0", newer, tt.after...)
+		again := must.Get(resize.Again(pod, edit.Displaced))(t)
+		if got := resize.Describe(again.Changes); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+		if patch, err := again.Patch(); err != nil || tt.want != "" && !strings.Contains(string(patch), `"cpu":"150m"`) {
+			t.Errorf("%s: the patch is %s, %v", tt.name, patch, err)
+		}
+	}
 }

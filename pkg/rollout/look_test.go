@@ -5,11 +5,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // anywhere has room for everything, and its kubelets do everything.
@@ -98,12 +101,132 @@ func TestVerdictsOnGonePods(t *testing.T) {
 		})
 		pod := build.Pod("web-0", template)
 		pod.UID = types.UID(rune('a' + n))
-		if _, err := look.At(0, pod); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(look.At(0, pod))(t)
 		f.Cache.Keep(look.Found())
 		if kept := len(f.Cache.looks); kept > 4 {
 			t.Fatalf("%d looks are kept of one pod", kept)
+		}
+	}
+}
+
+// How kubelets answer a resize from cpu 100m to 150m, with equal limits.
+var (
+	oldLimit = func(pod *corev1.Pod) { // without CFS quota, or with cri-dockerd
+		pod.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("100m")
+	}
+	otherLimit = func(pod *corev1.Pod) { // with an NRI plugin
+		pod.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("180m")
+	}
+	otherGeneration = func(pod *corev1.Pod) { // a virtual kubelet reports that of another pod
+		pod.Generation, pod.Status.ObservedGeneration = 3, 1
+	}
+	silent = func(pod *corev1.Pod) { // never does anything
+		pod.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("100m")
+		pod.Status.ContainerStatuses[0].AllocatedResources[corev1.ResourceCPU] = resource.MustParse("100m")
+	}
+	silentAltogether = func(pod *corev1.Pod) {
+		silent(pod)
+		pod.Status.ObservedGeneration--
+	}
+)
+
+// TestAnswers: a kubelet that has allocated a size and does not show it is believed after the error timeout, one that does
+// nothing is given up then, and what is known of a node by its other pods need not be waited for again.
+func TestAnswers(t *testing.T) {
+	limits := func(cpu string) *corev1.PodTemplateSpec { return build.Size(t, "limits: {cpu: "+cpu+"}") }
+	older, newer := limits("100m"), limits("150m")
+	type pod struct {
+		answers func(*corev1.Pod)
+		node    string // the same if empty
+		asked   time.Duration
+	}
+	for _, tt := range []struct {
+		name   string
+		pods   []pod // the last is looked at
+		action policy.Action
+		lost   time.Duration // until then
+		at     time.Duration
+		want   policy.Decision
+		says   string
+		wakes  time.Duration // when it is looked at again; 0 for never
+	}{
+		{name: "no answer yet", pods: []pod{{answers: oldLimit}}, at: time.Minute, want: policy.Wait, says: "waiting for the kubelet: app: cpu limit 150m is not applied", wakes: 10 * time.Minute},
+		{name: "an old limit", pods: []pod{{answers: oldLimit}}, at: 10 * time.Minute, want: policy.MarkUpdated},
+		{name: "another limit", pods: []pod{{answers: otherLimit}}, at: 10 * time.Minute, want: policy.MarkUpdated},
+		{name: "another generation", pods: []pod{{answers: otherGeneration}}, at: 9 * time.Minute, want: policy.Wait, says: "waiting for the kubelet: generation 3 is not observed", wakes: 10 * time.Minute},
+		{name: "another generation, for long", pods: []pod{{answers: otherGeneration}}, at: 10 * time.Minute, want: policy.MarkUpdated},
+		{name: "nothing", pods: []pod{{answers: silent}}, at: 9 * time.Minute, want: policy.Wait, says: "waiting for the kubelet: app: cpu request 150m is not allocated", wakes: 10 * time.Minute},
+		{name: "nothing for long", pods: []pod{{answers: silent}}, at: 10 * time.Minute, want: policy.RestartByController, says: "restarting: no answer from the kubelet on node node: app: cpu request 150m is not allocated"},
+		{name: "nothing at all for long", pods: []pod{{answers: silentAltogether}}, at: 10 * time.Minute, want: policy.RestartByController, says: "restarting: no answer from the kubelet on node node: generation 2 is not observed"},
+		{name: "nothing for long, and only a live resize is wanted", pods: []pod{{answers: silent}}, action: policy.LiveResize, at: 10 * time.Minute, want: policy.Leave, says: "no answer from the kubelet on node node: app: cpu request 150m is not allocated; left as it is"},
+		{name: "while its node is lost, no answer is waited for", pods: []pod{{answers: silent}}, lost: 8 * time.Minute, at: 17 * time.Minute, want: policy.Wait, says: "waiting for the kubelet: app: cpu request 150m is not allocated", wakes: 18 * time.Minute},
+
+		{name: "one pod of the node does not tell that its kubelet never shows it", pods: []pod{{answers: oldLimit}, {answers: oldLimit, asked: 11 * time.Minute}}, at: 12 * time.Minute, want: policy.Wait, says: "waiting for the kubelet: app: cpu limit 150m is not applied", wakes: 21 * time.Minute},
+		{name: "two do", pods: []pod{{answers: oldLimit}, {answers: oldLimit}, {answers: oldLimit, asked: 11 * time.Minute}}, at: 12 * time.Minute, want: policy.MarkUpdated},
+		{name: "not of another node", pods: []pod{{answers: oldLimit}, {answers: oldLimit}, {answers: oldLimit, node: "b", asked: 11 * time.Minute}}, at: 12 * time.Minute, want: policy.Wait, says: "waiting for the kubelet: app: cpu limit 150m is not applied", wakes: 21 * time.Minute},
+		{name: "one pod of the node tells that its kubelet does nothing", pods: []pod{{answers: silent}, {answers: silent, asked: 11 * time.Minute}}, at: 12 * time.Minute, want: policy.RestartByController, says: "restarting: no answer from the kubelet on node node: app: cpu request 150m is not allocated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := Facts{Notes: &judge.PodNotes{}, Defaults: policy.Standard}
+			var v *judge.Verdict
+			for minute := time.Duration(0); minute <= tt.at; minute += time.Minute {
+				f.Now, f.Places = build.Start.Add(minute), &anywhere{}
+				if minute < tt.lost {
+					f.Places = lost{&anywhere{}}
+				}
+				for i, p := range tt.pods {
+					if minute < p.asked {
+						continue
+					}
+					pod := build.Pod("web-"+string(rune('a'+i)), older, build.Resized(newer), build.ResizedAt(build.Start), p.answers)
+					if p.node != "" {
+						pod.Spec.NodeName = p.node
+					}
+					target := must.Get(f.Target(pod, older, newer))(t)
+					options := f.Options()
+					options.Action = tt.action
+					v = f.member(judge.Place{Name: pod.Name, Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, nil).Judge(options.Terms)
+					f.Notes.See([]*judge.Verdict{v})
+				}
+			}
+			wakes := time.Duration(0)
+			if !v.Until.IsZero() {
+				wakes = v.Until.Sub(build.Start)
+			}
+			if v.Decision != tt.want || v.Message != tt.says || wakes != tt.wakes {
+				t.Errorf("got %s, %q, until %s, want %s, %q, %s", v.Decision, v.Message, wakes, tt.want, tt.says, tt.wakes)
+			}
+		})
+	}
+}
+
+// lost says of every node that it is lost.
+type lost struct{ Places }
+
+func (lost) Lost(*corev1.Pod) string { return "its node is lost" }
+
+// TestNothingUnderWay: what a kubelet has reported since the birth of a pod is no resize, and an answer that never comes
+// holds up no further edit.
+func TestNothingUnderWay(t *testing.T) {
+	older, newer := build.Size(t, "limits: {cpu: 150m}"), build.Size(t, "limits: {cpu: 150m, memory: 1Gi}, requests: {memory: 1Gi}")
+	kubelet := resize.Kubelet{Now: build.Start.Add(time.Hour), Patience: 10 * time.Minute}
+	long, now := build.Start, kubelet.Now.Add(-time.Minute)
+	for _, tt := range []struct {
+		name    string
+		change  []func(*corev1.Pod)
+		effects string
+		busy    bool
+	}{
+		{name: "another limit from birth", change: []func(*corev1.Pod){otherLimit}, effects: "app: memory request none→1Gi, app: memory limit none→1Gi"},
+		{name: "an old limit, long after it was asked for", change: []func(*corev1.Pod){oldLimit, build.ResizedAt(long)}, effects: "app: memory request none→1Gi, app: memory limit none→1Gi"},
+		{name: "an old limit that was asked for just now", change: []func(*corev1.Pod){oldLimit, build.ResizedAt(now)}, effects: "app: memory request none→1Gi, app: memory limit none→1Gi", busy: true},
+		{name: "another generation, long after it was asked for", change: []func(*corev1.Pod){otherGeneration, build.ResizedAt(long)}, effects: "app: memory request none→1Gi, app: memory limit none→1Gi"},
+		{name: "another generation, just now", change: []func(*corev1.Pod){otherGeneration, build.ResizedAt(now)}, effects: "app: memory request none→1Gi, app: memory limit none→1Gi", busy: true},
+	} {
+		pod := build.Pod("web-0", older, tt.change...)
+		target := must.Get(resize.For(pod, older, newer))(t)
+		if got := resize.Describe(target.Effects); got != tt.effects || resize.Busy(pod, kubelet) != tt.busy {
+			t.Errorf("%s: changes %q, busy %t, want %q, %t", tt.name, got, resize.Busy(pod, kubelet), tt.effects, tt.busy)
 		}
 	}
 }

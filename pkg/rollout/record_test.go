@@ -12,6 +12,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -142,6 +143,116 @@ func TestPendingRecord(t *testing.T) {
 		}
 		if p := (Plan{}).recorded(f); len(p.Writes) > 0 {
 			t.Errorf("before a look, %s leads to %v", text, p.Writes)
+		}
+	}
+}
+
+// The message is read as it is written, and nothing else is.
+func TestObserved(t *testing.T) {
+	for _, o := range []Observed{0, 1, 9007199254740993} {
+		if got := ParseObserved(o.String()); got != o {
+			t.Errorf("%q is %d", o, got)
+		}
+	}
+	for _, other := range []string{"", "observed generation", "observed generation x", "observed generation 7; and more", "generation 7"} {
+		if got := ParseObserved(other); got != 0 {
+			t.Errorf("%q is %d", other, got)
+		}
+	}
+	for _, tt := range []struct {
+		field int64
+		said  *StoredCondition
+		want  int64
+	}{{7, nil, 7}, {6, &StoredCondition{Message: Observed(7).String()}, 7}, {8, &StoredCondition{Message: Observed(7).String()}, 8}} {
+		if got := ObservedGeneration(tt.field, tt.said); got != tt.want {
+			t.Errorf("%d and %v are of generation %d, want %d", tt.field, tt.said, got, tt.want)
+		}
+	}
+}
+
+// Complete is believed only of what it was said of; what nobody holds may be the built-in controller's.
+func TestAtRest(t *testing.T) {
+	is := func(status corev1.ConditionStatus, c Condition) *StoredCondition {
+		return &StoredCondition{Status: status, Of: c.Of()}
+	}
+	now := Over(RevisionNamed("b"), 0)
+	complete := is(corev1.ConditionTrue, now)
+	u := BuiltInStatus{Condition: now, Over: now, Counted: true}
+	with := func(change func(*BuiltInStatus)) BuiltInStatus {
+		changed := u
+		change(&changed)
+		return changed
+	}
+	notCounted := func(u *BuiltInStatus) { u.Counted = false }
+	builtIn := func(u *BuiltInStatus) { u.BuiltIn, u.Counted = true, false }
+	stale := func(u *BuiltInStatus) { u.Stale = true }
+	for _, tt := range []struct {
+		name   string
+		status BuiltInStatus
+		held   bool
+		have   *StoredCondition
+		rests  bool
+		says   Condition
+	}{
+		{"Complete", u, false, complete, true, Condition{}},
+		{"Complete, and not counted yet", with(notCounted), false, complete, true, Condition{}},
+		{"Complete of another revision", u, false, is(corev1.ConditionTrue, Over(RevisionNamed("a"), 0)), false, Condition{}},
+		{"Complete of a partition", u, false, is(corev1.ConditionTrue, Over(RevisionNamed("b"), 1)), false, Condition{}},
+		{"Complete of a version before, which has not noted of what", u, false, is(corev1.ConditionTrue, Condition{}), false, Condition{}},
+		{"Complete of a Deployment", with(func(u *BuiltInStatus) { u.Over = Over("", 0) }), false, is(corev1.ConditionTrue, Condition{}), true, Condition{}},
+		{"Complete, and stale pods are counted", with(stale), false, complete, false, Condition{}},
+		{"held", u, true, is(corev1.ConditionFalse, Condition{}), false, Condition{}},
+		{"held, and Complete is of before", u, true, complete, true, UnseenHold()},
+		{"nothing is said yet", u, false, nil, false, Condition{}},
+		{"the built-in controller is at it", with(builtIn), false, nil, true, now},
+		{"the built-in controller is at it, and Complete is of before", with(builtIn), false, is(corev1.ConditionTrue, Condition{Why: "a"}), true, now},
+		{"the built-in controller is done", with(func(u *BuiltInStatus) { u.BuiltIn = true }), false, nil, false, Condition{}},
+	} {
+		p, rests := tt.status.AtRest(tt.held, tt.have)
+		if rests != tt.rests || rests && p.Condition != tt.says {
+			t.Errorf("%s: at rest: %t, want %t; says %+v, want %+v", tt.name, rests, tt.rests, p.Condition, tt.says)
+		}
+	}
+}
+
+// A pod that a startup booster is about to put back is waited for until the timeout, counted from when it is well
+// with its size, and takes no share of the limits meanwhile.
+func TestAwaitBooster(t *testing.T) {
+	const timeout = 5 * time.Minute
+	for _, tt := range []struct {
+		name    string
+		putBack string
+		well    time.Duration // since when; negative if it is not
+		timeout time.Duration
+		stale   bool
+		waits   bool
+	}{
+		{name: "no booster", timeout: timeout},
+		{name: "for the first time", putBack: "cpu", timeout: timeout, waits: true},
+		{name: "for long", putBack: "cpu", well: timeout - time.Second, timeout: timeout, waits: true},
+		{name: "for too long", putBack: "cpu", well: timeout, timeout: timeout},
+		{name: "for none", putBack: "cpu"},
+		{name: "it is not well with its size", putBack: "cpu", well: -1, timeout: timeout},
+		{name: "it has still to get its size", putBack: "cpu", timeout: timeout, stale: true},
+	} {
+		template := build.Size(t, "requests: {cpu: 100m}")
+		pod := build.Pod("web-0", template)
+		target := must.Get(resize.For(pod, template, template))(t)
+		now := build.Start.Add(time.Hour)
+		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Updated: !tt.stale, Available: true, Target: target}, PutBack: tt.putBack, Policy: policy.LiveResizeable}
+		if tt.well >= 0 {
+			m.Proof.Since = now.Add(-tt.well)
+		}
+		o := Options{Limit: 1, Terms: judge.Terms{Unavailable: 1, BoosterTimeout: tt.timeout, Now: now}}
+		v := m.Judge(o.Terms)
+		if waits := v.Decision == policy.Wait && v.Reason == judge.ReasonProgressing && v.Message != ""; waits != tt.waits {
+			t.Errorf("%s: %q, %s %q; want it to wait: %t", tt.name, v.Decision, v.Reason, v.Message, tt.waits)
+		}
+		if want := m.Proof.Since.Add(tt.timeout); tt.waits && !v.Until.Equal(want) {
+			t.Errorf("%s: until %s, want %s", tt.name, v.Until, want)
+		}
+		if s := Next([]*judge.Verdict{v}, o); s.Hold != (tt.waits || tt.stale) || newBudget(s.Verdicts, o).shares > 0 {
+			t.Errorf("%s: hold %t, %d shares", tt.name, s.Hold, newBudget(s.Verdicts, o).shares)
 		}
 	}
 }

@@ -64,8 +64,7 @@ func reviewer(t *testing.T, asked *atomic.Int32) kubernetes.Interface {
 		}
 	}))
 	t.Cleanup(server.Close)
-	client := must.Get(kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}))(t)
-	return client
+	return must.Get(kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}))(t)
 }
 
 func TestAuthorizeMetrics(t *testing.T) {
@@ -73,8 +72,7 @@ func TestAuthorizeMetrics(t *testing.T) {
 	ready := func() error { return errors.New("a policy is missing") }
 	alive := func() error { return errors.New("the sync of StatefulSet default/web hangs") }
 	handler := func(secure bool) http.Handler {
-		h := must.Get(Options{secure: secure, profiling: true}.handler(reviewer(t, &asked), alive, ready, prometheus.NewRegistry()))(t)
-		return h
+		return must.Get(Options{secure: secure, profiling: true}.handler(reviewer(t, &asked), alive, ready, prometheus.NewRegistry()))(t)
 	}
 	open, secured := handler(false), handler(true)
 	for _, tt := range []struct {

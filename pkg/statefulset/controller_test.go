@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -27,6 +29,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -49,7 +52,7 @@ func newClusterOf(t testing.TB, set *appsv1.StatefulSet, options controller.Opti
 	t.Helper()
 	c, client := &cluster{world: newWorld(set, outcomes)}, &fake.Clientset{}
 	c.Serve(client)
-	c.Harness = simulated.NewHarness[*appsv1.StatefulSet, *memory](t, c, c.Cluster, client, largeNode())
+	c.Harness = simulated.NewHarness[*appsv1.StatefulSet, *memory](t, c, c.Cluster, client, simulated.LargeNode())
 	options.Defaults = defaults
 	c.Start(New(client), options)
 	return c
@@ -149,9 +152,7 @@ func TestUnansweredResize(t *testing.T) {
 	}
 	before := lists()
 	for range 3 {
-		if _, err := c.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Sync())(t)
 	}
 	if n := lists() - before; n != 1 {
 		t.Errorf("%d live reads of the pods after the request, want 1", n)
@@ -165,7 +166,7 @@ func TestUnansweredResize(t *testing.T) {
 // less and less often. When there is, the pod is given up.
 func TestNoRoomBesideOthers(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
-	node := largeNode()
+	node := simulated.LargeNode()
 	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3m") // two others have 1m each
 	c.Nodes.Set(node)
 	before := c.UIDs()
@@ -189,7 +190,7 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	if looks < 3 || looks > 3*10 { // at most once for each pod at a time
 		t.Errorf("looked %d times at the node for 3 pods in 100 s, want less and less often", looks)
 	}
-	node = largeNode()
+	node = simulated.LargeNode()
 	node.ResourceVersion = "2"
 	c.Nodes.Set(node)
 	c.Rest()
@@ -510,15 +511,27 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestMoreSetsThanSessions: the mark of a set under OnDelete goes in time though others always need its session.
+// TestMoreSetsThanSessions: the mark of a set under OnDelete goes in time though others always need its session, and a pod that is deferred
+// for too long is restarted.
 func TestMoreSetsThanSessions(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{Sessions: 1}, simulated.Outcome{Unready: true})
 	underOnDelete(c)
 	c.edit(newer)
+	besideAnother(t, c, func() bool { return !policy.Held(c.Set) })
+
+	c = newCluster(t, 2, controller.Options{Sessions: 1}, simulated.Outcome{Deferred: simulated.Never})
+	before := c.UIDs()
+	c.edit(newer)
+	besideAnother(t, c, func() bool { return c.UIDs()["web-1"] != before["web-1"] })
+}
+
+// besideAnother has another set need the only session, again and again, until it is done.
+func besideAnother(t *testing.T, c *cluster, done func() bool) {
+	t.Helper()
 	other := c.Set.DeepCopy()
 	other.Name, other.UID = "other", "other"
 	for range 15 {
-		if c.Rounds(3); !policy.Held(c.Set) { // the first one opens its session
+		if c.Rounds(3, apierrors.IsConflict); done() { // the first one opens its session
 			return
 		}
 		must.Do(t, c.Kind.Workloads.Show(other))
@@ -528,7 +541,7 @@ func TestMoreSetsThanSessions(t *testing.T) {
 		}
 		c.Clock.SetTime(c.Clock.Now().Add(time.Minute))
 	}
-	t.Errorf("it is held after a quarter of an hour: %+v; %q", condition(c.Set), c.Writes)
+	t.Errorf("nothing has come of it after a quarter of an hour: %+v; %q", condition(c.Set), c.Writes)
 }
 
 // TestHistory: a revision that nothing controls is the set's, as it is for the StatefulSet
@@ -552,5 +565,39 @@ func TestHistory(t *testing.T) {
 	}
 	if set.Status.UpdateRevision = "unreadable"; k.readRevisions(t.Context(), s, set) == nil {
 		t.Error("an update revision that nobody can read is no error")
+	}
+}
+
+// TestWritesInWords: each kind of write is logged by --dry-run.
+func TestWritesInWords(t *testing.T) {
+	m := judge.Member{Place: judge.Place{Name: "web-1", Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}}}}
+	restart := rollout.Restart{Member: m, Reason: "the action is Restart"}
+	for want, write := range map[string]rollout.Write{
+		"mark pod web-1 as updated":               rollout.MarkPod{Member: m, Label: "web-b", Revision: "web-b"},
+		"delete pod web-1: the action is Restart": rollout.DeletePod{Restart: restart},
+		"lower the partition to 1":                lowerPartition{1, []rollout.Restart{restart}},
+		"release the hold":                        rollout.Release{},
+		"release the hold: image of app differs":  rollout.Release{HandOver: "image of app differs"},
+	} {
+		if got := write.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestDryRunLogs: what would be written is logged, of the pod and of the condition.
+func TestDryRunLogs(t *testing.T) {
+	c := newCluster(t, 2, controller.Options{DryRun: true})
+	c.edit(newer)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	for range 2 { // the first one only starts to watch
+		must.Get(c.Controller.Sync(klog.NewContext(t.Context(), logger), cache.MetaObjectToName(c.Set)))(t)
+		c.Sees()
+	}
+	logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+	for _, want := range []string{"resize pod web-1: ", `Would write the condition status="False" reason="Progressing"`} {
+		if !strings.Contains(logged, want) {
+			t.Errorf("%q is not logged: %s", want, logged)
+		}
 	}
 }

@@ -3,14 +3,17 @@ package statefulset
 import (
 	"maps"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
@@ -28,10 +31,10 @@ func TestGuardedRollouts(t *testing.T) {
 				c := newClusterOf(t, set, controller.Options{Checks: asks})
 				g := c.guarded(t)
 				if under != "RollingUpdate" { // new pods have the new size
-					g.Scale, g.Held = nil, func() bool { return policy.Recorded(c.Set) }
+					g.Scale, g.MayBeDown = nil, nil
 				}
 				if under == "OnDelete, unmarked" { // no controller was ready at the edit
-					g.Edit = c.editUnmarked
+					g.Edit, g.Held = c.editUnmarked, func() bool { return policy.Recorded(c.Set) }
 				}
 				return g
 			})
@@ -58,6 +61,13 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 		Scale: func(replicas int32) { c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = &replicas }) },
 		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) }, Annotations: func() map[string]string { return c.Set.Annotations },
 		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
+		MayBeDown: func(n int) {
+			c.change(func(set *appsv1.StatefulSet) {
+				set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(n))
+			})
+		},
+		OnDelete: func() { underOnDelete(c) },
+		OptOut:   func() { c.change(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) }) }, Marks: true,
 	})
 }
 
@@ -194,31 +204,143 @@ func TestGuardedRestartAndResize(t *testing.T) {
 	}
 }
 
-// TestRevertOfRestarts: pods that were restarted for their size are not restarted to go back, once or again and again.
-func TestRevertOfRestarts(t *testing.T) {
-	for annotation, value := range simulated.Restarting {
-		t.Run(value, func(t *testing.T) {
-			c := newCluster(t, 3, controller.Options{})
-			c.change(func(set *appsv1.StatefulSet) {
-				set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(3))
-			})
-			c.guarded(t).RevertsRestarted(t, annotation, value)
-		})
+// hostile is a guarded set of three pods that never have more than most pods with the failing size.
+func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.Guarded, func() []string) {
+	t.Helper()
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	had := g.Doomed(policy.OnFailureHold)
+	g.Annotate(annotations)
+	return c, g, had
+}
+
+func underOnDelete(c *cluster) {
+	c.change(func(set *appsv1.StatefulSet) {
+		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
+	})
+	c.Rounds(3)
+}
+
+// A pod that was restarted once when it came up, and has run well for long, has failed if it is OOMKilled with its size.
+func TestHostileCrashAtStartup(t *testing.T) {
+	c, g, had := hostile(t, nil)
+	for name := range c.Pods {
+		pod := c.Pods[name].DeepCopy()
+		s, at := &pod.Status.ContainerStatuses[0], c.Clock.Now().Add(-30*24*time.Hour)
+		s.RestartCount, s.State.Running = 1, &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}
+		s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{
+			Reason: "Error", ExitCode: 1, StartedAt: metav1.NewTime(at.Add(-3 * time.Second)), FinishedAt: metav1.NewTime(at), ContainerID: "run://first",
+		}
+		c.WritePod(pod)
+	}
+	c.Kills = func(pod *corev1.Pod, v version) bool {
+		return v.CPU == newer.CPU && pod.Status.ContainerStatuses[0].RestartCount == 1
+	}
+	c.Rounds(5)
+	g.Edit(newer)
+	g.Stops(t, had)
+}
+
+// The kubelet says in one status that the resize is done and that the container was OOMKilled for it: that is a failure.
+func TestHostileKilledAtOnce(t *testing.T) {
+	c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: "20s"})
+	c.Judge = func(*corev1.Pod, version) simulated.Outcome { return simulated.Outcome{Slow: 3} }
+	c.Kills = func(pod *corev1.Pod, _ version) bool {
+		return simulated.SizeOf(pod).CPU == newer.CPU && pod.Status.ContainerStatuses[0].RestartCount == 0
+	}
+	g.Edit(newer)
+	g.Stops(t, had)
+}
+
+// An autoscaler scales in again and again, and the canary is the first to go: one other follows it, and no third one.
+func TestHostileScaling(t *testing.T) {
+	c, g, had := hostile(t, map[string]string{api.CanaryDurationAnnotation: "20s"})
+	c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To[int32](6) })
+	c.Until(100, func() bool { return len(c.Pods) == 6 && c.Set.Status.ReadyReplicas == 6 })
+	g.Edit(newer)
+	for n := int32(5); n >= 2; n-- {
+		c.Until(50, func() bool { return len(had()) > 0 })
+		c.Rounds(2)
+		c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(n) })
+		c.Rounds(10)
+	}
+	if len(had()) > 2 {
+		t.Errorf("%v have the size: %+v", had(), condition(c.Set))
 	}
 }
 
-// TestRevertOfContainers: containers restart on the way back where they did on the way forth.
-func TestRevertOfContainers(t *testing.T) {
-	newCluster(t, 3, controller.Options{}).guarded(t).RevertsContainers(t)
+func (c *cluster) completes(t *testing.T, what string) {
+	t.Helper()
+	if c.Until(300, func() bool { return condition(c.Set).Complete() }); !condition(c.Set).Complete() {
+		t.Fatalf("the setup, %s: %+v", what, condition(c.Set))
+	}
 }
 
-// TestGuardAndOptOut: the StatefulSet controller takes a canary for updated that has passed.
-func TestGuardAndOptOut(t *testing.T) {
-	for _, passed := range []bool{false, true} {
-		c := newCluster(t, 5, controller.Options{})
-		optOut := func() { c.change(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) }) }
-		if replaced := c.guarded(t).OptedOut(t, passed, optOut); replaced == passed {
-			t.Errorf("passed: %t, and replaced: %t", passed, replaced)
+// The size has the only pod be evicted again and again: more are lost than the canary has.
+func TestHostileEvictedAlone(t *testing.T) {
+	for _, replicas := range []int{1, 3} {
+		c := newCluster(t, replicas, controller.Options{})
+		g := c.guarded(t)
+		g.Annotate(map[string]string{api.CanaryAnnotation: "100%", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: policy.OnFailureRevert})
+		g.Edit(newer)
+		if lost := g.Loses(300); len(lost) > 2*replicas || !simulated.Stopped(condition(c.Set)) {
+			t.Errorf("%d replicas: %v have got the size, and were lost with it: %+v", replicas, lost, condition(c.Set))
 		}
+	}
+}
+
+// An autoscaler takes away the canary after it has passed, and others come and go: a healthy rollout.
+func TestHostileScaledInAfterPassing(t *testing.T) {
+	c := newCluster(t, 6, controller.Options{})
+	g := c.guarded(t)
+	g.CanaryPasses(t)
+	for _, n := range []int32{4, 6, 3, 6} {
+		c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(n) })
+		c.Rounds(12)
+	}
+	g.Completes(t)
+}
+
+// In the middle of a rollout that nothing guards, a lost pod is made as the newest template before the edit says, guarded or not.
+func TestHostileBornDuringImage(t *testing.T) {
+	c, g, _ := hostile(t, nil)
+	c.Kills = nil
+	g.Edit(otherImage)
+	c.Until(200, func() bool {
+		return c.Pods["web-2"] != nil && c.Of(c.Pods["web-2"]).Image == otherImage.Image && len(c.Pods) == 3
+	})
+	g.Edit(version{Image: otherImage.Image, CPU: newer.CPU})
+	c.Rounds(2)
+	c.DeletePod("web-2")
+	c.Rounds(20)
+	if is := c.Of(c.Pods["web-2"]).Image; is != otherImage.Image {
+		t.Errorf("web-2 is made with image %d, want %d, which it had: current %s: %+v", is, otherImage.Image, c.Set.Status.CurrentRevision, condition(c.Set))
+	}
+}
+
+func TestRejectedByKubelet(t *testing.T) {
+	simulated.RejectedByKubelet(t, 1, func(t *testing.T) simulated.Guarded { return newCluster(t, 3, controller.Options{}).guarded(t) }, policy.OnFailureRevert)
+}
+
+// No other pod is restarted though the limits would let it, as long as one is rejected.
+func TestRejectedBesideOthers(t *testing.T) {
+	load(t)
+	set := webSet(older, 5)
+	parallel(set)
+	set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+	c := newClusterOf(t, set, controller.Options{})
+	before := c.UIDs()
+	c.Infeasible(func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU == newer.CPU })
+	c.Rejects = func(pod *corev1.Pod) bool { return pod.Name == "web-4" && simulated.SizeOf(pod).CPU == newer.CPU }
+	c.edit(newer)
+	c.Rounds(60, func(error) bool { return true })
+	replaced := 0
+	for name, uid := range c.UIDs() {
+		if before[name] != uid {
+			replaced++
+		}
+	}
+	if have := condition(c.Set); replaced > 2 || have.Reason != judge.ReasonPodRejected {
+		t.Errorf("%d pods were replaced, want the two that went at once: %+v", replaced, have)
 	}
 }

@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -164,14 +166,7 @@ func currentIsOtherImage(set *appsv1.StatefulSet) {
 }
 
 // defaults are those of the flags.
-var defaults = policy.Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: time.Minute, ResizePolicy: policy.LiveResizeable}
-
-// largeNode can hold every pod of these tests.
-func largeNode() *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi")}
-	return node
-}
+var defaults = simulated.Defaults
 
 // observed is what a plan is made from, with the highest place first.
 func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet)) observation {
@@ -179,7 +174,7 @@ func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet))
 	load(t)
 	situations := strings.Split(places, "|")
 	o := observation{
-		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{largeNode()}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
+		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{simulated.LargeNode()}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
 		set:   webSet(newer, len(situations)), revisions: allRevisions,
 	}
 	for _, change := range changes { // the start of the ordinals, among others
@@ -425,9 +420,7 @@ func TestNextStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.places, tt.changes...))
 			simulated.Does(t, p, err, does(p), tt.want)
-			if tt.after != 0 && p.RequeueAfter != tt.after {
-				t.Errorf("looks again after %v, want %v", p.RequeueAfter, tt.after)
-			}
+			simulated.LooksAfter(t, p, tt.after)
 		})
 	}
 }
@@ -881,8 +874,115 @@ func TestNewSetSettles(t *testing.T) {
 			p, err := planned(o)
 			want := map[bool]string{true: "release"}[tt.want == 0]
 			simulated.Does(t, p, err, does(p), want)
-			if tt.want > 0 && p.RequeueAfter != tt.want {
-				t.Errorf("looks again after %s, want %s", p.RequeueAfter, tt.want)
+			simulated.LooksAfter(t, p, tt.want)
+		})
+	}
+}
+
+// FuzzPlan: under LiveResize no plan lets go of a pod that differs only in its size, whatever
+// state the pods are in. The StatefulSet controller replaces pods from the partition on whose
+// label is not that of the newest revision.
+func FuzzPlan(f *testing.F) {
+	build.AddSeeds(f)
+	f.Fuzz(func(t *testing.T, input []byte) {
+		rapid.MakeFuzz(func(r *rapid.T) {
+			places := rapid.SliceOfN(rapid.SampledFrom([]string{
+				"updated", "updated, terminating", "relabelled", "relabelled long ago", "updated, not ready", "updated, resized by others",
+				"updated, resized by others during the rollout", "left with another cpu", "left with another cpu, not ready", "left pending",
+				"live, resized by others", "left with a limit", "live", "live, just born", "live, not ready", "resizing", "resized",
+				"infeasible", "infeasible, not ready", "limited", "terminating", "missing",
+			}), 1, 5).Draw(r, "places")
+			changes := []func(*appsv1.StatefulSet){inForce("LiveResize;"), held("0", everything)}
+			for _, change := range []func(*appsv1.StatefulSet){startAt5, parallel, two, lagging, currentIsNewest, minReady, says("Restart", "cpu=RestartOnly")} {
+				if rapid.Bool().Draw(r, "changed") {
+					changes = append(changes, change)
+				}
+			}
+			o := observed(t, strings.Join(places, "|"), changes...)
+			p := must.Get(planned(o))(t)
+			partition := everything
+			for _, write := range p.Writes {
+				switch w := write.(type) {
+				case rollout.DeletePod:
+					t.Errorf("%s: the plan deletes %s", places, w.Restart.Member.Name)
+				case lowerPartition:
+					partition = w.to
+				case rollout.Release:
+					partition = 0
+				}
+			}
+			for _, pod := range o.pods {
+				if place, ours := o.index(pod); ours && place >= partition && label(pod) != revisionOf(newer) && pod.DeletionTimestamp == nil {
+					t.Errorf("%s: the plan (%s) lets go of %s", places, does(p), pod.Name)
+				}
+			}
+		})(t, input)
+	})
+}
+
+// TestUnborn: of a pod of 1m that is missing, where 2m are wanted now.
+func TestUnborn(t *testing.T) {
+	load(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	milli := func(n int64) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(n, resource.DecimalSI)}
+	}
+	least := func(n int64) corev1.LimitRange {
+		return corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Min: milli(n)}}}}
+	}
+	quota := func(n int64) *corev1.ResourceQuota {
+		return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "small"},
+			Status: corev1.ResourceQuotaStatus{Hard: milli(n), Used: milli(0)}}
+	}
+	for name, tt := range map[string]struct {
+		waited     time.Duration
+		least      int64 // of a LimitRange; 0 if there is none
+		quota      int64 // likewise
+		node       int64 // the only one's cpu
+		from       version
+		kind, says string
+		remade     bool
+	}{
+		"a moment":                              {waited: time.Second},
+		"too long":                              {waited: neverCameAfter, kind: judge.ReasonAdmissionDenied, says: "no pod has been created for 30s", remade: true},
+		"too long, and no node is so large":     {waited: neverCameAfter, node: 1, kind: judge.ReasonNoNodeFits, says: "no pod has been created for 30s; a pod of the new size could not be created either: it needs 2m cpu"},
+		"a LimitRange":                          {least: 2, kind: judge.ReasonInvalid, says: "must be at least 2m", remade: true},
+		"a LimitRange, and no node is so large": {least: 2, node: 1, kind: judge.ReasonInvalid, says: "must be at least 2m", remade: true},
+		"a LimitRange refuses both":             {least: 3, kind: judge.ReasonInvalid, says: "a pod of the new size could not be created either: app: cpu per Container must be at least 3m, and 2m is requested"},
+		"a quota has room for neither":          {waited: time.Second, quota: 1, from: version{Image: 1, CPU: 3}, kind: judge.ReasonQuotaExceeded, says: "a pod of the new size could not be created either: quota small has no room for cpu 2m"},
+		"a quota has room for the new":          {waited: time.Second, quota: 2, from: version{Image: 1, CPU: 3}, kind: judge.ReasonQuotaExceeded, says: "quota small has no room for cpu 3m", remade: true},
+		"a quota has room for the old":          {waited: time.Second, quota: 1},
+		"another image":                         {waited: neverCameAfter, from: version{Image: 2, CPU: 1}},
+		"it is the newest already":              {waited: neverCameAfter, from: version{Image: 1, CPU: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, to := tt.from, version{Image: 1, CPU: 2}
+			if from == (version{}) {
+				from = version{Image: 1, CPU: 1}
+			}
+			set := webSet(to, 1)
+			set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](everything)
+			set.Status.CurrentRevision, set.Status.UpdateRevision = revisionOf(from), revisionOf(to)
+			client := fake.NewClientset()
+			if tt.quota > 0 {
+				client = fake.NewClientset(quota(tt.quota))
+			}
+			quotas := must.Get(capacity.New(client, capacity.Sizes, now).Quotas(t.Context(), "default"))(t)
+			limits := capacity.Limits{}
+			if tt.least > 0 {
+				limits.Ranges = []corev1.LimitRange{least(tt.least)}
+			}
+			node := simulated.LargeNode()
+			if tt.node > 0 {
+				node.Status.Allocatable = milli(tt.node)
+			}
+			o := observation{
+				set: set, revisions: allRevisions, births: births{due: map[int]time.Time{0: now.Add(-tt.waited)}, quotas: quotas, limits: limits},
+				Facts: rollout.Facts{Now: now, Places: capacity.NewPlaces([]*corev1.Node{node}, false, limits), Defaults: policy.Standard},
+			}
+			why, remade := o.unborn(0)
+			if why.Kind != tt.kind || !strings.Contains(why.Reason, tt.says) || remade != tt.remade || (why.Reason == "") != (tt.says == "") {
+				t.Errorf("%s: %q, remade %t; want %s: …%s…, %t", why.Kind, why.Reason, remade, tt.kind, tt.says, tt.remade)
 			}
 		})
 	}

@@ -292,8 +292,7 @@ func evaluated(t *testing.T, p *Policies, policy string, request *admissionv1.Ad
 		return request.Object.Raw
 	}
 	patch := must.Get(jsonpatch.DecodePatch(response.Patch))(t)
-	got := must.Get(patch.Apply(request.Object.Raw))(t)
-	return got
+	return must.Get(patch.Apply(request.Object.Raw))(t)
 }
 
 // TestEvaluateWarns: API servers are told what people are to read, of the object as it is stored.

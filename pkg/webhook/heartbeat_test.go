@@ -57,8 +57,7 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 // admit is what the policies make of a write.
 func admit(t *testing.T, policies *webhook.Policies, w webhook.Write) *unstructured.Unstructured {
 	t.Helper()
-	after := must.Get(policies.Admit(t.Context(), w))(t)
-	return after
+	return must.Get(policies.Admit(t.Context(), w))(t)
 }
 
 // workload has a template with the image, annotations, and a time of its last write.

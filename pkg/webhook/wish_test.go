@@ -149,14 +149,7 @@ func merged(t *testing.T, u *unstructured.Unstructured, fields map[string]any) *
 		return u
 	}
 	patch := must.Get(json.Marshal(fields))(t)
-	stored, err := u.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stored, err = jsonpatch.MergePatch(stored, patch); err != nil {
-		t.Fatal(err)
-	}
 	after := &unstructured.Unstructured{}
-	must.Do(t, after.UnmarshalJSON(stored))
+	must.Do(t, after.UnmarshalJSON(must.Get(jsonpatch.MergePatch(must.Get(u.MarshalJSON())(t), patch))(t)))
 	return after
 }

@@ -68,8 +68,7 @@ func TestProves(t *testing.T) {
 	proves := func() bool {
 		t.Helper()
 		again := must.Get(readLedger(l.file))(t)
-		proved := must.Get(again.proves(context.Background(), root, p))(t)
-		return proved
+		return must.Get(again.proves(context.Background(), root, p))(t)
 	}
 	if proves() {
 		t.Error("what has never run counts")

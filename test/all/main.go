@@ -14,25 +14,19 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/process"
 	"github.com/inplace-rollout/inplace-rollout/test/tally"
 )
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "all:", err)
-		os.Exit(1)
-	}
-}
+func main() { process.Main("all", run) }
 
-func run() error {
+func run(ctx context.Context) error {
 	only := flag.String("only", "", "names of parts, or what they begin with, with commas in between; empty means all")
 	list := flag.Bool("list", false, "print the table, and run nothing")
 	flag.Parse()
@@ -44,8 +38,6 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	past, err := readLedger(filepath.Join(root, "bin", "test-all.json"))
 	if err != nil {
 		return err

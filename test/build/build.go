@@ -3,7 +3,9 @@
 package build
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -235,5 +237,18 @@ func Stored(t testing.TB, object runtime.Object) *unstructured.Unstructured {
 func OwnedBy(owner metav1.Object, kind string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
+	}
+}
+
+// AddSeeds adds inputs for properties of rapid, which draw what they need from a fuzzer's bytes.
+func AddSeeds(f *testing.F) {
+	f.Helper()
+	for seed := range uint64(64) {
+		source := rand.NewPCG(seed, 0)
+		var input []byte
+		for range 256 {
+			input = binary.LittleEndian.AppendUint64(input, source.Uint64())
+		}
+		f.Add(input)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -139,8 +141,7 @@ func (w *world) helm(args ...string) {
 
 func (w *world) kubectl(args ...string) string {
 	w.t.Helper()
-	out := must.Get(w.cp.Kubectl(w.t.Context(), append(args, "--namespace", w.namespace)...))(w.t)
-	return out
+	return must.Get(w.cp.Kubectl(w.t.Context(), append(args, "--namespace", w.namespace)...))(w.t)
 }
 
 // eventually waits for something, and fails with what it is instead.
@@ -173,8 +174,7 @@ func (w *world) startWebhook() {
 // log is a file for the output of a process.
 func (w *world) log(name string) *os.File {
 	w.t.Helper()
-	log := must.Get(os.Create(filepath.Join(w.cp.Dir(), "log", name+"-"+w.hold+".log")))(w.t)
-	return log
+	return must.Get(os.Create(filepath.Join(w.cp.Dir(), "log", name+"-"+w.hold+".log")))(w.t)
 }
 
 // startController runs the controller as the chart's ServiceAccount.
@@ -362,4 +362,81 @@ func (w *world) assertNothingLeft() {
 				"mutatingwebhookconfigurations,flowschemas,prioritylevelconfigurations")
 		return left == "", left
 	})
+}
+
+// TestDryRun: the API server takes what the chart makes of values, by its own validation and compiler of
+// expressions. It warns of none of it.
+func TestDryRun(t *testing.T) {
+	cp, _ := needCluster(t)
+	must.Get(cp.Kubectl(t.Context(), "create", "namespace", "dry-run"))(t)
+	for _, values := range []string{
+		"hold=policy",
+		"hold=webhook",
+		"hold=policy,fenceOwners=true,resizeRight=true,networkPolicy.enabled=true,metrics.secure=true,metrics.dashboard.enabled=true",
+		"hold=policy,serviceAccount.name=resizer,flowControl=false,metrics.service=false",
+		"hold=policy,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus:9090,initialResources.resizeAfterwards=true",
+		"hold=webhook,initialResources.enabled=true,initialResources.prometheusURL=http://prometheus:9090,metrics.service=false",
+		"hold=policy,watch=namespace,parts=cluster,fenceOwners=true",
+		"hold=webhook,watch=namespace,parts=cluster,webhook.replicas=3",
+		"watch=namespace,parts=controller,networkPolicy.enabled=true",
+		"parts=controller,serviceAccount.create=false,replicas=1,leaderElection=false",
+		"image.digest=sha256:" + strings.Repeat("0", 64) + ",image.pullPolicy=Always,image.pullSecrets[0].name=registry,priorityClassName=system-cluster-critical," +
+			"podLabels.team=a,podAnnotations.a=b,extraEnv[0].name=A,extraEnv[0].value=b,extraArgs[0]=--profiling,tolerations[0].operator=Exists," +
+			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a," +
+			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists",
+	} {
+		out, _, err := helm(t.Context(), t, os.DevNull, "template", release, folder(), "--namespace", "dry-run", "--set", "hold=policy", "--set", values)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "all.yaml")
+		must.Do(t, os.WriteFile(file, []byte(out), 0o600))
+		applied, err := cp.Kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "--filename", file)
+		if err != nil {
+			t.Errorf("--set %s: %v", values, err)
+		}
+		if want, got := len(objectsIn(t, out)), strings.Count(applied, "(server dry run)"); err == nil && want != got {
+			t.Errorf("--set %s: it took %d of %d objects", values, got, want)
+		}
+	}
+}
+
+// TestFluxValues: the values of the page's HelmRelease are some that the chart takes. What Flux does with them is what
+// TestLifecycle does: it runs Helm.
+func TestFluxValues(t *testing.T) {
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	must.Do(t, os.WriteFile(values, onPage(t, "HelmRelease", "spec", "values"), 0o600))
+	cp, _ := needCluster(t)
+	out, _, err := helm(t.Context(), t, cp.Kubeconfig(), "template", release, folder(), "--namespace", "kube-system", "--dry-run=server", "--values", values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, hook := range map[string]string{"Job": "pre-delete", "Pod": "test"} {
+		if !slices.ContainsFunc(objectsIn(t, out), func(o object) bool { return o["kind"] == kind && o.annotation("helm.sh/hook") == hook }) {
+			t.Errorf("there is no %s for the hook %s", kind, hook)
+		}
+	}
+}
+
+// onPage returns a field of the object of that kind that docs/install.md shows, as YAML.
+func onPage(t *testing.T, kind string, fields ...string) []byte {
+	t.Helper()
+	page := must.Get(os.ReadFile(filepath.Join(controller.Root(), "docs", "install.md")))(t)
+	_, block, found := strings.Cut(string(page), "\nkind: "+kind+"\n")
+	block, _, ended := strings.Cut(block, "\n```")
+	if !found || !ended {
+		t.Fatalf("the page shows no %s", kind)
+	}
+	block, _, _ = strings.Cut(block, "\n---\n")
+	var value any
+	must.Do(t, yaml.Unmarshal([]byte(block), &value))
+	for _, field := range fields {
+		parent, _ := value.(map[string]any)
+		value = parent[field]
+	}
+	if value == nil {
+		t.Fatalf("the page's %s has no %s", kind, strings.Join(fields, "."))
+	}
+	return []byte(mustMarshal(t, value))
 }

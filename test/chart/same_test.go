@@ -11,7 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/diff"
 
@@ -168,4 +171,135 @@ func squeeze(value any) any {
 		return strings.Join(strings.Fields(value), " ")
 	}
 	return value
+}
+
+// restricted are the rules of OpenShift's SecurityContextConstraints restricted-v2, as a policy for the pods of a namespace whose
+// range of users and groups begins with 1000680000. What it fills in where a pod is silent (the user, the groups, the SELinux
+// options, the seccomp profile, the dropped capabilities) may be left out.
+const restricted = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: restricted-v2}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  variables:
+  - {name: containers, expression: "object.spec.containers + object.spec.?initContainers.orValue([])"}
+  - {name: range, expression: "{'first': 1000680000, 'last': 1000689999}"}
+  validations:
+  - {message: no namespace of the host, expression: "!object.spec.?hostNetwork.orValue(false) && !object.spec.?hostPID.orValue(false) && !object.spec.?hostIPC.orValue(false)"}
+  - {message: no port of the host, expression: "variables.containers.all(c, c.?ports.orValue([]).all(p, p.?hostPort.orValue(0) == 0))"}
+  - {message: no such volume, expression: "object.spec.?volumes.orValue([]).all(v, has(v.configMap) || has(v.csi) || has(v.downwardAPI) || has(v.emptyDir) || has(v.ephemeral) || has(v.persistentVolumeClaim) || has(v.projected) || has(v.secret))"}
+  - message: a user of the namespace's range
+    expression: >
+      ([object.spec.?securityContext.?runAsUser.orValue(variables.range.first)] + variables.containers.map(c, c.?securityContext.?runAsUser.orValue(variables.range.first))).all(user,
+        user >= variables.range.first && user <= variables.range.last)
+  - {message: a group of the namespace's range, expression: "object.spec.?securityContext.?fsGroup.orValue(variables.range.first) >= variables.range.first && object.spec.?securityContext.?fsGroup.orValue(variables.range.first) <= variables.range.last"}
+  - {message: no SELinux options of its own, expression: "!object.spec.?securityContext.?seLinuxOptions.hasValue() && variables.containers.all(c, !c.?securityContext.?seLinuxOptions.hasValue())"}
+  - {message: no privileges, expression: "variables.containers.all(c, !c.?securityContext.?privileged.orValue(false) && !c.?securityContext.?allowPrivilegeEscalation.orValue(false))"}
+  - {message: no capabilities, expression: "variables.containers.all(c, c.?securityContext.?capabilities.?add.orValue([]).all(a, a == 'NET_BIND_SERVICE'))"}
+  - message: the seccomp profile of the runtime
+    expression: >
+      object.spec.?securityContext.?seccompProfile.?type.orValue('RuntimeDefault') == 'RuntimeDefault' &&
+      variables.containers.all(c, c.?securityContext.?seccompProfile.?type.orValue('RuntimeDefault') == 'RuntimeDefault')
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: restricted-v2}
+spec:
+  policyName: restricted-v2
+  validationActions: [Deny]
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: openshift}}}
+`
+
+// TestOpenShift: every pod of the chart and of deploy/ meets restricted-v2, and the Pod Security Standard restricted, which the
+// API server enforces. That the rules are looked at is shown by pods that break each of them.
+func TestOpenShift(t *testing.T) {
+	cp, client := needCluster(t)
+	const byRules, byStandard = "openshift", "pod-security"
+	for namespace, level := range map[string]string{byRules: "privileged", byStandard: "restricted"} {
+		must.Get(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": level},
+		}}, metav1.CreateOptions{}))(t)
+	}
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	policy := file("policy.yaml", restricted)
+	must.Get(cp.Kubectl(t.Context(), "apply", "--filename", policy))(t)
+	defer func() {
+		if _, err := cp.Kubectl(t.Context(), "delete", "--filename", policy); err != nil {
+			t.Error(err)
+		}
+	}()
+	create := func(namespace string, template object) error {
+		t.Helper()
+		spec := template["spec"].(map[string]any)
+		spec["serviceAccountName"] = "default" // theirs are not there
+		pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "any", "namespace": namespace}, "spec": spec}
+		_, err := cp.Kubectl(t.Context(), "create", "--dry-run=server", "--filename", file("pod.yaml", mustMarshal(t, pod)))
+		return err
+	}
+	chart := func(values string) map[string]object {
+		t.Helper()
+		objects := must.Get(connected(t, folder(), byRules, slices.Concat(everything, []string{"--set", values})...))(t)
+		return podsOf(objects)
+	}
+
+	for values, want := range map[string]string{
+		"podSecurityContext.runAsUser=1000":          "a user of the namespace's range",
+		"securityContext.runAsUser=0":                "a user of the namespace's range",
+		"podSecurityContext.fsGroup=1000":            "a group of the namespace's range",
+		"podSecurityContext.seLinuxOptions.level=s0": "no SELinux options of its own",
+		"podSecurityContext.seccompProfile.type=Localhost,podSecurityContext.seccompProfile.localhostProfile=a.json": "the seccomp profile of the runtime",
+		"volumes[0].name=a,volumes[0].nfs.server=a,volumes[0].nfs.path=/a":                                           "no such volume",
+		"securityContext.allowPrivilegeEscalation=true":                                                              "no privileges",
+		"securityContext.capabilities.add={SYS_ADMIN}":                                                               "no capabilities",
+		"webhook.hostNetwork=true":                                                                                   "no namespace of the host",
+	} {
+		name := "controller"
+		if strings.HasPrefix(values, "webhook.") {
+			name = "webhook"
+		}
+		// Once the policy is in force, it refuses them.
+		deadline, pod := time.Now().Add(patience), chart(values)[name]
+		for {
+			err := create(byRules, pod)
+			if err != nil && strings.Contains(err.Error(), want) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("--set %s: %v, want %q", values, err, want)
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+
+	for about, pods := range map[string]map[string]object{
+		"chart":            chart("replicas=2"),
+		"held by policies": chart("hold=policy,metrics.secure=true"),
+		// The values of docs/initial-resources.md.
+		"for Thanos Querier": chart("initialResources.estimator.volumes[0].name=reach,initialResources.estimator.volumes[0].configMap.name=openshift-service-ca.crt," +
+			"initialResources.estimator.volumeMounts[0].name=reach,initialResources.estimator.volumeMounts[0].mountPath=/reach,initialResources.estimator.volumeMounts[0].readOnly=true"),
+		"manifests": podsOf(kustomize(t, "resources: [deploy/overlays/webhook-initial-resources]")),
+		"policies":  podsOf(kustomize(t, "resources: [deploy, deploy/initial-resources]")),
+	} {
+		if got := slices.Sorted(maps.Keys(pods)); len(got) < 2 || got[0] != "controller" || got[1] != "estimator" {
+			t.Errorf("%s: there are the pods %v", about, got)
+		} else if ofDeploy := about == "manifests" || about == "policies"; slices.Contains(got, "test") == ofDeploy {
+			t.Errorf("%s: there are the pods %v, and helm test has one in the chart only", about, got)
+		}
+		for name, pod := range pods {
+			for _, namespace := range []string{byRules, byStandard} {
+				if err := create(namespace, pod); err != nil {
+					t.Errorf("%s: %s: %v", about, name, err)
+				}
+			}
+		}
+	}
 }

@@ -12,9 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -235,3 +237,70 @@ func (c *ControlPlane) apiserverFlags(etcd string) []string {
 
 func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, name) }
 func (c *ControlPlane) auditLog() string        { return c.path("log/audit.jsonl") }
+
+// versionEnvironment names the version where Options do not: a minor version that hack/tools/ pins, such as 1.35.
+const versionEnvironment = "KUBERNETES"
+
+// versioned are the binaries of which each version has its own. An older API server works with the
+// newest etcd, kwok and kubectl.
+var versioned = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"}
+
+// BinaryOf is the path of a binary of a version in the folders beside bin, such as bin/k8s-1.35 beside
+// bin/k8s. An empty version is the newest, which is in bin itself.
+func BinaryOf(bin, version, name string) string {
+	if version != "" && slices.Contains(versioned, name) {
+		bin += "-" + version
+	}
+	return filepath.Join(bin, name)
+}
+
+// versionOr returns the given version, or else that of the environment.
+func versionOr(given string) string {
+	if given != "" {
+		return given
+	}
+	return os.Getenv(versionEnvironment)
+}
+
+// AtLeast reports whether the API server is of a minor version, such as 1.36, or a later one.
+func (c *ControlPlane) AtLeast(minor string) bool {
+	runs, err := version.ParseGeneric(c.version)
+	if err != nil {
+		panic(fmt.Sprintf("the API server says that its version is %q: %v", c.version, err))
+	}
+	return runs.AtLeast(version.MustParseGeneric(minor))
+}
+
+// RunTests runs the tests of a package on a control plane that they share, once setUp has made it
+// ready, and returns the exit code. TearDown ends what setUp has started; it may be nil, and is
+// called after an error, too. If anything fails, the logs stay.
+func RunTests(tests interface{ Run() int }, o Options, setUp func(context.Context, *ControlPlane) (tearDown func(), err error)) (code int) {
+	failed := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cp, err := Start(ctx, o)
+	if err != nil {
+		failed(err)
+		return code
+	}
+	defer func() {
+		if code != 0 {
+			cp.KeepLogs()
+		}
+		failed(cp.Stop())
+	}()
+	tearDown, err := setUp(ctx, cp)
+	if tearDown != nil {
+		defer tearDown()
+	}
+	if err != nil {
+		failed(err)
+		return code
+	}
+	return tests.Run()
+}

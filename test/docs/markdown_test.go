@@ -72,8 +72,7 @@ func readPage(t *testing.T, path string) page {
 	t.Helper()
 	source := must.Get(os.ReadFile(path))(t)
 	file := must.Get(filepath.Rel(controller.Root(), path))(t)
-	p := must.Get(parse(file, source))(t)
-	return p
+	return must.Get(parse(file, source))(t)
 }
 
 func parse(file string, source []byte) (page, error) {

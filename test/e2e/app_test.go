@@ -191,8 +191,7 @@ func (a *app) cleanUp() {
 // kubectl runs the real kubectl in the app's namespace.
 func (a *app) kubectl(args ...string) string {
 	a.t.Helper()
-	out := must.Get(node.Kubectl(a.t.Context(), append([]string{"--namespace", a.namespace}, args...)...))(a.t)
-	return out
+	return must.Get(node.Kubectl(a.t.Context(), append([]string{"--namespace", a.namespace}, args...)...))(a.t)
 }
 
 // setResources edits the container app as a person would.
@@ -239,8 +238,7 @@ func (a *app) get() measure.Workload {
 // pods in the order of their names, without those that are about to go.
 func (a *app) pods() []corev1.Pod {
 	a.t.Helper()
-	pods := must.Get(a.list(a.t.Context()))(a.t)
-	return pods
+	return must.Get(a.list(a.t.Context()))(a.t)
 }
 
 func (a *app) list(ctx context.Context) ([]corev1.Pod, error) {

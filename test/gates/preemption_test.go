@@ -128,8 +128,7 @@ spec:
 
 func kubectl(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
-	out := must.Get(cp.Kubectl(t.Context(), append([]string{"--namespace", namespace}, args...)...))(t)
-	return out
+	return must.Get(cp.Kubectl(t.Context(), append([]string{"--namespace", namespace}, args...)...))(t)
 }
 
 func (f *full) run(args ...string) string {

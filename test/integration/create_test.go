@@ -3,12 +3,14 @@
 package integration
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -82,4 +84,103 @@ func TestCreateDaemonSetWithoutController(t *testing.T) {
 	d.kubectl("delete", "pod", before.Name)
 	d.waitOn(1, "to be another one", func(pod corev1.Pod) bool { return pod.UID != before.UID })
 	d.waitAvailable(3)
+}
+
+func cpu(request string) string {
+	return fmt.Sprintf("{requests: {cpu: %s, memory: 100Mi}, limits: {cpu: %s, memory: 100Mi}}", request, request)
+}
+
+// TestRefusedBirths: where no pod of the older size can be made, because admission refuses it, it is made of the newest. It alone proves
+// that with the words of the real admission; the simulation of refused births has every other situation.
+func TestRefusedBirths(t *testing.T) {
+	parallel(t)
+	for name, r := range map[string]struct {
+		refuses string // a manifest of what does it
+		o       options
+		there   int32  // pods that come all the same
+		edit    string // to this cpu, which lets the others in
+	}{
+		"no pods by a LimitRange": {
+			refuses: "apiVersion: v1\nkind: LimitRange\nmetadata: {name: most}\nspec: {limits: [{type: Container, max: {cpu: 1}}]}",
+			o:       options{Resources: cpu("2")}, edit: "500m",
+		},
+		"two pods by a quota": {
+			refuses: "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: small}\nspec: {hard: {requests.cpu: 200m}}",
+			o:       options{Resources: cpu("100m"), Spec: "podManagementPolicy: Parallel"}, there: 2, edit: "60m",
+		},
+	} {
+		inParallel(t, name, func(t *testing.T) {
+			r.o.By = func(namespace, manifest string) {
+				apply(t, namespace, r.refuses)
+				eventually(t, "the quota to be counted", func() (bool, string) {
+					out, err := cp.Kubectl(t.Context(), "-n", namespace, "get", "resourcequotas,limitranges", "-o", "jsonpath={.items[*].status.hard}{.items[*].spec.limits}")
+					return err == nil && out != "", out + said(err)
+				})
+				apply(t, namespace, manifest)
+			}
+			w := createWorkload(t, r.o)
+			w.waitFor("the pods that are let in", func(set *appsv1.StatefulSet) bool {
+				return set.Status.UpdateRevision != "" && set.Status.AvailableReplicas == r.there
+			})
+			before := w.uids()
+			w.setResources("cpu="+r.edit, "cpu="+r.edit)
+			w.waitComplete()
+			w.assertReplaced(before)
+			w.waitFor("all pods", func(set *appsv1.StatefulSet) bool { return set.Status.AvailableReplicas == 3 })
+			w.assertMoved(0)
+		})
+	}
+}
+
+// TestFromZero: what has no pods, and gets some together with another image, never runs the image of before.
+// No pod has to be kept, so nothing is held.
+func TestFromZero(t *testing.T) {
+	parallel(t)
+	inParallel(t, "StatefulSet", func(t *testing.T) {
+		w := newWorkload(t, options{Replicas: 2})
+		w.testFromZero(func(o *appsv1.StatefulSet) bool { return o.Status.Replicas == 0 && observed(o) })
+		before := w.uids()
+		w.setResources("cpu=150m", "")
+		w.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(before)
+	})
+	inParallel(t, "Deployment", func(t *testing.T) {
+		d := newDeployment(t, options{Replicas: 2})
+		d.testFromZero(func(o *appsv1.Deployment) bool { return o.Status.Replicas == 0 && observed(o) })
+		d.assertSettled("100m")
+		before := d.uids()
+		d.edit("150m")
+		d.assertMoved(before, "150m")
+	})
+}
+
+func (s *sandbox[W]) testFromZero(empty func(W) bool) {
+	s.t.Helper()
+	s.waitComplete()
+	s.kubectl("scale", s.ref, "--replicas=0")
+	s.waitFor("no pods", func(o W) bool { return empty(o) && len(s.pods()) == 0 })
+	log := s.logPods()
+	s.patch(`{"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`)
+	if held(s.get()) {
+		s.t.Error("held, and there is nothing to keep")
+	}
+	s.waitComplete()
+	if got := len(s.pods()); got != 3 {
+		s.t.Errorf("said to be complete with %d pods, want 3", got)
+	}
+	s.waitImage("app:2", 3)
+	log.assertImage("app:2")
+}
+
+// assertImage checks that no pod ever had another image.
+func (l *podLog) assertImage(want string) {
+	l.t.Helper()
+	l.replay(func(pods map[types.UID]corev1.Pod) {
+		for _, pod := range pods {
+			if image := pod.Spec.Containers[0].Image; image != want {
+				l.t.Fatalf("%s came with image %s, want %s", pod.Name, image, want)
+			}
+		}
+	})
 }

@@ -26,20 +26,16 @@ import (
 func TestGuardedRollouts(t *testing.T) {
 	parallel(t)
 	o := options{Meta: "annotations: {inplace-rollout.io/canary: '1', inplace-rollout.io/canary-duration: 1h}"}
-	t.Run("StatefulSet", func(t *testing.T) {
-		parallel(t)
+	inParallel(t, "StatefulSet", func(t *testing.T) {
 		testGuarded(t, newWorkload(t, o).sandbox)
 	})
-	t.Run("Deployment", func(t *testing.T) {
-		parallel(t)
+	inParallel(t, "Deployment", func(t *testing.T) {
 		testGuarded(t, newDeployment(t, o).sandbox)
 	})
-	t.Run("DaemonSet", func(t *testing.T) {
-		parallel(t)
+	inParallel(t, "DaemonSet", func(t *testing.T) {
 		testGuarded(t, newDaemonSet(t, o).sandbox)
 	})
-	t.Run("DaemonSet under OnDelete", func(t *testing.T) {
-		parallel(t)
+	inParallel(t, "DaemonSet under OnDelete", func(t *testing.T) {
 		testGuarded(t, newDaemonSet(t, options{Meta: o.Meta, Spec: "updateStrategy: {type: OnDelete}"}).sandbox)
 	})
 }

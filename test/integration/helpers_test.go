@@ -96,8 +96,7 @@ func shipped(path ...string) string {
 // administer runs kubectl as the administrator, outside of any sandbox.
 func administer(t *testing.T, args ...string) string {
 	t.Helper()
-	out := must.Get(cp.Kubectl(t.Context(), args...))(t)
-	return out
+	return must.Get(cp.Kubectl(t.Context(), args...))(t)
 }
 
 // ran is what came of a command.
@@ -156,8 +155,7 @@ func scrape(t *testing.T, p *controller.Process) map[string]*dto.MetricFamily {
 func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families := must.Get(parser.TextToMetricFamilies(strings.NewReader(text)))(t)
-	return families
+	return must.Get(parser.TextToMetricFamilies(strings.NewReader(text)))(t)
 }
 
 // applyFolder applies what kustomize makes of a folder.

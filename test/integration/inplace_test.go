@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -90,24 +92,21 @@ func TestPartition(t *testing.T) {
 // value conflicts with nobody.
 func TestReapplies(t *testing.T) {
 	parallel(t)
-	t.Run("StatefulSet", func(t *testing.T) {
-		parallel(t)
+	inParallel(t, "StatefulSet", func(t *testing.T) {
 		w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"})
 		reapply(w.sandbox, "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}", "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}")
 		if got := partitionOf(w.get()); got != "3" {
 			t.Errorf("partition %s, want 3", got)
 		}
 	})
-	t.Run("Deployment", func(t *testing.T) {
-		parallel(t)
+	inParallel(t, "Deployment", func(t *testing.T) {
 		d := newDeployment(t, options{Spec: "paused: false"})
 		reapply(d.sandbox, "paused: false", "paused: true")
 		if !d.get().Spec.Paused {
 			t.Error("it is not paused by its user")
 		}
 	})
-	t.Run("DaemonSet", func(t *testing.T) {
-		parallel(t)
+	inParallel(t, "DaemonSet", func(t *testing.T) {
 		const limits = "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"
 		d := newDaemonSet(t, options{Spec: limits})
 		reapply(d.sandbox, limits, "updateStrategy: {type: OnDelete}")
@@ -155,4 +154,163 @@ func TestWithoutTheLabel(t *testing.T) {
 	if conditions := w.get().Status.Conditions; len(conditions) > 0 {
 		t.Errorf("conditions %v", conditions)
 	}
+}
+
+// TestPodWithoutNode: a pod that no node has room for has nothing to lose. It is resized, also with LiveResize, and runs; where
+// that is not enough, the scheduler's words are told, and another edit helps.
+func TestPodWithoutNode(t *testing.T) {
+	parallel(t)
+	w := createWorkload(t, options{Replicas: 2, Resources: "{requests: {cpu: 64}}", Spec: "podManagementPolicy: Parallel", Meta: liveOnly})
+	w.waitUnschedulable("web-0")
+	w.waitUnschedulable("web-1")
+	before := w.uids()
+	w.setResources("cpu=48", "")
+	w.waitCondition("NoNodeFits", "web-1: no node has room for it at its new size, either: 0/")
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before)
+}
+
+func (s *sandbox[W]) waitUnschedulable(name string) {
+	s.t.Helper()
+	s.waitPod(name, "to be unschedulable", func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
+	})
+}
+
+// TestAbandonedPodLevelResources: the API server lets the pod's own resources be
+// added, but not removed. Before 1.36 it lets them be neither.
+func TestAbandonedPodLevelResources(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2})
+	before := w.uids()
+	if !cp.AtLeast("1.36") {
+		w.patch(`{"spec":{"template":{"spec":{"resources":{"limits":{"cpu":"1"}}}}}}`)
+		w.waitComplete()
+		w.assertReplaced(before, "web-0", "web-1")
+		w.waitEvent("RestartFallback", "the API server does not set pod-level resources of a running pod")
+		return
+	}
+	w.annotatePod("web-1", simLasting)
+	w.patch(`{"spec":{"template":{"spec":{"resources":{"limits":{"cpu":"1"}}}}}}`)
+	w.waitPod("web-1", "to have resources of its own", func(pod corev1.Pod) bool { return pod.Spec.Resources != nil })
+	w.patch(`{"spec":{"template":{"spec":{"resources":null}}}}`)
+	w.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-1")
+	if pod := w.pods()["web-1"]; pod.Spec.Resources != nil {
+		t.Errorf("web-1 still has resources of its own: %+v", pod.Spec.Resources)
+	}
+	w.assertNoRefusals()
+	w.waitEvent("RestartFallback", "pod: the cpu limit is removed")
+}
+
+func TestOptOutDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.annotatePod("web-1", simLasting)
+	w.begin("150m", "web-1")
+	w.kubectl("label", "statefulset/web", "inplace-rollout.io/enabled-")
+	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
+		t.Errorf("still held: %v %+v", set.Annotations, set.Spec.UpdateStrategy)
+	}
+	w.waitWithdrawn()
+	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1")
+	w.waitWithdrawn()
+}
+
+// TestHandover: where every pod needs a restart anyway, the built-in rollout starts, and is left alone. It alone proves that the
+// real built-in controllers do the rest, for each kind.
+func TestHandover(t *testing.T) {
+	parallel(t)
+	for _, edit := range []handover{
+		{"StatefulSet", "rollout restart", "", []string{"rollout", "restart"}, "100m", "metadata.annotations[kubectl.kubernetes.io/restartedAt]"},
+		{"StatefulSet", "QoS class", "", []string{"set", "resources", "--requests=cpu=200m,memory=200Mi"}, "200m", "the QoS class would change from Burstable to Guaranteed"},
+		{"Deployment", "image and resources", "", []string{"patch", "--patch", imageEdit}, "150m", "spec.containers[app].image"},
+		{"DaemonSet", "image and resources", "", []string{"patch", "--patch", imageEdit}, "150m", "spec.containers[app].image"},
+		{"DaemonSet", "RestartOnly", "annotations: {" + setPolicy + ": cpu=RestartOnly}", []string{"set", "resources", "--requests=cpu=150m"}, "150m", "cpu of app: RestartOnly (annotation cpu)"},
+	} {
+		inParallel(t, edit.kind+"/"+edit.name, func(t *testing.T) {
+			o := options{Replicas: 2, Meta: edit.meta}
+			switch edit.kind {
+			case "StatefulSet":
+				w := newWorkload(t, o)
+				testHandover(t, w.sandbox, edit, func(string) { w.assertMoved(0) })
+			case "Deployment":
+				d := newDeployment(t, o)
+				testHandover(t, d.sandbox, edit, d.assertSettled)
+				d.assertProgressing()
+			case "DaemonSet":
+				d := newDaemonSet(t, o)
+				testHandover(t, d.sandbox, edit, d.assertSettled)
+			}
+		})
+	}
+}
+
+// handover is an edit that a workload with this metadata leaves to the built-in controller.
+type handover struct {
+	kind, name, meta string
+	args             []string
+	cpu, why         string
+}
+
+func testHandover[W metav1.Object](t *testing.T, s *sandbox[W], edit handover, assertSettled func(cpu string)) {
+	t.Helper()
+	s.waitComplete()
+	before := s.uids()
+	s.markAudit()
+	s.kubectl(append(edit.args, s.ref)...)
+	s.waitComplete()
+	assertSettled(edit.cpu)
+	s.assertAllReplaced(before)
+	if got := only(s.writes(), "patch pods/resize"); len(got) > 0 {
+		t.Errorf("resized %v", got)
+	}
+	s.assertNoRefusals()
+	s.waitEvent("HandedOver", edit.why)
+	s.assertWarns("HandedOver", edit.name == "QoS class" || edit.name == "RestartOnly") // the others ask for new pods
+	if n := len(s.history()); n != 2 {
+		t.Errorf("%d revisions, want two", n)
+	}
+}
+
+// notReady is a new image whose pods are not Ready until somebody says so.
+const notReady = `{"spec":{"template":{"metadata":{"annotations":{"sim.inplace-rollout.io/ready":"false"}},"spec":{"containers":[{"name":"app","image":"app:2"}]}}}}`
+
+// waitImage waits until n pods run the image, and returns their names.
+func (s *sandbox[W]) waitImage(image string, n int) []string {
+	s.t.Helper()
+	var names []string
+	eventually(s.t, "pods to run "+image, func() (bool, string) {
+		names = nil
+		for name, pod := range s.pods() {
+			if pod.Spec.Containers[0].Image == image && pod.Status.Phase == corev1.PodRunning {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return len(names) == n, describe(s.get())
+	})
+	return names
+}
+
+// readyUntilComplete says of each pod that is not Ready that it is, until the rollout is complete.
+func (s *sandbox[W]) readyUntilComplete(rolledOut func(W) bool) {
+	s.t.Helper()
+	eventually(s.t, "the rollout to complete", func() (bool, string) {
+		for name, pod := range s.pods() {
+			if pod.Status.Phase == corev1.PodRunning && !podutils.IsPodReady(&pod) {
+				// It may be gone by now.
+				_ = s.try(s.t, "annotate", "pod", name, "sim.inplace-rollout.io/ready-")
+			}
+		}
+		got := s.get()
+		_, reason, _ := complete(got)
+		return reason == "Complete" && rolledOut(got), describe(got)
+	})
 }

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,8 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -102,43 +99,6 @@ func TestLateWrites(t *testing.T) {
 	})
 }
 
-// TestWatchIsBehind keeps from the controller that a pod is not the one any more that has its
-// size: while a Deployment is held, a lost pod comes back at its former size, and would keep it if
-// the ReplicaSet were given the new template then.
-func TestWatchIsBehind(t *testing.T) {
-	d := newDeployment(t, options{Replicas: 2})
-	before, lost := d.uids(), d.names()[0]
-	late := hold(t, d.sandbox, "/replicasets/"+d.active().Name, "")
-	d.setResources("cpu=150m", "")
-	late.reached() // all pods have their size, and the ReplicaSet is to have the new template
-	late.proxy.Freeze(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/pods") })
-	d.kubectl("delete", "pod/"+lost)
-	delete(before, lost)
-	eventually(t, "another pod", func() (bool, string) {
-		pods := d.pods()
-		ready := 0
-		for _, pod := range pods {
-			if podutils.IsPodReady(&pod) {
-				ready++
-			}
-		}
-		return len(pods) == 2 && ready == 2, fmt.Sprint(d.names())
-	})
-	after := d.uids()
-	mark := must.Get(cp.AuditMark())(t)
-	if code := late.held.Release(); code != http.StatusConflict { // the lost pod has changed its status: it is written once more
-		t.Fatalf("the ReplicaSet's template is answered with %d", code)
-	}
-	eventually(t, "a live read of the pods, or the end of the hold", func() (bool, string) {
-		reads, err := cp.AuditAbout(d.namespace, mark, controlplane.ByUser(controller.User), controlplane.OnResource("pods", ""),
-			func(e *auditv1.Event) bool { return e.Verb == "list" })
-		return len(reads) > 0 || !held(d.get()), fmt.Sprint(err)
-	})
-	late.proxy.Thaw()
-	d.waitComplete()
-	d.assertMoved(after, "150m")
-}
-
 // lateWrite is a write that is held on its way.
 type lateWrite struct {
 	t       *testing.T
@@ -182,4 +142,32 @@ func (l *lateWrite) arrivesInVain(want int) {
 	if code := l.held.Release(); code != want {
 		l.t.Errorf("it is answered with %d, want %d", code, want)
 	}
+}
+
+// TestBuiltInControllersAreSlow stops the built-in controllers during an edit: what their status
+// says is of the former template. They go on when the controller has had the time to believe it.
+func TestBuiltInControllersAreSlow(t *testing.T) {
+	w, d := newWorkload(t, options{}), newDeployment(t, options{Replicas: 2})
+	ownController(t, controller.Options{})
+	w.waitComplete()
+	d.waitComplete()
+	uidsOfSet, uids := w.uids(), d.uids()
+	goOn := must.Get(cp.Pause("kube-controller-manager"))(t)
+	t.Cleanup(goOn)
+	mark := must.Get(cp.AuditMark())(t)
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	for _, namespace := range []string{w.namespace, d.namespace} {
+		eventually(t, "the controller to look at the pods", func() (bool, string) {
+			looks, err := cp.AuditAbout(namespace, mark, controlplane.ByUser(controller.User), controlplane.OnResource("pods", ""))
+			return err == nil && len(looks) > 0, ""
+		})
+	}
+	time.Sleep(time.Second) // so long it could do wrong
+	goOn()
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(uidsOfSet)
+	d.assertMoved(uids, "150m")
 }

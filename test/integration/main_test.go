@@ -94,6 +94,12 @@ var shared struct {
 	err     error
 }
 
+// inParallel runs a part of a test beside others.
+func inParallel(t *testing.T, name string, part func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { parallel(t); part(t) })
+}
+
 // parallel marks a test that runs beside others and shares their controller.
 func parallel(t *testing.T) {
 	t.Helper()

@@ -4,9 +4,14 @@ package integration
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,11 +25,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	promserver "github.com/inplace-rollout/inplace-rollout/test/prometheus"
@@ -392,4 +399,283 @@ func TestScrapeConfigs(t *testing.T) {
 			t.Errorf("would scrape %v of %d targets, want %v of %d", scraped, len(targets), want, len(addresses))
 		}
 	})
+}
+
+// promtool runs promtool and returns what it prints; its complaints fail the test.
+func promtool(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), promserver.Bin("promtool"), args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("promtool %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// prometheus is a running Prometheus.
+type prometheus struct{ *promserver.Server }
+
+// startPrometheus runs a Prometheus that scrapes the controller twice a second, with these rules.
+func startPrometheus(t *testing.T, p, webhook, estimator *controller.Process, rules string) *prometheus {
+	t.Helper()
+	dir := t.TempDir()
+	config := fmt.Sprintf(`
+global: {scrape_interval: 500ms, evaluation_interval: 500ms}
+rule_files: [rules.yaml]
+scrape_configs:
+- job_name: inplace-rollout
+  static_configs: [{targets: [%q]}]
+- job_name: inplace-rollout-webhook
+  static_configs: [{targets: [%q]}]
+- job_name: inplace-rollout-estimator
+  static_configs: [{targets: [%q]}]
+`, p.Address(), webhook.Address(), estimator.Address())
+	must.Do(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600))
+	server := must.Get(promserver.Start(t.Context(), dir, config))(t)
+	t.Cleanup(func() {
+		server.Stop()
+		if t.Failed() {
+			t.Logf("Prometheus: %s", server.Log())
+		}
+	})
+	prom := &prometheus{server}
+	eventually(t, "Prometheus to scrape all", func() (bool, string) {
+		if server.Ended() {
+			t.Fatal("Prometheus has ended")
+		}
+		found, err := prom.query("up == 1")
+		return len(found) == 3, fmt.Sprint(found, err)
+	})
+	return prom
+}
+
+// ask decodes the data of an answer of the API.
+func (p *prometheus) ask(path string, parameters url.Values, data any) error {
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, p.URL()+"/api/v1/"+path+"?"+parameters.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	answer := struct {
+		Status, Error string
+		Data          any
+	}{Data: data}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("reading the answer to %s: %w", path, err)
+	}
+	if answer.Status != "success" {
+		return fmt.Errorf("asking for %s: %s", path, answer.Error)
+	}
+	return nil
+}
+
+// query returns the labels of every series that the expression has now.
+func (p *prometheus) query(expr string) ([]map[string]string, error) {
+	var data struct {
+		Result []struct{ Metric map[string]string }
+	}
+	err := p.ask("query", url.Values{"query": {expr}}, &data)
+	found := make([]map[string]string, len(data.Result))
+	for i, result := range data.Result {
+		found[i] = result.Metric
+	}
+	return found, err
+}
+
+// selectors returns what an expression selects, each as an expression of its own.
+func (p *prometheus) selectors(t *testing.T, expr string) []string {
+	t.Helper()
+	var tree any
+	if err := p.ask("parse_query", url.Values{"query": {expr}}, &tree); err != nil {
+		t.Errorf("%s: %v", expr, err)
+	}
+	var found []string
+	var walk func(node any)
+	walk = func(node any) {
+		switch n := node.(type) {
+		case []any:
+			for _, each := range n {
+				walk(each)
+			}
+		case map[string]any:
+			if kind := n["type"]; kind == "vectorSelector" || kind == "matrixSelector" {
+				var matchers []string
+				for _, matcher := range n["matchers"].([]any) {
+					m := matcher.(map[string]any)
+					matchers = append(matchers, fmt.Sprintf("%s%s%q", m["name"], m["type"], m["value"]))
+				}
+				found = append(found, "{"+strings.Join(matchers, ",")+"}")
+				return
+			}
+			for _, each := range n {
+				walk(each)
+			}
+		}
+	}
+	walk(tree)
+	return found
+}
+
+// assertSelects checks that each part of an expression selects something that the controller exports.
+func (p *prometheus) assertSelects(t *testing.T, expr string) {
+	t.Helper()
+	selectors := p.selectors(t, expr)
+	if len(selectors) == 0 {
+		t.Errorf("%s selects nothing", expr)
+	}
+	for _, selector := range selectors {
+		// A scrape that fails takes all series away until the next one.
+		eventually(t, "the controller to export "+selector, func() (bool, string) {
+			found, err := p.query(selector)
+			return err == nil && len(found) > 0, said(err)
+		})
+	}
+}
+
+// alert is one that fires.
+type alert struct {
+	State               string
+	Labels, Annotations map[string]string
+}
+
+// waitAlerts waits until exactly these alerts fire, given as `name kind reason`, and returns them in this order.
+func (p *prometheus) waitAlerts(t *testing.T, want ...string) []alert {
+	t.Helper()
+	var firing []alert
+	eventually(t, fmt.Sprintf("the alerts %q", want), func() (bool, string) {
+		var data struct{ Alerts []alert }
+		err := p.ask("alerts", nil, &data)
+		firing = slices.DeleteFunc(data.Alerts, func(a alert) bool { return a.State != "firing" })
+		slices.SortFunc(firing, func(a, b alert) int { return strings.Compare(a.name(), b.name()) })
+		var names []string
+		for _, a := range firing {
+			names = append(names, a.name())
+		}
+		return err == nil && slices.Equal(names, want), fmt.Sprintf("%q %v", names, err)
+	})
+	return firing
+}
+
+func (a alert) name() string {
+	return strings.Join(strings.Fields(a.Labels["alertname"]+" "+a.Labels["kind"]+" "+a.Labels["reason"]), " ")
+}
+
+// TestSecureMetrics: with the rights of the component, only those who may get /metrics can read them, and
+// only over TLS. The kubelet's probes need no token. So it is with all that is installed, and with the
+// replica that waits for the lead, and writes nothing.
+func TestSecureMetrics(t *testing.T) {
+	roles := shipped("deploy", "components", "secure-metrics", "roles.yaml")
+	administer(t, "apply", "-f", roles)
+	defer administer(t, "delete", "-f", roles)
+	// Nobody asks the webhook anything here, so it may do without its other rights.
+	apply(t, controller.Namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: inplace-rollout-webhook}}`)
+	administer(t, "apply", "--namespace", controller.Namespace, "-f", shipped("deploy", "initial-resources", "roles.yaml"))
+	namespace := newNamespace(t, nil)
+	administer(t, "create", "serviceaccount", "prometheus", "-n", namespace)
+	administer(t, "create", "clusterrolebinding", namespace, "--clusterrole=inplace-rollout-metrics-reader", "--serviceaccount="+namespace+":prometheus")
+	defer administer(t, "delete", "clusterrolebinding", namespace)
+	token := func(name string) string {
+		return strings.TrimSpace(administer(t, "create", "token", name, "-n", namespace))
+	}
+
+	replica := func() (*controller.Process, error) {
+		return launch(controller.Options{Args: []string{"--secure-metrics", "--leader-elect"}})
+	}
+	for _, tt := range []struct {
+		name    string
+		start   func() (*controller.Process, error)
+		metrics string
+	}{
+		{"leader", replica, "inplace_rollout_ready{"},
+		{"other", replica, "inplace_rollout_ready{"},
+		{"webhook", func() (*controller.Process, error) {
+			p, _, err := controller.StartReplica(t.Context(), cp, controller.Namespace, controller.WebhookOptions{Args: []string{"--secure-metrics"}, Log: t.Output()})
+			return p, err
+		}, "inplace_rollout_webhook_certificate"},
+		{"estimator", func() (*controller.Process, error) {
+			return controller.StartEstimator(t.Context(), cp, controller.Options{Args: []string{"--secure-metrics", "--leader-elect=false", "--prometheus-url=http://127.0.0.1:1"}, Log: t.Output()})
+		}, "inplace_rollout_estimate_publish_errors_total"},
+	} {
+		process := must.Get(tt.start())(t)
+		defer process.Stop()
+		t.Run(tt.name, func(t *testing.T) { testSecureMetrics(t, process, namespace, tt.metrics, token) })
+	}
+}
+
+func testSecureMetrics(t *testing.T, process *controller.Process, namespace, metrics string, token func(name string) string) {
+	verifiesNobody := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it has signed its certificate itself
+	get := func(path, token string) (code int, body string) {
+		t.Helper()
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+process.Address()+path, nil))(t)
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := verifiesNobody.Do(request)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer response.Body.Close()
+		read := must.Get(io.ReadAll(response.Body))(t)
+		return response.StatusCode, string(read)
+	}
+	eventually(t, "the metrics", func() (bool, string) {
+		code, body := get("/metrics", token("prometheus"))
+		return code == http.StatusOK && strings.Contains(body, metrics), fmt.Sprint(code, " ", body)
+	})
+	for _, tt := range []struct {
+		who, path, token string
+		code             int
+		says             string
+	}{
+		{"the kubelet", "/healthz", "", 200, "ok"},
+		{"nobody", "/metrics", "", 401, "token"},
+		{"a stranger", "/metrics", "abc", 401, "token"},
+		{"somebody without the right", "/metrics", token("default"), 403, "system:serviceaccount:" + namespace + ":default may not get /metrics"},
+		{"Prometheus", "/metrics", token("prometheus"), 200, metrics},
+	} {
+		if code, body := get(tt.path, tt.token); code != tt.code || !strings.Contains(body, tt.says) {
+			t.Errorf("%s gets %d %.300s, want %d with %q", tt.who, code, body, tt.code, tt.says)
+		}
+	}
+	if err := process.Ready(t.Context()); err == nil {
+		t.Error("it answers without TLS")
+	}
+}
+
+// TestGuardChecks: a check that fails takes the size back. Prometheus is played: what a real one answers to the checks that are
+// shipped is tried in test/prometheus. It alone proves the way from the annotation to Prometheus and back; a first answer
+// takes half a minute to count.
+func TestGuardChecks(t *testing.T) {
+	w := newWorkload(t, options{})
+	prometheus := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
+		answer.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(answer, `{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {"namespace": %q, "pod": "web-2", "container": "app"}, "value": [%d, "99"]}]}}`,
+			w.namespace, time.Now().Unix())
+	}))
+	defer prometheus.Close()
+	configMaps := client.CoreV1().ConfigMaps(controller.Namespace)
+	shipped := must.Get(configMaps.Get(t.Context(), podchecks.ConfigMapName, metav1.GetOptions{}))(t)
+	more := shipped.DeepCopy()
+	more.Data["too-busy"] = "{message: is busy for $value, unit: '%', above: 50, window: 1s, query: 'busy{namespace=~$namespace, pod=~$pod, container=~$container}'}"
+	must.Get(configMaps.Update(t.Context(), more, metav1.UpdateOptions{}))(t)
+	t.Cleanup(func() {
+		if _, err := configMaps.Patch(context.Background(), podchecks.ConfigMapName, types.MergePatchType, []byte(`{"data": {"too-busy": null}}`), metav1.PatchOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	ownController(t, controller.Options{Args: []string{"--checks-prometheus=" + prometheus.URL}})
+	w.waitComplete()
+	before := w.uids()
+	w.guard("canary", "1", "canary-duration", "1s", "checks", "too-busy", "on-failure", "Revert")
+	w.setResources("cpu=150m", "")
+	w.waitCondition("Reverted", "web-2 failed the check too-busy: is busy for 99 %, more than 50 %")
+	if got := w.askedPods(); !slices.Equal(got, []string{"web-2"}) {
+		t.Errorf("asked %v, want web-2 alone", got)
+	}
+	w.assertReplaced(before)
 }

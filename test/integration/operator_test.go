@@ -19,6 +19,8 @@ import (
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // reconciles is one turn of an operator: it brings what it wants into the StatefulSet that is there.
@@ -75,8 +77,7 @@ func steps() reconciles {
 func TestOperators(t *testing.T) {
 	parallel(t)
 	for name, turn := range map[string]reconciles{"updates": updates, "replaces": replaces, "applies": applies, "steps": steps()} {
-		t.Run(name, func(t *testing.T) {
-			parallel(t)
+		inParallel(t, name, func(t *testing.T) {
 			o := options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"}
 			w := newWorkload(t, o)
 			w.waitComplete()
@@ -155,9 +156,7 @@ func TestOperatorUnderOnDelete(t *testing.T) {
 func (s *sandbox[W]) operate(o options, turn reconciles) (turns func(int)) {
 	s.t.Helper()
 	want := &appsv1.StatefulSet{}
-	if err := yaml.Unmarshal([]byte(manifest(s.t, s.namespace, o)), want); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, yaml.Unmarshal([]byte(manifest(s.t, s.namespace, o)), want))
 	var took atomic.Int32
 	var running sync.WaitGroup
 	s.t.Cleanup(running.Wait) // the context is done before that

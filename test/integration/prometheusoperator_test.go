@@ -61,8 +61,7 @@ func TestPrometheusOperator(t *testing.T) {
 	prometheusOperator(t, namespace)
 	kubectl := func(args ...string) string {
 		t.Helper()
-		out := must.Get(cp.Kubectl(t.Context(), append([]string{"-n", namespace}, args...)...))(t)
-		return out
+		return must.Get(cp.Kubectl(t.Context(), append([]string{"-n", namespace}, args...)...))(t)
 	}
 	apply(t, namespace, fmt.Sprintf(`
 apiVersion: monitoring.coreos.com/v1

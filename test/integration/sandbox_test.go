@@ -243,8 +243,7 @@ func (s *sandbox[W]) dump() {
 // kubectl runs the real kubectl in the sandbox.
 func (s *sandbox[W]) kubectl(args ...string) string {
 	s.t.Helper()
-	out := must.Get(cp.Kubectl(s.t.Context(), append([]string{"-n", s.namespace}, args...)...))(s.t)
-	return out
+	return must.Get(cp.Kubectl(s.t.Context(), append([]string{"-n", s.namespace}, args...)...))(s.t)
 }
 
 // try is kubectl where an error is an answer; t may be a subtest.
@@ -333,8 +332,7 @@ func (s *sandbox[W]) patchAs(manager, patch string) {
 
 func (s *sandbox[W]) get() W {
 	s.t.Helper()
-	workload := must.Get(s.workloads.Get(s.t.Context(), "web", metav1.GetOptions{}))(s.t)
-	return workload
+	return must.Get(s.workloads.Get(s.t.Context(), "web", metav1.GetOptions{}))(s.t)
 }
 
 // pods by their names.

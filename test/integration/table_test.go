@@ -174,24 +174,6 @@ func apart(t *testing.T, name string) (pod string) {
 	return pool(t, name, "8", "8", "8")
 }
 
-// TestNoNodeFits: a running pod is not given up for one that no node can hold,
-// until there is such a node.
-func TestNoNodeFits(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Replicas: 2, Pod: pool(t, "fits", "2", "2")})
-	before := w.uids()
-	w.tooSmall("web-0", "web-1")
-	w.setResources("cpu=3", "cpu=3500m")
-	w.waitCondition("NoNodeFits", "it needs 3 cpu; the largest node has 2")
-	w.waitEvent("NoNodeFits", "web-1")
-	w.assertReplaced(before)
-	addToPool(t, "fits", "fits-new-1", "4")
-	addToPool(t, "fits", "fits-new-2", "4")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-0", "web-1")
-}
-
 // TestFlow is the flow T=0…T=12 of KEP-1287, driven by edits of the template: 1,
 // 1.5, 2 (deferred), 1.6, 100 (infeasible).
 func TestFlow(t *testing.T) {

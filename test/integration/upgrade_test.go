@@ -4,14 +4,24 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	versioninfo "github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // installable is a version that can be installed and run.
@@ -145,4 +155,211 @@ func testUpgrade(t *testing.T, from, to installable) {
 		guarded.assertMoved(0)
 	}
 	guarded.assertReplaced(guardedBefore)
+}
+
+// overlay is the installation for one namespace, as docs/install.md describes it.
+type overlay struct{ namespace, dir string }
+
+func (o overlay) user() string {
+	return "system:serviceaccount:" + o.namespace + ":" + controller.ServiceAccount
+}
+
+// newOverlay installs the controller of a namespace; nobody has labelled it yet. The
+// Deployment is scaled to nothing, because start runs the controller as a process.
+func newOverlay(t *testing.T, deploy, namespace string) overlay {
+	t.Helper()
+	o := overlay{namespace, filepath.Join(filepath.Dir(deploy), namespace)}
+	must.Do(t, os.Mkdir(o.dir, 0o700))
+	kustomization := fmt.Sprintf("namespace: %s\nresources: [../%s/overlays/one-namespace]\n", namespace, filepath.Base(deploy))
+	must.Do(t, os.WriteFile(filepath.Join(o.dir, "kustomization.yaml"), []byte(kustomization), 0o600))
+	administer(t, "create", "clusterrolebinding", "inplace-rollout-"+namespace,
+		"--clusterrole=inplace-rollout-cluster", "--serviceaccount="+namespace+":inplace-rollout")
+	applyFolder(t, o.dir)
+	administer(t, "scale", "-n", namespace, "deployment/inplace-rollout", "--replicas=0")
+	return o
+}
+
+// launch runs the controller with the arguments that the overlay gives it.
+func (o overlay) launch(t *testing.T) *controller.Process {
+	t.Helper()
+	d := must.Get(client.AppsV1().Deployments(o.namespace).Get(t.Context(), "inplace-rollout", metav1.GetOptions{}))(t)
+	var args []string
+	for _, arg := range d.Spec.Template.Spec.Containers[0].Args[1:] {
+		if !strings.HasPrefix(arg, "--metrics-bind-address") { // it is not alone on this machine
+			args = append(args, strings.ReplaceAll(arg, "$(NAMESPACE)", o.namespace))
+		}
+	}
+	process := must.Get(launch(controller.Options{Namespace: o.namespace, Args: args}))(t)
+	t.Cleanup(process.Stop)
+	return process
+}
+
+// assertLeastRights checks what the controller has asked for since mark: nothing that
+// it may not, and nothing of another namespace.
+func (o overlay) assertLeastRights(t *testing.T, mark int64) {
+	t.Helper()
+	asked := must.Get(cp.AuditAbout(o.user(), mark, controlplane.ByUser(o.user())))(t)
+	if len(asked) == 0 {
+		t.Error("the audit log has nothing of the controller")
+	}
+	ofCluster := []string{
+		"nodes", "mutatingwebhookconfigurations", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"selfsubjectreviews",
+	}
+	for _, e := range asked {
+		if e.ResponseStatus != nil && e.ResponseStatus.Code == 403 {
+			t.Errorf("%s %s is forbidden: %s", e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
+		if e.ObjectRef != nil && e.ObjectRef.Namespace != o.namespace && !slices.Contains(ofCluster, e.ObjectRef.Resource) {
+			t.Errorf("it asked for %s %s", e.Verb, e.RequestURI)
+		}
+	}
+}
+
+// uninstall is what docs/install.md says.
+func (o overlay) uninstall(t *testing.T) ran {
+	t.Helper()
+	administer(t, "label", "namespace", o.namespace, api.InstalledLabel+"-")
+	administer(t, "delete", "-k", o.dir, "--wait=false")
+	administer(t, "delete", "clusterrolebinding", "inplace-rollout-"+o.namespace)
+	return command(t, cp.Kubeconfig(), o.namespace, "", "release", "--all", "--yes")
+}
+
+// TestOneNamespace installs two controllers, each for the namespace that it runs in.
+// It alone proves deploy/overlays/one-namespace, from the installation to the uninstallation.
+func TestOneNamespace(t *testing.T) {
+	install := reinstall(t)
+	defer install()
+	deploy := filepath.Join(t.TempDir(), "deploy")
+	must.Do(t, os.CopyFS(deploy, os.DirFS(filepath.Join(controller.Root(), "deploy"))))
+	applyFolder(t, filepath.Join(deploy, "overlays", "one-namespace", "cluster"))
+
+	w, d := newWorkload(t, options{}), newDeployment(t, options{Spec: "strategy: {rollingUpdate: {maxUnavailable: 1}}"})
+	w.waitPolicies(false)
+	otherSet, otherDeployment := newWorkload(t, options{}), newDeployment(t, options{})
+	otherSet.unchecked, otherDeployment.unchecked = true, true // nothing is held in their namespaces
+	mark := must.Get(cp.AuditMark())(t)
+	a, b := newOverlay(t, deploy, w.namespace), newOverlay(t, deploy, d.namespace)
+	ofA, ofB := a.launch(t), b.launch(t)
+	eventually(t, "the controller to say what is missing", func() (bool, string) {
+		err := ofA.Ready(t.Context())
+		want := "MutatingAdmissionPolicyBinding inplace-rollout-hold leaves out namespace " + a.namespace + ": label the namespace with inplace-rollout.io/installed=true"
+		return strings.Contains(said(err), want), said(err)
+	})
+	administer(t, "label", "namespace", a.namespace, b.namespace, api.InstalledLabel+"=true")
+	for _, process := range []*controller.Process{ofA, ofB} {
+		must.Do(t, process.WaitReady(t.Context()))
+	}
+
+	// One namespace has a workload of either kind.
+	w.apply(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, labels: {inplace-rollout.io/enabled: "true"}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: api}}
+  template:
+    metadata: {labels: {app: api}}
+    spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "app:1", resources: ` + base + `}]}
+`)
+	w.kubectl("wait", "--for=condition="+api.ConditionComplete, "deployment/api", "--timeout="+patience.String())
+	pods := func() string {
+		return w.kubectl("get", "pods", "-l", "app=api", "-o", `jsonpath={range .items[*]}{.metadata.uid} {.spec.containers[0].resources.requests.cpu} {.status.containerStatuses[0].resources.requests.cpu}{"\n"}{end}`)
+	}
+	w.waitComplete()
+	d.waitComplete()
+	apiBefore, setBefore, before := pods(), w.uids(), d.uids()
+	w.kubectl("set", "resources", "deployment/api", "--containers=app", "--requests=cpu=150m")
+	w.setResources("cpu=150m", "")
+	d.setResources("cpu=150m", "")
+	w.kubectl("wait", "--for=condition="+api.ConditionComplete, "deployment/api", "--timeout="+patience.String())
+	w.waitComplete()
+	d.waitComplete()
+	w.assertMoved(0)
+	w.assertReplaced(setBefore)
+	d.assertMoved(before, "150m")
+	if got, want := pods(), strings.ReplaceAll(apiBefore, "100m", "150m"); got != want || !strings.Contains(want, "150m") {
+		t.Errorf("the pods of deployment/api are\n%swant\n%s", got, want)
+	}
+	for _, namespace := range []string{a.namespace, b.namespace} {
+		if holder := administer(t, "get", "lease", "inplace-rollout", "-n", namespace, "-o", "jsonpath={.spec.holderIdentity}"); holder == "" {
+			t.Errorf("nobody has the Lease in %s", namespace)
+		}
+	}
+
+	// The policies know each controller in its own namespace only.
+	for _, s := range []struct {
+		try  func(*testing.T, ...string) error
+		ref  string
+		want string
+	}{{w.try, w.ref, "changes spec.replicas"}, {d.try, d.ref, ""}} {
+		err := s.try(t, "patch", s.ref, "--as="+a.user(), "--as-group=system:masters", "--patch", `{"spec":{"replicas":5}}`, "--dry-run=server")
+		if got := said(err); s.want == "" && got != "" || !strings.Contains(got, s.want) {
+			t.Errorf("%s of %s scales %s: got %q, want %q", a.user(), a.namespace, s.ref, got, s.want)
+		}
+	}
+
+	// A namespace without a controller: the label of the workload means nothing there.
+	setBefore, before = otherSet.uids(), otherDeployment.uids()
+	otherSet.setResources("cpu=150m", "")
+	otherDeployment.setResources("cpu=150m", "")
+	if held(otherSet.get()) || held(otherDeployment.get()) {
+		t.Error("a rollout is held where there is no controller")
+	}
+	otherSet.kubectl("rollout", "status", otherSet.ref, "--timeout="+patience.String())
+	otherDeployment.waitRolledOut()
+	otherSet.assertReplaced(setBefore, "web-0", "web-1", "web-2")
+	otherDeployment.assertAllReplaced(before)
+	if status, _, _ := complete(otherSet.get()); status != "" {
+		t.Error("a controller told of a set in another namespace")
+	}
+	if got := otherSet.run("status"); !strings.Contains(got.stderr, "leaves out namespace "+otherSet.namespace) {
+		t.Errorf("status does not tell that the namespace is left out: %s", got.stderr)
+	}
+	if got := w.run("status"); got.stderr != "" || got.code != 0 {
+		t.Errorf("status ended with %d and complains: %s", got.code, got.stderr)
+	}
+
+	// One goes, in the middle of a rollout, and the other stays.
+	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
+	w.setResources("cpu=160m", "")
+	w.waitCondition("Deferred", "web-1")
+	a.assertLeastRights(t, mark)
+	if got := a.uninstall(t); got.code != 0 || !strings.Contains(got.stdout, "statefulset.apps/web released") {
+		t.Errorf("release ended with %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
+		t.Errorf("after the uninstallation: %s", describe(set))
+	}
+	w.kubectl("rollout", "status", w.ref, "--timeout="+patience.String())
+	w.assertMoved(0)
+	before = d.uids()
+	d.edit("160m")
+	d.assertMoved(before, "160m")
+	b.assertLeastRights(t, mark)
+	b.uninstall(t)
+}
+
+// TestAbsentReinstalled takes everything away and installs it again, three times: the API server still sees whether a
+// controller is there. Of other kinds of parameters it keeps what it knew (kubernetes/kubernetes#130887).
+func TestAbsentReinstalled(t *testing.T) {
+	needsPolicies(t)
+	x := newTrio(t, options{Replicas: 1})
+	defer reinstall(t)()
+	t.Cleanup(func() { fall(t) })
+	for i := range 3 {
+		must.Do(t, controller.Uninstall(t.Context(), cp))
+		must.Do(t, controller.Install(t.Context(), cp))
+		letsGo(t)
+		beat(t, time.Minute)
+		x.waitThere(true)
+		x.setImage("app:" + strconv.Itoa(2*i+2))
+		x.assertHeld("an edit while a controller is there", true)
+		fall(t)
+		x.waitThere(false)
+		x.setImage("app:" + strconv.Itoa(2*i+3))
+		x.assertHeld("an edit while none is there", false)
+		x.waitRolledOut()
+	}
 }

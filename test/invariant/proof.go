@@ -1,7 +1,10 @@
 package invariant
 
 import (
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -218,4 +221,190 @@ func restartsOf(p *corev1.Pod) (n int32) {
 		n += s.RestartCount
 	}
 	return n
+}
+
+// checkCanary checks that a Ready pod is asked for a size that it has not had only while fewer than the canary have
+// been asked before it for this template, or when so many have been Ready with it for the canary's time. Who has it
+// promoted, or asks for no canary within the lag, asks for none.
+func (h *history) checkCanary(w Write) {
+	p := h.named(w.ObjectRef.Name)
+	if !w.resized || p == nil || !p.readySince(w.Since) {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil {
+		return
+	}
+	most, least := 0, time.Duration(math.MaxInt64)
+	for _, v := range work.since(w.Since) {
+		n, guarded := v.canaries()
+		proof, err := time.ParseDuration(v.inForce("canary-duration"))
+		if !guarded || err != nil || v.annotation("promote") != "" {
+			return
+		}
+		most, least = max(most, n), min(least, proof)
+	}
+	of := work.ofTemplate()
+	if p.hasHad(of[0].template) {
+		return
+	}
+	var unproved []*pod
+	proved := 0
+	for _, other := range h.members(work) {
+		switch on := h.node(nodeOf(other.last())); {
+		case other == p || !other.there() || on.gone || on.lost:
+		case h.unproved(other, of[0], w, least-slack):
+			unproved = append(unproved, other)
+		case lacks(other.last(), of[0].template) == "":
+			proved++
+		}
+	}
+	if len(unproved) < most || proved >= most {
+		return
+	}
+	h.judgments = append(h.judgments, func() {
+		for _, other := range unproved {
+			if other.lacked(w.at) {
+				return
+			}
+		}
+		h.violate(w, Canary, p.ref(), "it was asked while %d pods had the size, and %d of them, not %d, had been Ready with it for %s", len(unproved)+proved, proved, most, least)
+	})
+}
+
+// checkRevert checks a resize that takes the workload's size from a pod. That the
+// controller knows the template shows in that it has asked the pod for its size, or the pod was made of it, and it has looked since.
+func (h *history) checkRevert(w Write) {
+	p, after := h.named(w.ObjectRef.Name), w.pod()
+	if !w.resized || p == nil || after == nil {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil {
+		return
+	}
+	// A pod that its kubelet has not given the size is asked for what it has, and then for the size once more.
+	had, has := work.last().lackedBy(p.last()) == "" && actuated(p.last()), work.last().lackedBy(after) == ""
+	began := work.ofTemplate()[0].at
+	born := began.Before(w.Since) && p.versions[0].at.After(began) && work.last().lackedBy(p.versions[0].Pod) == ""
+	if had && !has && (born || slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && a.at.After(began) })) {
+		// A class may have had that size until a moment ago.
+		newest := work.last().edit
+		if work.any(w.Since, func(v version) bool { return v.edit == newest && v.lackedBy(after) == "" }) {
+			return
+		}
+		// On the way to a size that the node's class has otherwise, a pod gets the template's: it could not go back to that from
+		// what it has had since its birth, if the class's cannot be had.
+		classes := work.any(w.Since, func(v version) bool { return v.annotation("node-resources") != "" })
+		if classes && made(p.last(), after, work.last().template) {
+			return
+		}
+		p.reverted = &w
+		if !work.any(w.Since, func(v version) bool { return v.inForce("on-failure") == "Revert" }) {
+			h.violate(w, Revert, p.ref(), "its workload's size was taken from it, and nobody wants that")
+		}
+		if work.kind != "DaemonSet" && !slices.ContainsFunc(work.versions, func(v version) bool { return made(p.last(), after, v.template) }) {
+			h.violate(w, Revert, p.ref(), "it got a size that its workload never had")
+		}
+	}
+}
+
+// made reports whether every size of a pod that has changed is the template's now.
+func made(before, after *corev1.Pod, t corev1.PodTemplateSpec) bool {
+	was, want := containers(&before.Spec), containers(&t.Spec)
+	for name, c := range containers(&after.Spec) {
+		if want[name] == nil { // admission has injected it
+			continue
+		}
+		if !taken(was[name].Resources.Requests, c.Resources.Requests, want[name].Resources.Requests) ||
+			!taken(was[name].Resources.Limits, c.Resources.Limits, want[name].Resources.Limits) {
+			return false
+		}
+	}
+	return true
+}
+
+// taken reports whether what has changed is as it is said, where anything is.
+func taken(before, after, said corev1.ResourceList) bool {
+	for _, size := range sizes {
+		now, had := after[size], before[size]
+		if want, is := said[size]; is && now.Cmp(had) != 0 && now.Cmp(want) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// canaries returns how many pods come first, and whether any do.
+func (v version) canaries() (n int, guarded bool) {
+	said := v.inForce("canary")
+	if percent, is := strings.CutSuffix(said, "%"); is {
+		n, err := strconv.Atoi(percent)
+		return int(math.Ceil(float64(n) * float64(v.replicas) / 100)), err == nil
+	}
+	n, err := strconv.Atoi(said)
+	return n, err == nil
+}
+
+// failure is a version of a workload whose size has failed, as its record has said first at that time.
+type failure struct {
+	version
+	recorded time.Time
+}
+
+// stopped reports whether the record says that a size has failed.
+func (v version) stopped() bool {
+	phase, _, _ := strings.Cut(strings.TrimPrefix(v.annotation("rollout"), `{"phase":"`), `"`)
+	return slices.Contains([]string{"Stopped", "Reverting", "Reverted"}, phase)
+}
+
+// named reports whether a retry names the rollout that is recorded: it says of@since.
+func (v version) named(retry string) bool {
+	name, _, _ := strings.Cut(retry, ";")
+	of, since, _ := strings.Cut(name, "@")
+	return strings.Contains(v.annotation("rollout"), `"of":"`+of+`"`) && strings.Contains(v.annotation("rollout"), `"since":"`+since+`"`)
+}
+
+// fail notes whether the size of a version that is stored has failed. A person asks for it all the same by an edit to it, by a retry, by
+// letting go, and by opting out. A retry names the rollout. That the record goes, or the hold, lifts nothing.
+func (w *workload) fail(v version, by Write, unguarded bool) {
+	before := w.last()
+	same := func(f failure) bool { return equality.Semantic.DeepEqual(sizeOf(f.template), sizeOf(v.template)) }
+	switch {
+	case !v.enabled(), unguarded, (before.held || before.annotation("rollout") != "") && strings.Contains(by.RequestURI, "fieldManager=inplace-rollout-release"):
+		w.failed = nil
+	case v.edit != before.edit, v.annotation("retry") != before.annotation("retry") && before.named(v.annotation("retry")):
+		w.failed = slices.DeleteFunc(w.failed, same)
+	case v.stopped() && !before.stopped() && !slices.ContainsFunc(w.failed, same):
+		w.failed = append(w.failed, failure{v, by.at})
+	}
+}
+
+// checkFailed checks that a pod which the controller resizes, or a built-in one makes, does not get a size that has failed. Those that
+// somebody deletes under OnDelete do, and so do new ones of a DaemonSet.
+func (h *history) checkFailed(w Write) {
+	stored := w.pod()
+	if stored == nil || w.ObjectRef.Resource != "pods" {
+		return
+	}
+	work, _ := h.workload(stored)
+	if work == nil {
+		return
+	}
+	p := h.pods[stored.UID]
+	made, known := h.template(stored)
+	for _, f := range work.failed {
+		gets := false
+		switch {
+		case !f.recorded.Before(w.Since):
+		case p != nil:
+			wanted := func(v version) bool { return v.edit != f.edit && v.lackedBy(stored) == "" }
+			gets = w.resized && h.ours(w.User.Username) && f.lackedBy(p.last()) != "" && f.lackedBy(stored) == "" && !work.any(w.Since, wanted)
+		case work.kind != "DaemonSet" && !work.any(w.Since, func(v version) bool { return v.onDelete }):
+			gets = known && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(f.template))
+		}
+		if gets {
+			h.violate(w, Failed, "pods/"+stored.Name, "it got a size that had failed at %s", f.recorded.Format(time.TimeOnly))
+		}
+	}
 }

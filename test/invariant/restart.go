@@ -1,6 +1,7 @@
 package invariant
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -436,4 +437,186 @@ func (h *history) checkAvailability(w Write, work *workload, p *pod) {
 			h.violate(w, Availability, work.ref(), "%s goes, %d pods are left available, and %d of %d may be down", p.last().Name, available, most.down, most.replicas)
 		}
 	})
+}
+
+// checkRecreate checks a new pod of a Deployment whose strategy is Recreate. While the controller holds
+// it, the Deployment controller scales without waiting for pods that go. So none may be there then that
+// is of another template, or that goes for a rollout.
+func (h *history) checkRecreate(w Write) {
+	came := w.pod()
+	if came == nil {
+		return
+	}
+	work, set := h.workload(came)
+	if work == nil || set == nil || !work.last().held || work.any(w.Since, func(v version) bool { return !v.enabled() }) {
+		return
+	}
+	replicas := work.last().replicas
+	for _, other := range h.members(work) {
+		_, of := h.workload(other.last())
+		if of == nil || detached(other.last()) || other.ended() ||
+			work.any(other.versions[0].at, func(v version) bool { return !v.recreate }) {
+			continue
+		}
+		switch {
+		case !differOnlyInSize(set.template, of.template):
+			h.violate(w, Apart, "pods/"+came.Name, "it came while %s was there, which is of another template, and the Deployment is held", other.last().Name)
+			return
+		case other.by == replicaSets && !work.any(other.since, func(v version) bool { return v.replicas != replicas }):
+			h.violate(w, Apart, "pods/"+came.Name, "it came while %s was there, which was going for a rollout, and the Deployment is held", other.last().Name)
+			return
+		}
+	}
+}
+
+// limits are the namespace's LimitRanges, by name, from a moment on.
+type limits struct {
+	at     time.Time
+	ranges map[string][]corev1.LimitRangeItem
+}
+
+// storeLimits notes a LimitRange as it is now, or that it is gone.
+func (h *history) storeLimits(w Write) {
+	is := limits{w.at, map[string][]corev1.LimitRangeItem{}}
+	if n := len(h.limits); n > 0 {
+		maps.Copy(is.ranges, h.limits[n-1].ranges)
+	}
+	if stored, there := w.Object.(*corev1.LimitRange); there && w.Verb != "delete" {
+		is.ranges[w.ObjectRef.Name] = stored.Spec.Limits
+	} else {
+		delete(is.ranges, w.ObjectRef.Name)
+	}
+	h.limits = append(h.limits, is)
+}
+
+// limited reports whether LimitRanges, as they have been since, have refused the pod the size of the template. It has its own
+// size where the template says none.
+func (h *history) limited(p *corev1.Pod, template corev1.PodTemplateSpec, since time.Time) bool {
+	wants := containers(&template.Spec)
+	for name, c := range containers(&p.DeepCopy().Spec) {
+		if wants[name] == nil {
+			continue
+		}
+		set(&c.Resources.Requests, wants[name].Resources.Requests)
+		set(&c.Resources.Limits, wants[name].Resources.Limits)
+		for i, l := range h.limits {
+			if i+1 < len(h.limits) && !h.limits[i+1].at.After(since) {
+				continue
+			}
+			for _, items := range l.ranges {
+				for _, item := range items {
+					if item.Type == corev1.LimitTypeContainer && exceeds(c.Resources, item.Max) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// exceeds reports whether a container has more than it may, or no limit where it may not have any size.
+func exceeds(r corev1.ResourceRequirements, most corev1.ResourceList) bool {
+	for size, q := range most {
+		limit, limited := r.Limits[size]
+		if request := r.Requests[size]; !limited || limit.Cmp(q) > 0 || request.Cmp(q) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// first reports whether no other pod of the workload has come since it has its template.
+func (h *history) first(work *workload, p *pod) bool {
+	since := work.ofTemplate()[0].at
+	for _, other := range h.pods {
+		if owner, _ := h.workload(other.last()); owner == work && other != p && other.versions[0].at.After(since) {
+			return false
+		}
+	}
+	return true
+}
+
+// asksMore reports whether the newest template asks for more than that of the pod.
+func (h *history) asksMore(work *workload, p *pod) bool {
+	before, known := h.template(p.last())
+	return known && asksMore(before, work.last().template)
+}
+
+// asksMore reports whether a container requests more cpu or memory by another template.
+func asksMore(before, after corev1.PodTemplateSpec) bool {
+	was := containers(&before.Spec)
+	for name, c := range containers(&after.Spec) {
+		for _, size := range sizes {
+			if request := c.Resources.Requests[size]; was[name] == nil || request.Cmp(was[name].Resources.Requests[size]) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkRoom checks that the scheduler has found a node for what came in the place of a pod that was
+// restarted for its size by the controller itself: it had the pod go, or the built-in one has while the
+// workload was held; or by the StatefulSet controller, for a size that asks for more. Once the built-in
+// controller has another rollout for itself, room is promised to its first pod only, in the place of one
+// that has gone since the edit. A pod that had no node either has lost none. Where pods of others came, or
+// became larger, a moment before, the log does not tell whether there was room.
+func (h *history) checkRoom(w Write) {
+	if w.ObjectRef.Resource != "pods" || w.ObjectRef.Subresource != "status" || w.User.Username != "system:kube-scheduler" || w.pod() == nil {
+		return
+	}
+	p := h.named(w.ObjectRef.Name)
+	if p == nil || len(p.versions) > 1 || !unschedulable(w.pod()) {
+		return
+	}
+	work, _ := h.workload(p.last())
+	if work == nil || lacks(p.last(), work.last().template) != "" {
+		return // admission has made it larger
+	}
+	for _, before := range h.pods {
+		owner, _ := h.workload(before.last())
+		if owner != work || before.last().Spec.NodeName == "" || !before.restart || !before.going.Before(w.at) || w.at.Sub(before.going) >= 2*time.Second || before.deleted.IsZero() ||
+			work.kind == "StatefulSet" && before.last().Name != p.last().Name || work.kind == "DaemonSet" && nodeOf(before.last()) != nodeOf(p.last()) {
+			continue
+		}
+		promised := before.ours || work.kind == "StatefulSet" && before.more || h.first(work, p) && !before.going.Before(work.ofTemplate()[0].at)
+		if !promised || h.crowded(work, before.going.Add(-2*slack), w.at) {
+			continue
+		}
+		h.violate(w, Room, p.ref(), "it came for %s, which ran, and no node can hold it", before.last().Name)
+		return
+	}
+}
+
+func unschedulable(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
+}
+
+// crowded reports whether pods that are not of this workload came or became larger between two moments,
+// the workload was scaled, or a node was changed.
+func (h *history) crowded(work *workload, from, to time.Time) bool {
+	replicas := work.last().replicas
+	if work.any(from, func(v version) bool { return v.replicas != replicas }) {
+		return true
+	}
+	for _, n := range h.nodes {
+		if slices.ContainsFunc(n.written, func(at time.Time) bool { return !at.Before(from) }) {
+			return true
+		}
+	}
+	for _, p := range h.pods {
+		if owner, _ := h.workload(p.last()); owner == work {
+			continue
+		}
+		for i, v := range p.versions {
+			if v.at.Before(from) || v.at.After(to) {
+				continue
+			}
+			if i == 0 || asksMore(corev1.PodTemplateSpec{Spec: p.versions[i-1].Spec}, corev1.PodTemplateSpec{Spec: v.Spec}) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -10,24 +10,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/process"
 )
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "matrix:", err)
-		os.Exit(1)
-	}
-}
+func main() { process.Main("matrix", run) }
 
-func run() error {
+func run(ctx context.Context) error {
 	only := flag.String("only", "", "names of cells, with commas in between; empty means all")
 	flag.Parse()
 	chosen := cells
@@ -42,8 +35,6 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	var failed []error
 	for _, c := range chosen {
 		r, err := c.run(ctx, root, false)

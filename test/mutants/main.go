@@ -15,24 +15,18 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/process"
 )
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "mutants:", err)
-		os.Exit(1)
-	}
-}
+func main() { process.Main("mutants", run) }
 
-func run() error {
+func run(ctx context.Context) error {
 	only := flag.String("only", "", "names of mutants, with commas in between; empty means all")
 	seed := flag.Uint64("seed", 0, "of the first world, instead of the mutants' own; no tests are run then")
 	worlds := flag.Int("worlds", 40, "how many worlds are played at most")
@@ -41,8 +35,6 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	chosen := mutants
 	if *only != "" {
 		names := strings.Split(*only, ",")

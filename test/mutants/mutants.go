@@ -102,7 +102,7 @@ var mutants = []mutant{
 		without: without{"such plans are made from the watches", []edit{
 			{"pkg/controller/sync.go", `if err == nil && (p.NeedsLiveRead() || s.unanswered) {`, `if false {`},
 		}},
-		scenario: scenario{tests: "TestWatchIsBehind"},
+		scenario: scenario{tests: "TestWatchOfPodsIsBehind", testsOf: "./pkg/deployment"},
 	},
 	{
 		name: "acknowledged", safety: "acknowledgement by the built-in controller",

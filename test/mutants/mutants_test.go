@@ -26,10 +26,8 @@ func TestMutants(t *testing.T) {
 			}
 			must.Do(t, m.apply(dir))
 			for _, e := range m.edits {
-				source, err := os.ReadFile(filepath.Join(dir, e.file))
-				if err != nil {
-					t.Fatal(err)
-				}
+				source := must.Get(os.ReadFile(filepath.Join(dir, e.file)))(t)
+				var err error
 				switch filepath.Ext(e.file) {
 				case ".go":
 					_, err = parser.ParseFile(token.NewFileSet(), e.file, source, parser.SkipObjectResolution)

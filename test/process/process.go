@@ -3,9 +3,11 @@
 package process
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -16,6 +18,17 @@ import (
 
 // Grace is how long a process may take to end after SIGTERM.
 const Grace = 5 * time.Second
+
+// Main is the main function of a program, which is asked to end by a signal.
+func Main(name string, run func(context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		os.Exit(1)
+	}
+}
 
 // Process is a started binary.
 type Process struct {

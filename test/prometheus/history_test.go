@@ -49,8 +49,7 @@ func options(server *prometheus.Server, h prometheus.History) history.Options {
 
 func newStore(t testing.TB, o history.Options) *history.Store {
 	t.Helper()
-	store := must.Get(history.New(o))(t)
-	return store
+	return must.Get(history.New(o))(t)
 }
 
 // refreshed is a store that has read all.
@@ -66,8 +65,7 @@ func refreshed(t testing.TB, o history.Options, now time.Time) *history.Store {
 
 func image(t testing.TB, s string) estimate.Image {
 	t.Helper()
-	image := must.Get(estimate.ParseImage(s))(t)
-	return image
+	return must.Get(estimate.ParseImage(s))(t)
 }
 
 // daily goes up and down with the hours, and jumps each minute.

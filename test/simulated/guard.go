@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,6 +33,8 @@ type Guarded struct {
 	// FailsNext has the nth write from now on fail, carried out or not, and Try is one round, which may fail.
 	FailsNext func(nth int, carriedOut bool)
 	Try       func() (failed bool)
+	// DiesNext has the controller die with its next write, carried out or not.
+	DiesNext func(carriedOut bool)
 	// Restart has another controller take over, which remembers nothing.
 	Restart func()
 	// Cordon has the controller see that the nodes take no pods any more: what is deleted then is drained.
@@ -41,6 +44,12 @@ type Guarded struct {
 	Edit     func(v Version)
 	// Scale sets the replicas; nil where there are none.
 	Scale func(replicas int32)
+	// MayBeDown lets so many pods be down at once; nil under OnDelete, a strategy that OnDelete sets, where there is one.
+	MayBeDown func(n int)
+	OnDelete  func()
+	// OptOut takes the label away. The built-in controller then takes a canary that has passed for updated, if it Marks such pods.
+	OptOut func()
+	Marks  bool
 	// Condition is what the workload says, and Held whether it is held.
 	Condition func() *rollout.StoredCondition
 	Held      func() bool
@@ -89,6 +98,7 @@ type guardedly struct {
 
 	before map[types.UID]bool
 	asked  map[types.UID]bool // pods that have had the newer size
+	lasts  int                // for how long what was stopped, or reverted, is looked at; a minute if 0
 }
 
 // Guarded returns the world for the trials of guarded rollouts. What only the kind knows is in of: how to annotate and edit the
@@ -97,7 +107,11 @@ func (h *Harness[W, K]) Guarded(t *testing.T, defaults policy.Defaults, of Guard
 	of.Cluster = h.cluster
 	of.Rounds = func(n int) { t.Helper(); h.Rounds(n) }
 	of.Lives = h.Lives
-	of.Restart = func() { h.Start(h.Kind.Kind, controller.Options{Defaults: defaults}) }
+	of.Restart = func() {
+		h.Fails, h.Dies = 0, false
+		h.Start(h.Kind.Kind, controller.Options{Defaults: defaults})
+	}
+	of.DiesNext = func(carriedOut bool) { h.Fails, h.CarriedOut, h.Dies = len(h.Writes)+1, carriedOut, true }
 	of.Cordon = func() {
 		var cordoned []*corev1.Node
 		for _, node := range h.Nodes.List() {
@@ -151,9 +165,13 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 	t.Run("each write fails", func(t *testing.T) {
 		eachGuardedWriteFails(t, func() Guarded { return plain(t, 4) })
 	})
-	t.Run("a controller that takes over after each step", func(t *testing.T) {
-		if want, got := plain(t, 3).whenFollowed(t, false), plain(t, 3).whenFollowed(t, true); want-got > 2*time.Second || got-want > 2*time.Second {
+	t.Run("a controller that takes over after each step, and one that dies with its first write", func(t *testing.T) {
+		want, got := plain(t, 3).whenFollowed(t, false, false), plain(t, 3).whenFollowed(t, true, false)
+		if want-got > 2*time.Second || got-want > 2*time.Second {
 			t.Errorf("the others follow %s after the edit, want %s", got, want)
+		}
+		if got := plain(t, 3).whenFollowed(t, true, true); got < want-2*time.Second || got > 2*want {
+			t.Errorf("where controllers die, the others follow %s after the edit, want %s, and not much more", got, want)
 		}
 	})
 	for _, ahead := range skews {
@@ -171,6 +189,9 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 			}
 		})
 		t.Run("it is edited at zero", func(t *testing.T) { plain(t, 3).editedAtZero(t) })
+	}
+	if plain(t, 1).MayBeDown != nil {
+		unguardedOnDelete(t, plain)
 	}
 	type trial struct {
 		name string
@@ -231,16 +252,82 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 	t.Run("an edit of the image, too, is not guarded", func(t *testing.T) { new(t, NewAsks()).unguardedImage(t) })
 }
 
+// unguardedOnDelete tries what OnDelete makes no different, and what becomes of the workload if it comes.
+func unguardedOnDelete(t *testing.T, of func(t *testing.T, pods int) Guarded) {
+	t.Helper()
+	t.Run("pods are lost with the size", func(t *testing.T) { of(t, 4).lost(t) })
+	for annotation, value := range asksForRestarts {
+		t.Run("pods that were restarted for their size are not restarted to go back, "+value, func(t *testing.T) { of(t, 3).revertsRestarted(t, annotation, value) })
+	}
+	for _, action := range []policy.Action{policy.LiveResize, policy.LiveResizePreferred} {
+		for _, last := range []bool{false, true} {
+			t.Run(fmt.Sprintf("one pod can never have the size on its node, %s, the last: %t", action, last), func(t *testing.T) { of(t, 4).neverResizes(t, action, last) })
+		}
+	}
+	t.Run("containers restart on the way back where they did on the way forth", func(t *testing.T) { of(t, 3).revertsContainers(t) })
+	if of(t, 1).Marks { // others go by the template from before
+		t.Run("a pod goes back to what it had, which was not the first size", func(t *testing.T) { of(t, 4).revertsToTheSecond(t) })
+	}
+	for _, passed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("it is opted out, its canary has passed: %t", passed), func(t *testing.T) { of(t, 5).optedOut(t, passed) })
+	}
+	t.Run("resized pods are deleted", func(t *testing.T) {
+		deletedAfterResize(t, func(t *testing.T) Guarded {
+			if g := of(t, 6); g.Scale == nil { // whoever is deleted comes back with the size
+				return g
+			}
+			return of(t, 3)
+		})
+	})
+}
+
+// lost has every pod that gets the size be drained: one other follows the canary, and no third one. Where new pods have the newest size,
+// none follows, and it is the canary again.
+func (g Guarded) lost(t *testing.T) {
+	t.Helper()
+	before := slices.Collect(maps.Values(g.UIDs()))
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(Newer)
+	lost := slices.DeleteFunc(g.Loses(200), func(uid types.UID) bool { return g.Scale == nil && !slices.Contains(before, uid) })
+	if g.Scale != nil && (len(lost) != 2 || !Stopped(g.Condition())) || len(lost) > 2 || g.Scale == nil && len(lost) > 1 {
+		t.Errorf("%v have got the size, one after the other, and were lost with it: %+v", lost, g.Condition())
+	}
+}
+
+// neverResizes has one pod, the first that is asked or the last, be one whose node can never have the size: that does not keep the rollout
+// for ever.
+func (g Guarded) neverResizes(t *testing.T, action policy.Action, last bool) {
+	t.Helper()
+	never := ""
+	g.Infeasible(func(pod *corev1.Pod) bool {
+		if never == "" && SizeOf(pod).CPU == Newer.CPU && AppliedSize(pod).CPU != Newer.CPU && (!last || len(g.Sized(Newer)) == len(g.Pods)) {
+			never = pod.Name
+		}
+		return pod.Name == never
+	})
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "5s", api.ResizeActionAnnotation: string(action)})
+	g.Edit(Newer)
+	if g.Rounds(300); never == "" || len(g.Sized(Newer)) != len(g.Pods) || g.Condition().Complete() != (action == policy.LiveResizePreferred) {
+		t.Errorf("all but %q could have the size, and %v have been asked: %+v", never, g.Sized(Newer), g.Condition())
+	}
+}
+
 // whenFollowed returns how long after the edit another pod is asked than the canary. Where controllers take over, each lives for one
-// round.
-func (g Guarded) whenFollowed(t *testing.T, takeOver bool) time.Duration {
+// round, and where they die, until its first write at most, which every second time is carried out.
+func (g Guarded) whenFollowed(t *testing.T, takeOver, die bool) time.Duration {
 	t.Helper()
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "30s"})
 	g.Edit(Newer)
 	began, canary := g.Clock.Now(), ""
-	g.Until(t, "others follow", func() bool {
+	for life := range 400 {
 		if takeOver {
 			g.Restart()
+		}
+		if die {
+			g.DiesNext(life%2 > 0)
+		}
+		if g.Try() && !die {
+			t.Fatal("a step has failed")
 		}
 		sized := g.Sized(Newer)
 		if canary == "" && len(sized) > 0 {
@@ -249,9 +336,12 @@ func (g Guarded) whenFollowed(t *testing.T, takeOver bool) time.Duration {
 		if len(sized) > 0 && !slices.Contains(sized, canary) {
 			t.Errorf("%s was the canary, and %v have the size", canary, sized)
 		}
-		return len(sized) > 1
-	})
-	return g.Clock.Now().Sub(began)
+		if len(sized) > 1 {
+			return g.Clock.Now().Sub(began)
+		}
+	}
+	t.Fatalf("the others never follow: %+v %q", g.Condition(), g.Written())
+	return 0
 }
 
 // unguardedImage edits the image beside the size: the built-in controller makes the rollout, and waits for no promotion.
@@ -595,13 +685,14 @@ func (g Guarded) editedAtZero(t *testing.T) {
 	g.Completes(t)
 }
 
-// Restarting are annotations by which a canary is restarted for its size, for [Guarded.RevertsRestarted]; the empty one says nothing.
-var Restarting = map[string]string{api.ResizeActionAnnotation: string(policy.Restart), api.ResizePolicyAnnotation: "cpu=RestartOnly", "": ""}
+// asksForRestarts are annotations by which a canary is restarted for its size; the empty one says nothing.
+var asksForRestarts = map[string]string{api.ResizeActionAnnotation: string(policy.Restart), api.ResizePolicyAnnotation: "cpu=RestartOnly", "": ""}
 
-// RevertsRestarted has a canary that is made with the size fail: because the user wants restarts, or, with an empty annotation, because
+// revertsRestarted has a canary that is made with the size fail: because the user wants restarts, or, with an empty annotation, because
 // the resize is refused. No other pod is made to go back. It stays or, where that is allowed, is resized.
-func (g Guarded) RevertsRestarted(t *testing.T, annotation, value string) {
+func (g Guarded) revertsRestarted(t *testing.T, annotation, value string) {
 	t.Helper()
+	g.MayBeDown(3)
 	had := g.Doomed(policy.OnFailureRevert)
 	back := annotation == ""
 	if back {
@@ -629,8 +720,8 @@ func (g Guarded) RevertsRestarted(t *testing.T, annotation, value string) {
 	}
 }
 
-// RevertsToTheSecond has a canary of a third size fail, which has been one of the second size, and has passed: it goes back to that.
-func (g Guarded) RevertsToTheSecond(t *testing.T) {
+// revertsToTheSecond has a canary of a third size fail, which has been one of the second size, and has passed: it goes back to that.
+func (g Guarded) revertsToTheSecond(t *testing.T) {
 	t.Helper()
 	g.Doomed(policy.OnFailureRevert)
 	g.Edit(Next)
@@ -645,9 +736,10 @@ func (g Guarded) RevertsToTheSecond(t *testing.T) {
 	}
 }
 
-// RevertsContainers has a canary fail whose container has restarted for its size: it goes back in the same way, and no pod is replaced.
-func (g Guarded) RevertsContainers(t *testing.T) {
+// revertsContainers has a canary fail whose container has restarted for its size: it goes back in the same way, and no pod is replaced.
+func (g Guarded) revertsContainers(t *testing.T) {
 	t.Helper()
+	g.MayBeDown(1)
 	former, newer := Version{Image: restarting, CPU: 1, Memory: 1}, Version{Image: restarting, CPU: 1, Memory: 2}
 	g.Edit(former)
 	g.Completes(t)
@@ -664,9 +756,9 @@ func (g Guarded) RevertsContainers(t *testing.T) {
 	}
 }
 
-// OptedOut has the workload be opted out when its canary has the size, or has passed: the built-in controller replaces the others. It
-// returns whether the canary, too.
-func (g Guarded) OptedOut(t *testing.T, passed bool, optOut func()) (replaced bool) {
+// optedOut has the workload be opted out when its canary has the size, or has passed: the built-in controller replaces the others, and
+// the canary, unless that has passed, and it takes it for updated.
+func (g Guarded) optedOut(t *testing.T, passed bool) {
 	t.Helper()
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(Newer)
@@ -679,18 +771,16 @@ func (g Guarded) OptedOut(t *testing.T, passed bool, optOut func()) (replaced bo
 		g.Rounds(8) // it is well by now
 	}
 	before := g.UIDs()
-	optOut()
+	g.OptOut()
 	g.Until(t, "all of the size", func() bool { return len(g.Sized(Former)) == 0 && len(g.Sized(Newer)) == len(before) })
 	g.Rounds(3)
 	after := slices.Collect(maps.Values(g.UIDs()))
 	for name, uid := range before {
-		if stays := slices.Contains(after, uid); name == canary {
-			replaced = !stays
-		} else if stays && !passed { // others may have been asked
-			t.Errorf("%s is there still", name)
+		stays := slices.Contains(after, uid)
+		if want := passed && g.Marks; name == canary && stays != want || name != canary && stays && !passed { // others may have been asked
+			t.Errorf("%s is there still: %t; the canary was %s, and it is to stay: %t", name, stays, canary, want)
 		}
 	}
-	return replaced
 }
 
 // alone has the only pod of a workload get a size that fails, and go back; and then one with which it is well.
@@ -762,7 +852,7 @@ func (g *guardedly) stopped(words string, most int) {
 	g.Helper()
 	g.until(judge.ReasonResizeFailed, most)
 	n := len(g.asked)
-	g.rounds(60, n)
+	g.rounds(cmp.Or(g.lasts, 60), n)
 	if c := g.Condition(); g.Phase() != rollout.PhaseStopped || !strings.Contains(c.Message, words) {
 		g.Errorf("the condition says %q, want %q in it", c.Message, words)
 	}
@@ -806,14 +896,14 @@ func (g *guardedly) isNotCuredFlapping() {
 
 func (g *guardedly) isNotReadyLater() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, policy.Manual)
-	g.rounds(300, 1)
+	g.rounds(1000, 1)
 	now := g.Clock.Now()
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome {
 		return Outcome{Unready: v.CPU == Newer.CPU && g.Clock.Now().Before(now.Add(5*time.Second))}
 	}
 	g.rounds(100, 1)
-	if c := g.Condition(); g.Phase() != rollout.PhaseCanary {
-		g.Errorf("the canary was not Ready for 5 s after 5 minutes, and the condition says %+v", c)
+	if c := g.Condition(); g.Phase() != rollout.PhaseCanary || !g.Held() {
+		g.Errorf("the canary was not Ready for 5 s after a while, held: %t, and the condition says %+v", g.Held(), c)
 	}
 }
 
@@ -850,6 +940,9 @@ func (g *guardedly) retriesUnready() {
 	}
 }
 
+// forLong is longer than a hold under OnDelete lasts where nothing is guarded.
+const forLong = 700
+
 func (g *guardedly) isUndone() {
 	g.killing(all)
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "10m")
@@ -865,6 +958,7 @@ func (g *guardedly) isUndone() {
 
 func (g *guardedly) isEdited() {
 	g.killing(all)
+	g.lasts = forLong
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
 	g.stopped("OOMKilled", 1)
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Slow: 6 * (v.CPU / 3)} } // it is killed until it has the next size
@@ -906,7 +1000,7 @@ func (g *guardedly) reverted(most int) {
 	g.Helper()
 	g.until(judge.ReasonReverted, most)
 	writes := len(g.Written())
-	g.rounds(60, most)
+	g.rounds(cmp.Or(g.lasts, 60), most)
 	if c := g.Condition(); c.Reason != judge.ReasonReverted || !strings.Contains(c.Message, "OOMKilled") {
 		g.Errorf("the condition says %+v", c)
 	}
@@ -933,6 +1027,7 @@ func (g *guardedly) undone() {
 
 func (g *guardedly) reverts() {
 	g.killing(all)
+	g.lasts = forLong
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s", api.OnFailureAnnotation, "Revert")
 	g.reverted(1)
 	g.recorded(judge.EventResizeFailed, 1)
@@ -1019,7 +1114,9 @@ func (g *guardedly) knowsNothing() {
 	g.rounds(40, 1)
 	g.Asks.Overdue()
 	g.until(judge.ReasonCheckUnknown, 1)
-	g.rounds(40, 1)
+	if g.rounds(forLong, 1); !g.Held() || g.Condition().Reason != judge.ReasonCheckUnknown {
+		g.Errorf("held: %t, and the condition says %+v", g.Held(), g.Condition())
+	}
 	g.Asks.Answer = func(podchecks.Subject) podchecks.Outcome { return g.Asks.of(podchecks.Passed) }
 	g.until(judge.ReasonComplete, 3)
 	if g.rounds(1, 3); len(g.Asks.asked) > 0 {

@@ -54,6 +54,7 @@ type Harness[W controller.Workload, K controller.KindState] struct {
 	Writes     []string // what was asked of the API server, as `patch pods/resize web-1`
 	Fails      int      // this write fails, counted from 1
 	CarriedOut bool     // though it was carried out
+	Dies       bool     // and all that follow, as of a controller that has died with it
 
 	t        testing.TB
 	world    World
@@ -203,6 +204,9 @@ func (h *Harness[W, K]) Write(what string, carryOut func() error) error {
 			r.times--
 			return r.err
 		}
+	}
+	if h.Dies && h.Fails > 0 && len(h.Writes) > h.Fails {
+		return errFails
 	}
 	if len(h.Writes) != h.Fails {
 		return carryOut()

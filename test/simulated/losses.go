@@ -42,10 +42,9 @@ func (q *quota) rounds(n int) {
 	}
 }
 
-// DeletedAfterResize tries what becomes of a rollout whose resized pods are deleted by somebody else, again and again. New
-// makes a world of three pods, one of which may be down. OnDelete
-// gives the workload that strategy; nil where there is none.
-func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete func(Guarded)) {
+// deletedAfterResize tries what becomes of a rollout whose resized pods are deleted by somebody else, again and again. New
+// makes a world of three pods at least, one of which may be down.
+func deletedAfterResize(t *testing.T, new func(t *testing.T) Guarded) {
 	t.Helper()
 	const most = 3
 	start := func(t *testing.T, annotations map[string]string) *quota {
@@ -103,12 +102,12 @@ func DeletedAfterResize(t *testing.T, new func(t *testing.T) Guarded, onDelete f
 			}
 		})
 	}
-	if onDelete == nil {
-		return
-	}
 	t.Run("under OnDelete", func(t *testing.T) {
 		q := start(t, nil)
-		onDelete(q.Guarded)
+		if q.OnDelete == nil {
+			t.Skip("there is no such strategy")
+		}
+		q.OnDelete()
 		q.Edit(Newer)
 		q.rounds(100)
 		if len(q.deleted) > most || q.Held() {

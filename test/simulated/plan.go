@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -84,4 +85,12 @@ func InWords(p rollout.Plan, others func(w rollout.Write, say func(does string, 
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// LooksAfter checks after which time a plan looks again; 0 is not of interest.
+func LooksAfter(t *testing.T, p rollout.Plan, want time.Duration) {
+	t.Helper()
+	if want != 0 && p.RequeueAfter != want {
+		t.Errorf("looks again after %s, want %s", p.RequeueAfter, want)
+	}
 }

@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -145,4 +147,100 @@ func ServeWorkload[W Object](c *Cluster, client *fake.Clientset, resource string
 		}
 		return written, nil
 	})
+}
+
+// errUnversioned is the error of a write that may undo what others have made of a pod meanwhile.
+var errUnversioned = errors.New("the write of a pod does not say which version of it was looked at")
+
+// Patched is old after a merge patch with its preconditions, written into result, which is empty.
+// Each patch of a pod must have its version as one.
+func Patched[T metav1.Object](old, result T, patch []byte) (T, error) {
+	var carried struct{ Metadata metav1.ObjectMeta }
+	if err := json.Unmarshal(patch, &carried); err != nil {
+		return result, err
+	}
+	if _, pod := any(old).(*corev1.Pod); pod && carried.Metadata.ResourceVersion == "" {
+		return result, errUnversioned
+	}
+	if err := Meets(old, carried.Metadata.UID, carried.Metadata.ResourceVersion); err != nil {
+		return result, err
+	}
+	if err := merge(old, result, patch); err != nil {
+		return result, err
+	}
+	if len(carried.Metadata.OwnerReferences) > 0 { // a strategic merge would keep the old ones
+		result.SetOwnerReferences(carried.Metadata.OwnerReferences)
+	}
+	return result, nil
+}
+
+// merge writes old after a merge patch into result, which is empty. For maps of strings and null in
+// them, both kinds of merge patch mean the same.
+func merge[T metav1.Object](old, result T, patch []byte) error {
+	original, err := json.Marshal(old)
+	if err != nil {
+		return err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(original, patch, result)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(merged, result)
+}
+
+// Meets is a conflict unless the object is this version of it; empty means any.
+func Meets(object metav1.Object, uid types.UID, version string) error {
+	if uid != "" && uid != object.GetUID() || version != "" && version != object.GetResourceVersion() {
+		return Conflict(object)
+	}
+	return nil
+}
+
+// Conflict is the error of a write that came too late.
+func Conflict(object metav1.Object) error {
+	return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), errors.New("the object has been modified"))
+}
+
+// ErrBroken is the error of a request that did not arrive, or whose answer did not.
+var ErrBroken = errors.New("the connection broke")
+
+// Requests are the writes of a controller in one sync, any of which may be disturbed.
+type Requests struct {
+	// Dies is after how many writes the controller dies: no other arrives. 0 means never.
+	Dies int
+	// Loses is the write whose answer gets lost, counted from 1. 0 means none.
+	Loses int
+	// Meanwhile is what others do before the first write arrives; nil means nothing.
+	Meanwhile func()
+
+	made       int
+	carriesOut bool // a write of the controller
+}
+
+// Dead reports whether the controller has died in the middle of its writes.
+func (r *Requests) Dead() bool { return r.Dies > 0 && r.made > r.Dies }
+
+// Any reports whether the controller has written anything in this sync, or tried to.
+func (r *Requests) Any() bool { return r.made > 0 }
+
+// Request has one write carried out, after check; nil checks nothing.
+func Request[T any](r *Requests, check func(), carryOut func() (T, error)) (written T, err error) {
+	var none T
+	if r.made++; r.Dead() {
+		return none, ErrBroken
+	}
+	if check != nil {
+		check()
+	}
+	if happens := r.Meanwhile; happens != nil {
+		r.Meanwhile = nil
+		happens()
+	}
+	r.carriesOut = true
+	written, err = carryOut()
+	r.carriesOut = false
+	if err == nil && r.made == r.Loses {
+		return none, ErrBroken
+	}
+	return written, err
 }

@@ -15,20 +15,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/inplace-rollout/inplace-rollout/test/process"
 )
 
 const usage = "usage: worlds run|show [--seed 1] [--worlds 1] [--at-once 10] [--calm] [--flaps] [--absences] [--bin bin/k8s]"
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "worlds:", err)
-		os.Exit(1)
-	}
+	process.Main("worlds", func(ctx context.Context) error { return run(ctx, os.Args[1:]) })
 }
 
-func run(args []string) error {
+func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New(usage)
 	}
@@ -57,7 +54,5 @@ func run(args []string) error {
 	default:
 		return errors.New(usage)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	return soak(ctx, o)
 }

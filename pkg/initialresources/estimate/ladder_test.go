@@ -221,8 +221,7 @@ func TestRounding(t *testing.T) {
 
 func rung(t *testing.T, s string) estimate.Rung {
 	t.Helper()
-	r := must.Get(estimate.ParseRung(s))(t)
-	return r
+	return must.Get(estimate.ParseRung(s))(t)
 }
 
 // TestRungs: the flags of the proposal's ladder, and what is none.

@@ -67,8 +67,7 @@ func TestTable(t *testing.T) {
 	create := func(image string) *corev1.Pod {
 		t.Helper()
 		pod := must.Get(newPod(`spec: {containers: [{name: app, image: "` + image + `"}]}`))(t)
-		pod = must.Get(client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}))(t)
-		return pod
+		return must.Get(client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 	}
 	// One that is not the estimator's, with what it is found by.
 	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}}, Data: entries("new:1", "5", "5Gi")}

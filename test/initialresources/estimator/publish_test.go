@@ -115,8 +115,7 @@ func asEstimator(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	kubeconfig := must.Get(cp.ServiceAccountKubeconfig(t.Context(), controller.Namespace, controller.EstimatorAccount, ""))(t)
 	config := must.Get(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
-	as := must.Get(kubernetes.NewForConfig(config))(t)
-	return as
+	return must.Get(kubernetes.NewForConfig(config))(t)
 }
 
 func errorOf[T any](_ T, err error) error { return err }

@@ -40,52 +40,31 @@ type built struct {
 func build(t *testing.T, source Source) built {
 	t.Helper()
 	dir := t.TempDir()
-	programs, err := Compile(t.Context(), itself, platforms, source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := NewImage("tools/image:test", "65532:65532", programs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs := get(Compile(t.Context(), itself, platforms, source))(t)
+	image := get(NewImage("tools/image:test", "65532:65532", programs))(t)
 	archive, sbom := filepath.Join(dir, "images", "image.tar"), filepath.Join(dir, "images", "image.spdx.json")
-	if err := errors.Join(image.Write(archive), image.WriteSBOM(sbom)); err != nil {
-		t.Fatal(err)
-	}
+	do(t, errors.Join(image.Write(archive), image.WriteSBOM(sbom)))
 	b := built{tar: read(t, archive), sbom: read(t, sbom), images: map[string]v1.Image{}}
 	unpacked := filepath.Join(dir, "layout")
 	for name, file := range files(t, bytes.NewReader(b.tar)) {
 		path := filepath.Join(unpacked, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, file.data, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, file.data, 0o600)))
 	}
-	all, err := layout.ImageIndexFromPath(unpacked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := get(layout.ImageIndexFromPath(unpacked))(t)
 	if err := validate.Index(all); err != nil {
 		t.Errorf("the layout is invalid: %v", err)
 	}
 	b.named = manifests(t, all)[0]
-	if b.index, err = all.ImageIndex(b.named.Digest); err != nil {
-		t.Fatal(err)
-	}
+	b.index = get(all.ImageIndex(b.named.Digest))(t)
 	for _, m := range manifests(t, b.index) {
-		if b.images[m.Platform.String()], err = b.index.Image(m.Digest); err != nil {
-			t.Fatal(err)
-		}
+		b.images[m.Platform.String()] = get(b.index.Image(m.Digest))(t)
 	}
 	return b
 }
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return get(os.ReadFile(file))(t)
 }
 
 // file in a tar archive.
@@ -105,36 +84,24 @@ func files(t *testing.T, archive io.Reader) map[string]file {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := get(io.ReadAll(r))(t)
 		found[header.Name] = file{header.Mode, data}
 	}
 }
 
 func manifests(t *testing.T, index v1.ImageIndex) []v1.Descriptor {
 	t.Helper()
-	m, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := get(index.IndexManifest())(t)
 	return m.Manifests
 }
 
 // contents are the files of an image.
 func contents(t *testing.T, image v1.Image) map[string]file {
 	t.Helper()
-	layers, err := image.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	layers := get(image.Layers())(t)
 	all := map[string]file{}
 	for _, layer := range layers {
-		r, err := layer.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := get(layer.Uncompressed())(t)
 		maps.Copy(all, files(t, r))
 	}
 	return all
@@ -196,9 +163,7 @@ func TestNoLicense(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		do(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	write("NOTICE.txt", "This is a product.")
 	for _, text := range []string{"", "All rights reserved.", "Ask my lawyer before you read this."} {
@@ -209,14 +174,9 @@ func TestNoLicense(t *testing.T) {
 			t.Errorf("with %q: %+v, %v", text, l, err)
 		}
 	}
-	root, err := output(t.Context(), "go", "env", "GOROOT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := get(output(t.Context(), "go", "env", "GOROOT"))(t)
 	write("COPYING.md", string(read(t, filepath.Join(strings.TrimSpace(string(root)), "LICENSE"))))
-	if err := os.Remove(filepath.Join(folder, "LICENSE")); err != nil {
-		t.Fatal(err)
-	}
+	do(t, os.Remove(filepath.Join(folder, "LICENSE")))
 	l, err := readLicenses(folder, "example.com/a@v1.0.0")
 	if err != nil || l.declared != "BSD-3-Clause" || len(l.files) != 2 || l.files["licenses/example.com/a@v1.0.0/NOTICE.txt"] == nil {
 		t.Errorf("%+v: %v", l, err)
@@ -224,10 +184,7 @@ func TestNoLicense(t *testing.T) {
 }
 
 func testProgram(t *testing.T, platform string, image v1.Image) {
-	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := get(image.ConfigFile())(t)
 	if got := config.Platform().String(); got != platform {
 		t.Errorf("it says that it is for %s", got)
 	}
@@ -243,10 +200,7 @@ func testProgram(t *testing.T, platform string, image v1.Image) {
 	if mode := found["image"].mode; mode != 0o755 {
 		t.Errorf("the program has mode %o", mode)
 	}
-	program, err := elf.NewFile(bytes.NewReader(found["image"].data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := get(elf.NewFile(bytes.NewReader(found["image"].data)))(t)
 	if want := map[string]elf.Machine{"linux/amd64": elf.EM_X86_64, "linux/arm64": elf.EM_AARCH64}[platform]; program.Machine != want {
 		t.Errorf("it was compiled for %s, want %s", program.Machine, want)
 	}
@@ -261,10 +215,7 @@ func testProgram(t *testing.T, platform string, image v1.Image) {
 // document parses the SBOM, and returns its packages by their identifiers.
 func document(t *testing.T, b built) (*spdx.Document, map[spdx.ElementID]*spdx.Package) {
 	t.Helper()
-	d, err := json.Read(bytes.NewReader(b.sbom))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := get(json.Read(bytes.NewReader(b.sbom)))(t)
 	packages := map[spdx.ElementID]*spdx.Package{}
 	for _, p := range d.Packages {
 		if packages[p.PackageSPDXIdentifier] != nil {
@@ -290,10 +241,7 @@ func related(d *spdx.Document, packages map[spdx.ElementID]*spdx.Package, a spdx
 func testModules(t *testing.T, b built, platform string, image v1.Image) {
 	d, packages := document(t, b)
 	id := spdx.ElementID("Image-" + strings.ReplaceAll(platform, "/", "-"))
-	digest, err := image.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	digest := get(image.Digest())(t)
 	if packages[id] == nil {
 		t.Fatalf("there is no package %s", id)
 	}
@@ -304,10 +252,7 @@ func testModules(t *testing.T, b built, platform string, image v1.Image) {
 		t.Errorf("it is a variant of %v", all)
 	}
 
-	info, err := buildinfo.Read(bytes.NewReader(contents(t, image)["image"].data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := get(buildinfo.Read(bytes.NewReader(contents(t, image)["image"].data)))(t)
 	if len(info.Deps) < 5 {
 		t.Fatalf("the program has the modules %v: too few to prove anything", info.Deps)
 	}
@@ -333,10 +278,7 @@ func testLocator(t *testing.T, p *spdx.Package) {
 	if len(p.PackageExternalReferences) != 1 {
 		t.Fatalf("%s has the references %v, want one", p.PackageName, p.PackageExternalReferences)
 	}
-	purl, err := packageurl.FromString(p.PackageExternalReferences[0].Locator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	purl := get(packageurl.FromString(p.PackageExternalReferences[0].Locator))(t)
 	name := strings.TrimPrefix(purl.Namespace+"/"+purl.Name, "/")
 	if purl.Type != "golang" || !strings.EqualFold(name, p.PackageName) || purl.Version != p.PackageVersion {
 		t.Errorf("%s %s is referred to as %s", p.PackageName, p.PackageVersion, purl.String())
@@ -359,5 +301,22 @@ func TestReplacedByFolder(t *testing.T) {
 	folder := &debug.Module{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "./hack/a", Version: "(devel)"}}
 	if got := othersOf(&debug.BuildInfo{Deps: []*debug.Module{folder, other}}); !slices.Equal(got, []*debug.Module{other}) {
 		t.Errorf("of others are %v, want %v", got, other)
+	}
+}
+
+// do ends the test if there is an error.
+func do(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get returns the value for which there is no error.
+func get[V any](value V, err error) func(*testing.T) V {
+	return func(t *testing.T) V {
+		t.Helper()
+		do(t, err)
+		return value
 	}
 }

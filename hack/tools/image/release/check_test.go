@@ -65,9 +65,7 @@ func (b *built) buildIn(t *testing.T, folder string) {
 	if b.source, err = artifact.SourceOf(t.Context(), b.version); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	do(t, b.run(t.Context()))
 	b.files = map[string][]byte{}
 	dist := os.DirFS(b.output)
 	err = fs.WalkDir(dist, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -105,14 +103,8 @@ func (b *built) only(t *testing.T, pattern string) string {
 // TestRelease builds the release that CHANGELOG.md speaks of first, from two clones of the commit
 // that is checked out, and does with it what users do. PLATFORMS says for which, as in make release.
 func TestRelease(t *testing.T) {
-	root, err := filepath.Abs("../../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	changelog, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := get(filepath.Abs("../../../.."))(t)
+	changelog := get(os.ReadFile(filepath.Join(root, "CHANGELOG.md")))(t)
 	version := regexp.MustCompile(`(?m)^## (v\S+)`).FindSubmatch(changelog)
 	if version == nil {
 		t.Fatal("CHANGELOG.md speaks of no release")
@@ -140,10 +132,7 @@ func TestRelease(t *testing.T) {
 }
 
 func (b *built) testSame(t *testing.T, folder string) {
-	out, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE", "GOMODCACHE", "HOME").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := get(exec.CommandContext(t.Context(), "go", "env", "GOCACHE", "GOMODCACHE", "HOME").Output())(t)
 	caches := strings.Fields(string(out))
 	for name, value := range map[string]string{
 		"GOCACHE": caches[0], "GOMODCACHE": caches[1], "HOME": t.TempDir(), "TMPDIR": t.TempDir(), "TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8",
@@ -180,18 +169,12 @@ func (b *built) testSums(t *testing.T) {
 // image is that of the layout.
 func (b *built) image(t *testing.T) (v1.ImageIndex, v1.Descriptor) {
 	t.Helper()
-	all, err := layout.ImageIndexFromPath(b.path("inplace-rollout-image-" + b.version))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := get(layout.ImageIndexFromPath(b.path("inplace-rollout-image-" + b.version)))(t)
 	manifest, err := all.IndexManifest()
 	if err != nil || len(manifest.Manifests) != 1 {
 		t.Fatalf("the layout has %+v: %v", manifest, err)
 	}
-	image, err := all.ImageIndex(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := get(all.ImageIndex(manifest.Manifests[0].Digest))(t)
 	return image, manifest.Manifests[0]
 }
 
@@ -201,17 +184,9 @@ func (b *built) testImage(t *testing.T) {
 	image, descriptor := b.image(t)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(t.Output(), "", 0))))
 	defer server.Close()
-	tag, err := name.NewTag(strings.TrimPrefix(server.URL, "http://") + "/tools/inplace-rollout:" + b.version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.WriteIndex(tag, image, remote.WithContext(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	pushed, err := remote.Index(tag, remote.WithContext(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tag := get(name.NewTag(strings.TrimPrefix(server.URL, "http://") + "/tools/inplace-rollout:" + b.version))(t)
+	do(t, remote.WriteIndex(tag, image, remote.WithContext(t.Context())))
+	pushed := get(remote.Index(tag, remote.WithContext(t.Context())))(t)
 	if digest, err := pushed.Digest(); err != nil || digest != descriptor.Digest {
 		t.Errorf("in the registry it is %s: %v, want %s", digest, err, descriptor.Digest)
 	}
@@ -228,15 +203,10 @@ func (b *built) testImage(t *testing.T) {
 		t.Errorf("it is for %d platforms, want %d", len(index.Manifests), linux)
 	}
 	for _, m := range index.Manifests {
-		one, err := pushed.Image(m.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		one := get(pushed.Image(m.Digest))(t)
 		manifest, manifestErr := one.Manifest()
 		config, configErr := one.ConfigFile()
-		if err := errors.Join(manifestErr, configErr); err != nil {
-			t.Fatal(err)
-		}
+		do(t, errors.Join(manifestErr, configErr))
 		if !maps.Equal(manifest.Annotations, want) || !maps.Equal(config.Config.Labels, want) || !config.Created.Equal(b.source.Time) {
 			t.Errorf("for %s it has the annotations %v and the labels %v, of %s", m.Platform, manifest.Annotations, config.Config.Labels, config.Created)
 		}
@@ -249,16 +219,11 @@ func (b *built) testProgram(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "tar", "--extract", "--gzip", "--file", b.path(archive), "--directory", folder).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), filepath.Join(folder, plugin), "version", "--client", "--output=json").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := get(exec.CommandContext(t.Context(), filepath.Join(folder, plugin), "version", "--client", "--output=json").Output())(t)
 	var said struct {
 		Client struct{ Version, Commit, Date, Platform string }
 	}
-	if err := json.Unmarshal(out, &said); err != nil {
-		t.Fatal(err)
-	}
+	do(t, json.Unmarshal(out, &said))
 	if c := said.Client; c.Version != b.version || c.Commit != b.source.Commit || c.Date != b.source.Time.Format("2006-01-02T15:04:05Z") || c.Platform != "linux/"+runtime.GOARCH {
 		t.Errorf("it says %s", out)
 	}
@@ -317,10 +282,7 @@ func (b *built) testChart(t *testing.T) {
 			b.assertImages(t, out)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), b.helm, "show", "chart", chart).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := get(exec.CommandContext(t.Context(), b.helm, "show", "chart", chart).Output())(t)
 	var metadata struct{ Name, Version, AppVersion string }
 	if err := yaml.Unmarshal(out, &metadata); err != nil || metadata.Version != strings.TrimPrefix(b.version, "v") || metadata.AppVersion != b.version || metadata.Name != "inplace-rollout" {
 		t.Errorf("it is %+v: %v", metadata, err)
@@ -354,17 +316,10 @@ func (b *built) testKrew(t *testing.T) {
 
 func (b *built) testProvenance(t *testing.T) {
 	var statement intoto.Statement
-	if err := protojson.Unmarshal(b.file(t, `provenance\.intoto\.json`), &statement); err != nil {
-		t.Fatal(err)
-	}
-	predicate, err := protojson.Marshal(statement.GetPredicate())
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, protojson.Unmarshal(b.file(t, `provenance\.intoto\.json`), &statement))
+	predicate := get(protojson.Marshal(statement.GetPredicate()))(t)
 	var made provenance.Provenance
-	if err := protojson.Unmarshal(predicate, &made); err != nil {
-		t.Fatal(err)
-	}
+	do(t, protojson.Unmarshal(predicate, &made))
 	if err := errors.Join(statement.Validate(), made.Validate()); err != nil {
 		t.Error(err)
 	}
@@ -396,10 +351,7 @@ func (b *built) testProvenance(t *testing.T) {
 
 func (b *built) testSBOMs(t *testing.T) {
 	for pattern, described := range map[string]int{`inplace-rollout-image-v.*\.spdx\.json`: 1, `kubectl-inplace_rollout-v.*\.spdx\.json`: strings.Count(b.platforms, ",") + 1} {
-		document, err := spdxjson.Read(bytes.NewReader(b.file(t, pattern)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		document := get(spdxjson.Read(bytes.NewReader(b.file(t, pattern))))(t)
 		if err := spdxlib.ValidateDocument(document); err != nil {
 			t.Errorf("%s: %v", pattern, err)
 		}

@@ -42,9 +42,7 @@ func repository(t *testing.T) {
 	t.Helper()
 	folder := t.TempDir()
 	t.Chdir(folder)
-	if err := os.WriteFile("CHANGELOG.md", []byte("## v0.1.0\n\nOne.\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	do(t, os.WriteFile("CHANGELOG.md", []byte("## v0.1.0\n\nOne.\n"), 0o600))
 	for _, args := range [][]string{{"init", "--quiet"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=One"}} {
 		if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %v\n%s", args, err, out)
@@ -68,9 +66,7 @@ func TestRefusals(t *testing.T) {
 	const noProgram = "compiling for linux/amd64" // this repository has none: nothing else was wrong
 	refused("v0.2.0", `no section "## v0.2.0"`)
 	refused("v0.1.0", noProgram)
-	if err := os.WriteFile("more", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	do(t, os.WriteFile("more", nil, 0o600))
 	refused("v0.1.0", "not committed")
 	refused("v0.1.0-rc.1", "not committed")
 	refused("v0.1.0-dev", noProgram)
@@ -91,16 +87,10 @@ func TestChartValues(t *testing.T) {
 
 // What Artifact Hub is told of the chart in deploy/ is that of the version.
 func TestChartAnnotations(t *testing.T) {
-	kept, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "chart", "Chart.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := get(os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "chart", "Chart.yaml")))(t)
 	for version, want := range map[string]string{"v0.1.0": "false", "v0.1.0-rc.1": "true"} {
 		r := &release{options: options{image: "registry.example.com/a/b", version: version}, digest: v1.Hash{Algorithm: "sha256", Hex: "abc"}}
-		got, err := r.withAnnotations(kept)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := get(r.withAnnotations(kept))(t)
 		for _, line := range []string{"  artifacthub.io/prerelease: \"" + want + "\"\n", "    - {name: inplace-rollout, image: \"registry.example.com/a/b@sha256:abc\"}\n"} {
 			if !strings.Contains(string(got), line) {
 				t.Errorf("%s: %q is missing in\n%s", version, line, got)
@@ -123,5 +113,22 @@ func TestWithRunbooks(t *testing.T) {
 	}
 	if got, err := r.withRunbooks([]byte("runbooks: \n")); err == nil {
 		t.Errorf("without an address: %q", got)
+	}
+}
+
+// do ends the test if there is an error.
+func do(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get returns the value for which there is no error.
+func get[V any](value V, err error) func(*testing.T) V {
+	return func(t *testing.T) V {
+		t.Helper()
+		do(t, err)
+		return value
 	}
 }
