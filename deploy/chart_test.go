@@ -45,6 +45,11 @@ func TestChartReadme(t *testing.T) {
 	if *update {
 		must.Do(t, os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o644))
 	}
+	for _, common := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(before, -1) {
+		if !strings.Contains(table.String(), "`"+common[1]+"`") {
+			t.Errorf("%s has the common value %s, which values.yaml has not", page, common[1])
+		}
+	}
 }
 
 // writeValues writes a row for each value that has a comment, together with those that follow it without one. What the schema

@@ -33,7 +33,7 @@ func TestActions(t *testing.T) {
 // TestCommonVariables: what the policies about a workload have in common is written in the same words.
 func TestCommonVariables(t *testing.T) {
 	variables, common := readVariables(t), 0
-	for _, file := range []string{"guard", "status", "notice-only"} {
+	for _, file := range []string{"guard", "status", "warning"} {
 		for name, is := range variables[file] {
 			if want, has := variables["hold"][name]; has && !slices.Contains(ownMeaning, name) {
 				common++
@@ -63,7 +63,7 @@ func TestGuardKnowsWhatIsHeld(t *testing.T) {
 	objects := must.Get(Objects(Cluster, User))(t)
 	want := map[string]string{
 		"is-to-be-held": "[" + hold["until"] + "].exists(until, " + there + ") || " + hold["holdsInAbsence"] + " ||",
-		"not-left-out":  "!(" + variables["notice-only"]["leftOut"] + ")",
+		"not-left-out":  "!(" + variables["warning"]["leftOut"] + ")",
 	}
 	oneLine := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	ends := map[string]string{"is-to-be-held": "exists(record, " + strings.ReplaceAll(hold["unproved"], "variables.record", "record") + ")"}

@@ -2,7 +2,10 @@
 // they were when it was built.
 package deploy
 
-import "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
 // Cluster has the files of deploy/cluster: admission policies, their bindings, ClusterRoles.
 //
@@ -18,3 +21,20 @@ var Former embed.FS
 //
 //go:embed initial-resources/estimate-pods.yaml initial-resources/validate.yaml
 var InitialResources embed.FS
+
+// Controller has what deploy/ installs beside deploy/cluster, and Webhook what deploy/overlays/webhook adds.
+var (
+	//go:embed common/*.yaml controller/*.yaml
+	Controller embed.FS
+	//go:embed overlays/webhook/*.yaml
+	overlays embed.FS
+	Webhook  = mustSub(overlays, "overlays")
+)
+
+func mustSub(files embed.FS, folder string) fs.FS {
+	sub, err := fs.Sub(files, folder)
+	if err != nil {
+		panic(err) // the name is a constant
+	}
+	return sub
+}

@@ -110,8 +110,8 @@ func TestEveryQuantity(t *testing.T) {
 		found++
 		t.Run(name, func(t *testing.T) { testEveryQuantity(t, name, variables) })
 	}
-	if found != 3 {
-		t.Errorf("%d policies look at quantities, want 3", found)
+	if found != 2 {
+		t.Errorf("%d policies look at quantities, want 2", found)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestCost(t *testing.T) {
 				text.text = "(" + v.Expression + ") && " + text.text
 			}
 		}
-		if !slices.Contains([]string{"hold", "status", "guard", "notice-only", "validate-annotations", "validate-opt-in", "fence-workloads"}, strings.TrimPrefix(name, "inplace-rollout-")) {
+		if !slices.Contains([]string{"hold", "status", "guard", "warning", "validate-annotations", "validate-opt-in", "fence-workloads"}, strings.TrimPrefix(name, "inplace-rollout-")) {
 			continue
 		}
 		meter := newMeter(t, name, variables, text)
@@ -226,9 +226,9 @@ func TestSizeThatFailed(t *testing.T) {
 	objects := must.Get(Objects(Cluster, User))(t)
 	at := slices.IndexFunc(objects, func(o runtime.Object) bool {
 		p, is := o.(*admissionv1.ValidatingAdmissionPolicy)
-		return is && p.Name == "inplace-rollout-notice-only"
+		return is && p.Name == "inplace-rollout-warning"
 	})
-	evaluate := newEvaluator(t, "notice-only", objects[at].(*admissionv1.ValidatingAdmissionPolicy).Spec.Variables,
+	evaluate := newEvaluator(t, "warning", objects[at].(*admissionv1.ValidatingAdmissionPolicy).Spec.Variables,
 		expression{`variables.again ? variables.sizes[0].join(", ") : variables.liftsNothing ? "stays" : ""`, celgo.StringType})
 	const size = "web requests.cpu=100m requests.memory=64Mi limits.memory=64Mi"
 	for _, tt := range []struct {
@@ -241,6 +241,7 @@ func TestSizeThatFailed(t *testing.T) {
 		{rollout.PhaseStopped, "", "64Mi", "stays", "now"}, {rollout.PhaseReverted, "", "64Mi", "stays", "now;Restart"}, {rollout.PhaseStopped, "", "64Mi", "", "revision b@then"}, {rollout.PhaseCanary, "", "64Mi", "", "now"},
 	} {
 		old := &appsv1.StatefulSet{}
+		old.Labels = map[string]string{api.EnabledLabel: "true"}
 		old.Annotations = map[string]string{api.RolloutAnnotation: (&rollout.Record{Phase: tt.phase}).String()}
 		old.Spec.Template.Annotations = map[string]string{"restartedAt": ""}
 		old.Spec.Template.Spec.Containers = []corev1.Container{{Name: "sidecar"}, {Name: "web", Resources: corev1.ResourceRequirements{

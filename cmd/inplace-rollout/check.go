@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
@@ -27,33 +28,41 @@ import (
 // checkOptions are the arguments of the check command.
 type checkOptions struct {
 	*cluster
-	output cli.Format
-	strict bool
+	output              cli.Format
+	pre, wait           bool
+	timeout             time.Duration
+	controllerNamespace string
 }
 
 func newCheckCommand() *cobra.Command {
 	o := checkOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check whether edits are rolled out in place in a namespace, and what you may do there",
-		Long: `Check whether edits are rolled out in place in a namespace, and what you may do there.
+		Short: "Check whether edits are rolled out in place in a namespace, and what you can do there",
+		Long: `Check whether edits are rolled out in place in a namespace, and what you can do there.
 
-It looks at the API server, at what holds edits, at the controller, and at the versions,
-and at the estimator where initial resources are installed. A dry run in the namespace
-shows whether edits are held. Nothing is written. A line with ? is about something that you
-may not see. A line with - is about something that you may not do, or is only a note.
+The first line is the answer: yes, no or unknown. If you can edit workloads there, a dry run
+of an edit shows it. Otherwise the controller's heartbeat does, which all users can read,
+unless the installation does not publish it. Nothing is written.
+The other lines are details: ✓ is fine, ✗ is not, ? could not be checked with your permissions,
+and - is a note.
 
-The exit code is 1 if something is missing, and 0 otherwise. With --strict it is also 1 if
-something is unknown.`,
+With --pre, the question is whether this cluster is ready for the installation; it lists what
+would be installed.
+
+The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster does not answer.`,
 		Example: `  # Is this namespace ready?
   inplace-rollout check
 
   # Before a pipeline goes on
-  inplace-rollout check -o json`,
+  inplace-rollout check --wait --timeout=5m
+
+  # Before the installation
+  inplace-rollout check --pre`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.output.ValidateDocument(); err != nil {
+			if err := o.validate(); err != nil {
 				return err
 			}
 			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // they are about the workloads of the dry runs
@@ -64,10 +73,24 @@ something is unknown.`,
 		},
 	}
 	o.output.AddDocumentFlag(cmd)
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "count what is unknown as missing")
+	f := cmd.Flags()
+	f.BoolVar(&o.pre, "pre", false, "check whether the cluster is ready for the installation")
+	f.BoolVar(&o.wait, "wait", false, "wait until the answer is yes")
+	f.DurationVar(&o.timeout, "timeout", 0, "with --wait: how long to wait at most; 0 waits for as long as it takes")
+	f.StringVar(&o.controllerNamespace, "controller-namespace", "", "namespace of the controller; empty means the one that the policies name, or inplace-rollout if you cannot read them")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	return cmd
+}
+
+func (o checkOptions) validate() error {
+	switch {
+	case o.timeout != 0 && !o.wait:
+		return errors.New("--timeout goes with --wait")
+	case o.timeout < 0:
+		return fmt.Errorf("--timeout is %s: want 0 or more", o.timeout)
+	}
+	return o.output.ValidateDocument()
 }
 
 // checkKind is the kind of the report as a document.
@@ -77,9 +100,25 @@ const checkKind = "Check"
 type checkReport struct {
 	metav1.TypeMeta `json:",inline"`
 	Namespace       string    `json:"namespace"`
-	Ready           bool      `json:"ready"` // nothing has failed
+	Verdict         verdict   `json:"verdict"`
+	Message         string    `json:"message"` // the verdict as a sentence
 	Findings        []finding `json:"findings"`
+
+	reason int // index of the finding that the message repeats, or -1
 }
+
+// verdict is the answer to the question.
+type verdict string
+
+// The verdicts.
+const (
+	yes      verdict = "Yes"
+	no       verdict = "No"
+	notKnown verdict = "Unknown"
+)
+
+// verdictCodes are what check ends with.
+var verdictCodes = map[verdict]cli.ExitCode{no: cli.No, notKnown: cli.Unknown}
 
 // finding is what was found out about one thing.
 type finding struct {
@@ -87,6 +126,8 @@ type finding struct {
 	Outcome outcome `json:"outcome"`
 	Message string  `json:"message"`
 }
+
+func (f finding) lines() []string { return strings.Split(f.Message, "\n") }
 
 // outcome of a check.
 type outcome string
@@ -104,16 +145,68 @@ var bullets = map[outcome]string{passed: "✓", failed: "✗", unknown: "?", not
 
 var bulletTones = map[outcome]cli.Tone{passed: cli.Good, failed: cli.Bad, unknown: cli.Waiting}
 
+// checkInterval is how often check --wait looks.
+const checkInterval = 2 * time.Second
+
 func (o checkOptions) run(ctx context.Context, out io.Writer) error {
-	r := checkReport{TypeMeta: cli.Type(checkKind), Namespace: o.namespace, Findings: o.find(ctx)}
-	r.Ready = !slices.ContainsFunc(r.Findings, func(f finding) bool { return f.Outcome == failed })
+	look := o.look
+	if o.pre {
+		look = o.before
+	}
+	r := o.until(ctx, look)
 	if err := r.print(out, o.output); err != nil {
 		return err
 	}
-	if !r.Ready {
-		return exitError(1)
+	if code := verdictCodes[r.Verdict]; code != 0 {
+		return code
 	}
 	return nil
+}
+
+// until looks once, or again and again until the answer is yes or the time is over.
+func (o checkOptions) until(ctx context.Context, look func(context.Context) checkReport) checkReport {
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+	}
+	r := look(ctx)
+	for o.wait && r.Verdict != yes {
+		select {
+		case <-ctx.Done():
+			return r
+		case <-time.After(checkInterval):
+		}
+		if next := look(ctx); ctx.Err() == nil || next.Verdict == yes {
+			r = next
+		}
+	}
+	return r
+}
+
+// concluded gives the verdict on a sentence, by findings that decide it and others, which only tell more.
+func (r checkReport) concluded(is, isNot, whether string, deciding []finding, others ...finding) checkReport {
+	r.TypeMeta, r.Findings, r.reason = cli.Type(checkKind), append(deciding, others...), -1
+	first := func(of outcome) bool {
+		r.reason = slices.IndexFunc(deciding, func(f finding) bool { return f.Outcome == of })
+		return r.reason >= 0
+	}
+	switch {
+	case first(failed):
+		r.Verdict, r.Message = no, isNot
+	case first(unknown):
+		r.Verdict, r.Message = notKnown, "it is unknown whether "+whether
+	default:
+		r.Verdict, r.Message = yes, is
+	}
+	if r.reason >= 0 {
+		lines := deciding[r.reason].lines()
+		r.Message += ": " + lines[0]
+		if len(lines) > 1 { // the sentence has not all of it
+			r.reason = -1
+		}
+	}
+	return r
 }
 
 func (r checkReport) print(out io.Writer, format cli.Format) error {
@@ -121,8 +214,14 @@ func (r checkReport) print(out io.Writer, format cli.Format) error {
 		return cli.Encode(out, format, r)
 	}
 	page := cli.PageOf(out)
-	for _, f := range r.Findings {
-		for i, line := range strings.Split(f.Message, "\n") {
+	if err := page.Text(string(r.Verdict) + ": " + r.Message); err != nil {
+		return err
+	}
+	for n, f := range r.Findings {
+		if n == r.reason {
+			continue
+		}
+		for i, line := range f.lines() {
 			bullet := bullets[f.Outcome]
 			if i == 0 {
 				line = f.Name + ": " + line
@@ -134,56 +233,102 @@ func (r checkReport) print(out io.Writer, format cli.Format) error {
 			}
 		}
 	}
-	said := "Edits in namespace " + r.Namespace + " are rolled out in place, as far as you may see."
-	if !r.Ready {
-		said = "Edits in namespace " + r.Namespace + " are not rolled out in place."
-	}
-	return page.Text(said)
+	return nil
 }
 
-// find checks one thing after the other.
-func (o checkOptions) find(ctx context.Context) []finding {
-	c := &prerequisite.Cluster{Client: o.client, Namespace: o.namespace}
-	report := c.Report(ctx)
-	found := slices.Concat(
-		[]finding{o.apiServer(report.Resize), installed(report), o.held(ctx, c, report), attended(report)}, o.former(ctx),
-		o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx),
-	)
-	for i := range found {
-		if o.strict && found[i].Outcome == unknown {
-			found[i].Outcome = failed
-		}
+// look checks one thing after the other.
+func (o checkOptions) look(ctx context.Context) checkReport {
+	conclude := func(deciding []finding, others ...finding) checkReport {
+		edits := "edits in namespace " + o.namespace + " are "
+		return checkReport{Namespace: o.namespace}.concluded(edits+"rolled out in place", edits+"not rolled out in place", edits+"rolled out in place", deciding, others...)
 	}
-	return found
+	c := &prerequisite.Cluster{Client: o.client, Namespace: o.namespace, ControllerNamespace: o.controllerNamespace}
+	server, answers := o.apiServer()
+	if !answers {
+		return conclude([]finding{server})
+	}
+	report, proof := c.Report(ctx), c.Proof(ctx, o.namespace)
+	hold := o.held(report, proof)
+	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || report.Attendance != nil) {
+		return conclude([]finding{hold}) // of the rest there is nothing
+	}
+	return conclude([]finding{server, hold, attended(report, proof)},
+		slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx))...)
 }
 
-func (o checkOptions) apiServer(resize error) finding {
-	f := finding{"API server", passed, "it serves pods/resize"}
-	if info, err := o.client.Discovery().ServerVersion(); err == nil {
-		f.Message = info.GitVersion + " serves pods/resize"
+// apiServer says whether it can resize pods, and whether it answers at all.
+func (o checkOptions) apiServer() (f finding, answers bool) {
+	const name = "API server"
+	info, err := o.client.Discovery().ServerVersion()
+	if err != nil {
+		return finding{name, unknown, "the API server does not say its version: " + err.Error()}, false
 	}
-	if resize != nil {
-		f.Outcome, f.Message = failed, resize.Error()
+	resize := prerequisite.ServesResize(o.client)
+	switch {
+	case prerequisite.IsUnseen(resize):
+		return finding{name, unknown, resize.Error()}, true
+	case resize != nil:
+		return finding{name, failed, resize.Error()}, true
 	}
-	return f
+	return finding{name, passed, info.GitVersion + " serves pods/resize"}, true
 }
 
 // nameOfHold is what the line about what holds edits is called.
 const nameOfHold = "Hold"
 
-// installed says whether what holds edits is installed.
-func installed(r prerequisite.Report) finding {
-	by := "MutatingAdmissionPolicies"
-	if r.Way == prerequisite.Webhook {
-		by = "MutatingWebhookConfiguration " + prerequisite.WebhookConfiguration
+// held says whether edits meet what holds them: by dry runs, or by what the controller says of its own.
+func (o checkOptions) held(r prerequisite.Report, proof map[string]error) finding {
+	var not, unclear, absent []string
+	why, unseen, allowed := "", "", true
+	for _, kind := range prerequisite.HeldKinds {
+		switch err := proof[kind]; {
+		case err == nil:
+		case prerequisite.IsAbsent(err):
+			absent = append(absent, kind)
+		case prerequisite.IsUnseen(err):
+			unclear, unseen = append(unclear, kind+"s"), cmp.Or(unseen, err.Error())
+			allowed = allowed && (apierrors.IsForbidden(err) || errors.Is(err, prerequisite.ErrUnsaid)) // else edits might fail, too
+		default:
+			not, why = append(not, kind+"s"), cmp.Or(why, err.Error())
+		}
 	}
+	by := map[prerequisite.Way]string{
+		prerequisite.Policy: ", by MutatingAdmissionPolicies", prerequisite.Webhook: ", by MutatingWebhookConfiguration " + prerequisite.WebhookConfiguration,
+	}[r.Way]
 	switch {
 	case r.Installed != nil:
 		return finding{nameOfHold, failed, r.Installed.Error()}
-	case len(r.Unseen) > 0:
-		return finding{nameOfHold, unknown, "you may not see all of what is installed: " + r.Unseen[0].Error()}
+	case len(not) == len(prerequisite.HeldKinds) && r.Attendance != nil:
+		return finding{nameOfHold, failed, "inplace-rollout is not installed, or not for this namespace: a dry run shows that nothing holds edits"}
+	case len(not) > 0:
+		return finding{nameOfHold, failed, fmt.Sprintf("edits of %s are not held: %s", strings.Join(not, ", "), why)}
+	case len(absent) > 0:
+		return finding{nameOfHold, noted, "the API server asks what holds edits" + by + ", which sees no controller, as a dry run shows"}
+	case len(unclear) == 0:
+		return finding{nameOfHold, passed, "edits are held" + by + ", as a dry run shows"}
+	case r.Controller == nil && r.Attendance == nil && allowed:
+		return finding{nameOfHold, passed, "edits are held" + by + ", as the controller finds by its own dry runs"}
 	}
-	return finding{nameOfHold, passed, "edits are held by " + by}
+	return finding{nameOfHold, unknown, fmt.Sprintf("you could make no dry run of an edit of %s: %s", strings.Join(unclear, ", "), unseen)}
+}
+
+// attended says whether a controller is there: what holds knows it best.
+func attended(r prerequisite.Report, proof map[string]error) finding {
+	const name, ready = "Controller", "a controller is ready"
+	for _, kind := range prerequisite.HeldKinds {
+		if err := proof[kind]; prerequisite.IsAbsent(err) {
+			return finding{name, failed, err.Error()}
+		}
+	}
+	shown := slices.ContainsFunc(prerequisite.HeldKinds, func(kind string) bool { return proof[kind] == nil })
+	switch {
+	case shown:
+	case r.Controller != nil:
+		return finding{name, failed, r.Controller.Error()}
+	case r.Attendance != nil:
+		return finding{name, unknown, "whether a controller is ready could not be seen: " + r.Attendance.Error()}
+	}
+	return finding{name, passed, ready}
 }
 
 // former says which policies of the version before can go.
@@ -209,44 +354,6 @@ func (o checkOptions) former(ctx context.Context) []finding {
 		return nil
 	}
 	return []finding{{nameOfHold, noted, "policies of the version before are left, and others have replaced them: kubectl delete " + strings.Join(left, " ")}}
-}
-
-// held says what dry runs have shown.
-func (o checkOptions) held(ctx context.Context, c *prerequisite.Cluster, r prerequisite.Report) finding {
-	const name = "Dry run"
-	if r.Installed != nil {
-		return finding{name, unknown, "none was made, because something is missing"}
-	}
-	said := c.Proof(ctx, o.namespace)
-	var notHeld, unclear []string
-	why := ""
-	for _, kind := range prerequisite.HeldKinds {
-		switch err := said[kind]; {
-		case errors.Is(err, prerequisite.ErrNotAsked):
-			notHeld = append(notHeld, kind+"s")
-		case err != nil:
-			unclear, why = append(unclear, kind+"s"), cmp.Or(why, err.Error())
-		}
-	}
-	switch {
-	case len(notHeld) > 0:
-		return finding{name, failed, fmt.Sprintf("edits of %s are not held: %s", strings.Join(notHeld, ", "), prerequisite.ErrNotAsked)}
-	case len(unclear) > 0:
-		return finding{name, unknown, fmt.Sprintf("it is unknown whether edits of %s are held: %s", strings.Join(unclear, ", "), why)}
-	}
-	return finding{name, passed, "edits of StatefulSets, Deployments and DaemonSets are held"}
-}
-
-// attended says whether a controller is there.
-func attended(r prerequisite.Report) finding {
-	const name = "Controller"
-	switch {
-	case r.Controller != nil:
-		return finding{name, failed, r.Controller.Error()}
-	case r.Installed != nil, len(r.Unseen) > 0:
-		return finding{name, unknown, "it is unknown whether a controller is ready"}
-	}
-	return finding{name, passed, "a controller is ready"}
 }
 
 // versions compares those of the controllers with this program's.
@@ -323,7 +430,7 @@ func rightsIn(namespace string) []right {
 	}
 	pods := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}
 	return []right{
-		{"see how far rollouts are, with status", append(workloads("list"), pods)},
+		{"see the progress of rollouts, with status", append(workloads("list"), pods)},
 		{"preview rollouts, with plan", append(workloads("get"), pods)},
 		{"preview whether nodes have room", []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
 		{"opt in, edit, retry and release", workloads("patch")},
@@ -334,13 +441,13 @@ func rightsIn(namespace string) []right {
 func (o checkOptions) rights(ctx context.Context) []finding {
 	var found []finding
 	for _, r := range rightsIn(o.namespace) {
-		f := finding{"You may", passed, r.what}
+		f := finding{"You can", passed, r.what}
 		lacks, err := o.lacks(ctx, r.needs)
 		switch {
 		case err != nil:
-			f = finding{"You", unknown, "it is unknown whether you may " + r.what + ": " + err.Error()}
+			f = finding{"You", unknown, "it is unknown whether you can " + r.what + ": " + err.Error()}
 		case len(lacks) > 0:
-			f = finding{"You may not", noted, r.what + ": you lack " + strings.Join(lacks, ", ")}
+			f = finding{"You cannot", noted, r.what + ": you lack " + strings.Join(lacks, ", ")}
 		}
 		found = append(found, f)
 	}

@@ -3,12 +3,17 @@ package main
 import (
 	"bytes"
 	"errors"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,10 +24,12 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/initialresources"
+	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
@@ -30,27 +37,226 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
-// What is there, what is not, and what nobody may see are told apart.
-func TestCheckFindings(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "mutatingadmissionpolicies"}, "x", nil)
-	for _, tt := range []struct {
-		what               string
-		report             prerequisite.Report
-		hold, controlled   outcome
-		says, saysAttended string
-	}{
-		{"all is there", prerequisite.Report{Way: prerequisite.Policy}, passed, passed, "by MutatingAdmissionPolicies", "a controller is ready"},
-		{"a webhook holds", prerequisite.Report{Way: prerequisite.Webhook}, passed, passed, "by MutatingWebhookConfiguration inplace-rollout", "a controller is ready"},
-		{"a policy is missing", prerequisite.Report{Installed: errors.New("it is missing")}, failed, unknown, "it is missing", "unknown"},
-		{"they may not be seen", prerequisite.Report{Unseen: []error{forbidden}}, unknown, unknown, "you may not see all", "unknown"},
-		{"no controller", prerequisite.Report{Controller: errors.New("none is there")}, passed, failed, "are held by", "none is there"},
-	} {
-		hold, controlled := installed(tt.report), attended(tt.report)
-		if hold.Outcome != tt.hold || !strings.Contains(hold.Message, tt.says) {
-			t.Errorf("%s: %+v, want %s, %s", tt.what, hold, tt.hold, tt.says)
+// place is a cluster of fakes, as one user sees it.
+type place struct {
+	silent    bool // the API server does not answer
+	installed bool
+	asks      bool          // the API server asks what holds edits, which sees a controller
+	there     bool          // or not
+	reads     bool          // they may read what is installed
+	creates   bool          // they may create workloads
+	fails     bool          // what holds does not answer, so no edit goes through
+	own       string        // the only workload that they may patch, a Deployment, if not empty
+	beats     time.Duration // until when the heartbeat counts, from now on; 0 for none
+	published bool          // they may read it
+	out       string        // namespaces that the webhooks leave out
+}
+
+func (p place) client(t *testing.T) *fake.Clientset {
+	t.Helper()
+	client := fake.NewClientset()
+	client.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods/resize"}}},
+		{GroupVersion: admissionregistrationv1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "mutatingadmissionpolicies"}}}}
+	if p.installed {
+		for _, o := range must.Get(deploy.Objects(deploy.Cluster, deploy.User))(t) {
+			must.Do(t, client.Tracker().Add(o))
 		}
-		if controlled.Outcome != tt.controlled || !strings.Contains(controlled.Message, tt.saysAttended) {
-			t.Errorf("%s: %+v, want %s, %s", tt.what, controlled, tt.controlled, tt.saysAttended)
+	}
+	if p.beats != 0 {
+		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "inplace-rollout", Name: api.HeartbeatName, Annotations: map[string]string{
+			api.ReadyUntilAnnotation: time.Now().Add(p.beats).UTC().Format(time.RFC3339), api.LeftOutAnnotation: p.out,
+		}}}))
+	}
+	if p.own != "" {
+		must.Do(t, client.Tracker().Add(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: p.own}}))
+	}
+	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "x", errors.New("no"))
+	}
+	may := map[string]bool{"serviceaccounts": p.published, "selfsubjectreviews": true, "selfsubjectaccessreviews": true, "statefulsets": true, "deployments": true, "daemonsets": true}
+	client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		resource := action.GetResource()
+		switch {
+		case p.silent:
+			return true, nil, errors.New("connection refused")
+		case resource.Version == "" || may[resource.Resource] || p.reads && slices.Contains([]string{"get", "list"}, action.GetVerb()): // discovery has no version
+			return false, nil, nil
+		}
+		return forbid(action)
+	})
+	client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Now()}}, nil
+	})
+	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch := action.(clienttesting.PatchActionImpl)
+		object, sent := p.workload(action.GetResource().Resource), &metav1.PartialObjectMetadata{}
+		must.Do(t, yaml.Unmarshal(patch.Patch, sent))
+		switch {
+		case len(patch.PatchOptions.DryRun) == 0:
+			t.Errorf("it writes %s", patch.Patch)
+		case patch.Name != p.own && !p.creates:
+			return forbid(action)
+		case p.fails:
+			return true, nil, apierrors.NewInternalError(errors.New("failed calling webhook"))
+		case p.asks:
+			delete(sent.Annotations, api.InForceAnnotation)
+			sent.Annotations[api.AttendedAnnotation] = strconv.FormatBool(p.there)
+			if p.there {
+				sent.Annotations[api.HoldAnnotation] = "0"
+			}
+		}
+		object.SetAnnotations(sent.Annotations)
+		return true, object.(runtime.Object), nil
+	})
+	return client
+}
+
+// workload is what a dry run returns.
+func (p place) workload(resource string) metav1.Object {
+	switch resource {
+	case "statefulsets":
+		set := &appsv1.StatefulSet{}
+		if p.there {
+			set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: ptr.To(int32(math.MaxInt32))}
+		}
+		return set
+	case "daemonsets":
+		ds := &appsv1.DaemonSet{}
+		if p.there {
+			ds.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
+		}
+		return ds
+	}
+	return &appsv1.Deployment{}
+}
+
+// TestCheckVerdict: the first line is yes only for somebody who has seen it, by a dry run of their own or by the heartbeat.
+func TestCheckVerdict(t *testing.T) {
+	const is, not, whether = "Yes: edits in namespace default are rolled out in place\n", "No: edits in namespace default are not rolled out in place: ",
+		"Unknown: it is unknown whether edits in namespace default are rolled out in place: "
+	for about, tt := range map[string]struct {
+		place place
+		begin string // what it prints begins so
+		code  int
+		says  string // somewhere
+		lines int    // how many there are; any number if 0
+	}{
+		"an editor": {place: place{installed: true, asks: true, there: true, creates: true}, begin: is, says: "✓ Hold: edits are held, as a dry run shows\n✓ Controller: a controller is ready\n"},
+		"an administrator": {place: place{installed: true, asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute}, begin: is,
+			says: "✓ Hold: edits are held, by MutatingAdmissionPolicies, as a dry run shows\n"},
+		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
+			says: "- Hold: the API server asks what holds edits, which sees no controller, as a dry run shows\n"},
+		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
+		"an editor, whose edits fail":                                    {place: place{installed: true, creates: true, fails: true, published: true, beats: time.Minute}, begin: whether + "you could make no dry run of an edit of StatefulSets, Deployments, DaemonSets: Internal error occurred: failed calling webhook", code: 2},
+		"who may only patch a Deployment, and fails":                     {place: place{installed: true, own: "shop", fails: true, published: true, beats: time.Minute}, begin: whether, code: 2},
+		"an editor, and nothing is installed":                            {place: place{creates: true}, begin: not + "inplace-rollout is not installed, or not for this namespace", code: 1, lines: 1},
+		"an administrator, and nothing is installed": {place: place{creates: true, reads: true, published: true},
+			begin: not + "inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl, as docs/install.md says\n", code: 1, lines: 1},
+		"who may only patch a Deployment":                    {place: place{installed: true, asks: true, there: true, own: "shop", published: true, beats: time.Minute}, begin: is, says: "as the controller finds by its own dry runs"},
+		"who may only patch a Deployment, and no heartbeat":  {place: place{installed: true, asks: true, there: true, own: "shop"}, begin: whether + "you could make no dry run of an edit of StatefulSets, DaemonSets: ", code: 2},
+		"who may only patch a Deployment, which is not held": {place: place{installed: true, asks: true, own: "shop"}, begin: not + "no controller is ready", code: 1},
+		"a viewer": {place: place{installed: true, asks: true, there: true, published: true, beats: time.Minute}, begin: is},
+		"a viewer, and the heartbeat has just ended":           {place: place{installed: true, published: true, beats: -2 * time.Second}, begin: not + "no controller is ready", code: 1},
+		"a viewer, and the heartbeat is not published":         {place: place{installed: true, asks: true, there: true, beats: time.Minute}, begin: whether, code: 2},
+		"a viewer, and the heartbeat has gone":                 {place: place{published: true}, begin: whether, code: 2},
+		"a viewer, of a namespace that the webhook leaves out": {place: place{installed: true, published: true, beats: time.Minute, out: "a,default"}, begin: not + "the namespaceSelector of the webhooks excludes namespace default", code: 1},
+		"a viewer, of another one":                             {place: place{installed: true, published: true, beats: time.Minute, out: "a,b"}, begin: is},
+		"nobody, and nothing is installed":                     {place: place{}, begin: whether, code: 2},
+		"an administrator, and the API server does not answer": {place: place{silent: true, creates: true, reads: true}, begin: whether + "the API server does not say its version: connection refused\n", code: 2, lines: 1},
+	} {
+		var out bytes.Buffer
+		err := checkOptions{cluster: &cluster{client: tt.place.client(t), namespace: "default"}}.run(t.Context(), &out)
+		if exitCode(err) != tt.code || !strings.HasPrefix(out.String(), tt.begin) || !strings.Contains(out.String(), tt.says) {
+			t.Errorf("%s: it ended with %v, want %d, %q, %q:\n%s", about, err, tt.code, tt.begin, tt.says, &out)
+		}
+		if n := strings.Count(out.String(), "\n"); tt.lines != 0 && n != tt.lines {
+			t.Errorf("%s: %d lines, want %d:\n%s", about, n, tt.lines, &out)
+		}
+		if tt.code != 0 && strings.Contains(out.String(), "✓ Hold") && !tt.place.there && tt.place.creates {
+			t.Errorf("%s: edits are held, and are not:\n%s", about, &out)
+		}
+	}
+}
+
+// TestCheckWait: it looks again until the answer is yes, or the time is over.
+func TestCheckWait(t *testing.T) {
+	for about, tt := range map[string]struct {
+		timeout time.Duration
+		comes   time.Duration // when a controller does
+		code    int
+		took    time.Duration
+	}{
+		"it comes":                {comes: 5 * time.Minute, took: 5 * time.Minute},
+		"it comes before the end": {timeout: time.Minute, comes: 10 * time.Second, took: 10 * time.Second},
+		"it comes too late":       {timeout: time.Minute, comes: time.Hour, code: 1, took: time.Minute},
+	} {
+		t.Run(about, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				client := place{installed: true, asks: true, there: true, creates: true}.client(t)
+				absent := place{installed: true, asks: true, creates: true}.client(t)
+				client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					if time.Since(began) >= tt.comes {
+						return false, nil, nil
+					}
+					return absent.ReactionChain[0].React(action)
+				})
+				o := checkOptions{cluster: &cluster{client: client, namespace: "default"}, wait: true, timeout: tt.timeout}
+				if code := exitCode(o.run(t.Context(), &bytes.Buffer{})); code != tt.code {
+					t.Errorf("it ends with %d, want %d", code, tt.code)
+				}
+				if took := time.Since(began); took < tt.took || took > tt.took+2*checkInterval {
+					t.Errorf("it took %s, want %s", took, tt.took)
+				}
+			})
+		})
+	}
+}
+
+// TestCheckPre: what an installation needs, before there is one.
+func TestCheckPre(t *testing.T) {
+	const is, not = "Yes: the cluster is ready for the installation\n", "No: the cluster is not ready for the installation: "
+	for about, tt := range map[string]struct {
+		place   place
+		without string // an API that is not served
+		lacks   string // the verb that they have not
+		begin   string
+		code    int
+		says    []string
+	}{
+		"an administrator": {place: place{reads: true}, begin: is, says: []string{
+			"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installed: nothing yet", "1 Namespace", " ClusterRoles, ", "MutatingAdmissionPolicies, ",
+		}},
+		"where only a webhook can hold": {place: place{reads: true}, without: "mutatingadmissionpolicies", begin: is, says: []string{
+			"✓ Hold: this API server does not serve MutatingAdmissionPolicy", "deploy/overlays/webhook", "1 MutatingWebhookConfiguration, ",
+		}},
+		"an old cluster":                 {place: place{reads: true}, without: "pods/resize", begin: not + "the API server does not serve pods/resize: Kubernetes 1.34 or later is needed", code: 1},
+		"who may not":                    {place: place{}, lacks: "create", begin: not + "you cannot install it: you lack create ", code: 1},
+		"who may not see what there is":  {place: place{}, begin: is, says: []string{"? Installed: whether something is installed could not be seen"}},
+		"where it is installed":          {place: place{installed: true, reads: true}, begin: is, says: []string{"- Installed: there is an installation already"}},
+		"the API server does not answer": {place: place{silent: true}, begin: "Unknown: it is unknown whether the cluster is ready for the installation: ", code: 2},
+	} {
+		client := tt.place.client(t)
+		for _, list := range client.Resources {
+			list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == tt.without })
+		}
+		client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if tt.place.silent {
+				return false, nil, nil
+			}
+			review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+			review.Status.Allowed = review.Spec.ResourceAttributes.Verb != tt.lacks
+			return true, review, nil
+		})
+		var out bytes.Buffer
+		err := checkOptions{cluster: &cluster{client: client, namespace: "default"}, pre: true}.run(t.Context(), &out)
+		if exitCode(err) != tt.code || !strings.HasPrefix(out.String(), tt.begin) {
+			t.Errorf("%s: it ended with %v, want %d, %q:\n%s", about, err, tt.code, tt.begin, &out)
+		}
+		for _, want := range tt.says {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: it does not say %q:\n%s", about, want, &out)
+			}
 		}
 	}
 }
@@ -67,25 +273,6 @@ func TestCheckFormer(t *testing.T) {
 	const want = "kubectl delete mutatingadmissionpolicy/inplace-rollout-hold-daemonsets validatingadmissionpolicy/inplace-rollout-guard-deployments"
 	if found := o.former(t.Context()); len(found) != 1 || found[0].Outcome != noted || !strings.HasSuffix(found[0].Message, want) {
 		t.Errorf("found %v, want %s", found, want)
-	}
-}
-
-// TestCheckStrict: whoever asks for it has an error for what they may not see.
-func TestCheckStrict(t *testing.T) {
-	for strict, want := range map[bool]int{false: 0, true: 1} {
-		client := fake.NewClientset()
-		client.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods/resize"}}}}
-		client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			if action.GetResource().Group == "" { // discovery
-				return false, nil, nil
-			}
-			return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "x", errors.New("no"))
-		})
-		var out bytes.Buffer
-		err := checkOptions{cluster: &cluster{client: client, namespace: "default"}, strict: strict}.run(t.Context(), &out)
-		if exitCode(err) != want {
-			t.Errorf("strict: %t: it ended with %v, want %d: %s", strict, err, want, &out)
-		}
 	}
 }
 
@@ -178,12 +365,10 @@ func TestCheckOfNothing(t *testing.T) {
 // What was found is shown with marks, and what has several reasons below each other.
 func TestCheckPrinted(t *testing.T) {
 	var out bytes.Buffer
-	err := checkReport{Namespace: "shop", Ready: false, Findings: []finding{
+	r := checkReport{Namespace: "shop"}.concluded("fine", "it is not so", "it is so", []finding{
 		{"API server", passed, "v1.37.1 serves pods/resize"}, {"Hold", failed, "one is missing\nand another one, which is said in a text that is longer than the line is"},
-		{"Version", unknown, "who knows"}, {"You may not", noted, "edit"},
-	}}.print(cli.Page{Writer: &out, Width: 60}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"Controller", failed, "none"},
+	}, finding{"Version", unknown, "who knows"}, finding{"You cannot", noted, "edit"})
+	must.Do(t, r.print(cli.Page{Writer: &out, Width: 60}, ""))
 	golden.Assert(t, "check-marks.txt", out.Bytes())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificates: what is trusted where the system says nothing
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/initialresources"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
@@ -22,7 +23,7 @@ import (
 
 func main() {
 	err := run()
-	if _, printed := errors.AsType[exitError](err); err != nil && !printed {
+	if _, printed := errors.AsType[cli.ExitCode](err); err != nil && !printed {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 	}
 	os.Exit(exitCode(err))

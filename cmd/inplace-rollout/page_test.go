@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 )
 
@@ -30,7 +32,9 @@ that command says how in zsh, fish and PowerShell):
 What `+"`-o json`"+` and `+"`-o yaml`"+` write has an `+"`apiVersion`"+` and a `+"`kind`"+`, and is described by [JSON schemas](schemas): of
 [status](schemas/rolloutstatus.json), [plan](schemas/rolloutplan.json), [check](schemas/check.json),
 [version](schemas/version.json) and [estimate](schemas/estimate.json). On a terminal there are colors, unless `+"`NO_COLOR`"+` is set.
+
 `)
+	writeExitCodes(&page)
 	var connection string
 	for _, cmd := range newRoot([]string{"inplace-rollout"}).Commands() {
 		writeSection(&page, cmd)
@@ -40,6 +44,14 @@ What `+"`-o json`"+` and `+"`-o yaml`"+` write has an `+"`apiVersion`"+` and a `
 	}
 	fmt.Fprintf(&page, "\n## Flags of kubectl\n\nThe commands for people have them, too.\n\n```text\n%s```\n", connection)
 	golden.Assert(t, filepath.Join("..", "..", "..", "docs", "commands.md"), page.Bytes())
+}
+
+// writeExitCodes writes what each command ends with.
+func writeExitCodes(page *bytes.Buffer) {
+	fmt.Fprint(page, "| command | exit code | |\n|---|---|---|\n")
+	for _, m := range cli.ExitCodes {
+		fmt.Fprintf(page, "| %s | %d | %s |\n", cmp.Or(m.Command, "all others"), m.Code, m.Means)
+	}
 }
 
 // writeSection writes what `--help` shows, with headings for a page.

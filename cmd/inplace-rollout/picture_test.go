@@ -39,7 +39,7 @@ const screens = 104
 func draw(t *testing.T, name, title, command string, run func(out cli.Page) error) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := run(cli.Page{Writer: &out, Width: screens, Colors: true}); err != nil && !errors.As(err, new(exitError)) {
+	if err := run(cli.Page{Writer: &out, Width: screens, Colors: true}); err != nil && !errors.As(err, new(cli.ExitCode)) {
 		t.Fatal(err)
 	}
 	picture := must.Get(terminal.Screen{Title: title, Command: command, Output: out.String(), Columns: screens}.SVG())(t)

@@ -43,16 +43,16 @@ func newPlanCommand() *cobra.Command {
 		Short: "Show what an edit would do to each pod",
 		Long: `Show what an edit would do to each pod, in the order in which it would happen.
 
-The edit is what manifests say: with -f or -k, as 'kubectl apply' would take them.
-Without them, the held rollout is shown. Nothing is written: a dry run shows whether the API
-server takes the edit, if you may make it.
+Pass edited manifests with -f or -k; they are read as by 'kubectl apply'. Without them, the
+held rollout is shown. Nothing is written: a dry run shows whether the API server takes the
+edit, if you may make it.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node or in a quota),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
 delete this one), Infeasible (it stays as it is), KeptBack (by the partition, the pause,
 or because the rollout was stopped), New (there is no pod in its place, or it is about to
-go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet may
+go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet can
 still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
 Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
@@ -65,7 +65,7 @@ Flux) or Helm have set, and the manifest does not say. Where it does not, the pl
 
 To see whether nodes have room, you need the right to list nodes, persistent volumes,
 their claims, and the pods of all namespaces. Without it, the plan says that the room is
-unknown. LimitRanges and ResourceQuotas are considered if you may list them.`,
+unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 		Example: `  # What would this edit do?
   kubectl set resources sts/db --limits=cpu=4 --dry-run=client -o yaml | inplace-rollout plan -f -
 
@@ -171,7 +171,7 @@ func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) 
 		o.failOn = append(o.failOn, failRestart)
 	}
 	if slices.ContainsFunc(reports, func(r planReport) bool { return slices.ContainsFunc(o.failOn, r.would) }) {
-		return exitError(3)
+		return cli.Foreseen
 	}
 	return nil
 }

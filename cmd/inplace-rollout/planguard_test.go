@@ -65,7 +65,7 @@ func TestNext(t *testing.T) {
 		{func(r *rollout.Record) { r.Promoted = true }, nil, "Canary: web-2, resized 60s ago. It was promoted: the others follow."},
 		{func(r *rollout.Record) { r.Canaries[0].Ready++ }, nil, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s."},
 		{func(r *rollout.Record) { r.Canaries[0].Done, r.Canaries[0].Well = nil, nil }, nil, "Canary: web-2, asked. The others follow when it has been Ready for 10m0s."},
-		{func(r *rollout.Record) { r.Canaries = nil }, nil, "Canary: no pod has been asked yet."},
+		{func(r *rollout.Record) { r.Canaries = nil }, nil, "Canary: no resize has been requested yet."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseRolling }, nil, "Complete when each pod has been Ready at its new size for 10m0s."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverting }, nil, "The pods go back to their size from before."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverted }, nil, "The pods keep their size from before until you edit, undo or retry."},

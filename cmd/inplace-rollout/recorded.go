@@ -86,7 +86,7 @@ func (r *recorded) canary(now time.Time) string {
 	said := "Canary: "
 	switch {
 	case len(names) == 0:
-		return said + "no pod has been asked yet."
+		return said + "no resize has been requested yet."
 	case since.IsZero():
 		said += few(names) + ", asked"
 	default:

@@ -50,15 +50,15 @@ func newReleaseCommand() *cobra.Command {
 
 Without the controller, a held rollout does not continue. This command restores the
 partition, paused or the update strategy as the user set it. Then the built-in
-controller restarts every pod that is not of the newest revision. It does not look for
-room first: a new pod without room stays Pending. Under OnDelete it deletes none, but an
-operator may delete pods of its StatefulSet. Detached pods of a Deployment go back to
+controller restarts every pod that is not of the newest revision. It does not check
+capacity; pods that do not fit stay Pending. Under OnDelete it deletes none, but an
+operator might delete pods of its StatefulSet. Detached pods of a Deployment go back to
 their ReplicaSet. The command first shows what will happen, and asks. The workload stays
 opted in: its next edit is held again.
 
 A size that has failed, or that a canary has not proved yet, is not given to more pods: the
 workload goes back to its template from before, unless --stopped is given. Pods that have
-it already keep it until you delete them, or a controller takes it back.
+it already keep it until you delete them, or a controller reverts them.
 
 With --for-good, edits are not held again, even if the controller runs. The command first
 removes what holds edits: the bindings of the admission policies that hold and guard
@@ -290,7 +290,7 @@ func (c *cluster) unprovedSize(ctx context.Context, u *unstructured.Unstructured
 	size := &unprovedSize{what: "the size that has failed"}
 	switch {
 	case err != nil:
-		return &unprovedSize{what: "a size that may have failed", why: err.Error()}, nil //nolint:nilerr // the workload stays held, and that says why
+		return &unprovedSize{what: "a size that might have failed", why: err.Error()}, nil //nolint:nilerr // the workload stays held, and that says why
 	case record == nil:
 		return nil, nil
 	case record.Stopped():
@@ -337,7 +337,7 @@ func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u 
 	what, other := "finds nothing left to do", leftBehind(forecast)
 	switch {
 	case len(other) > 0 && kindOf(u) == statefulSets && strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
-		what = fmt.Sprintf("deletes no pod, but an operator may: %s differ from the template: %s", plural.Of(len(other), "pod"), list(other, many))
+		what = fmt.Sprintf("deletes no pod, but an operator might: %s differ from the template: %s", plural.Of(len(other), "pod"), list(other, many))
 	case len(other) > 0 && back:
 		what += ", but some pods keep the new size until you delete them: " + list(other, many)
 	case len(other) > 0:
@@ -353,10 +353,23 @@ func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u 
 		}
 		what = fmt.Sprintf("will replace %s %s: %s", plural.Of(n, "pod"), which, list(forecast.Stale, many)) + room + why
 	}
+	if n := missing(u, forecast); n > 0 {
+		what = "will create " + plural.Of(n, "missing pod")
+	}
 	if policy.WishedPaused(u, false) {
 		what = "will do nothing until it is resumed"
 	}
 	return fmt.Sprintf("the %s controller %s", u.GetKind(), what), nil
+}
+
+// missing is how many pods of a Deployment nobody makes while it is paused and has none, as after a backup that was taken during a
+// rollout is restored elsewhere.
+func missing(u *unstructured.Unstructured, forecast rollout.WorkloadForecast) int {
+	if kindOf(u) != deployments || slices.ContainsFunc(forecast.Pods, func(f judge.PodForecast) bool { return f.Member.Pod != nil }) {
+		return 0
+	}
+	replicas, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
+	return int(replicas)
 }
 
 // withoutRoom says what becomes of pods that our controller has kept, because there is no room for new ones: the built-in

@@ -57,6 +57,7 @@ func TestRelease(t *testing.T) {
 		"no-answer":             {stage: heldStage, failed: "nothing was released", spec: "partition 2147483647, held"},
 		"deployment":            {stage: deployment("false"), yes: true, spec: "paused false"},
 		"deployment-paused":     {stage: deployment("true"), yes: true, spec: "paused true"},
+		"deployment-restored":   {stage: changed(deployment("false"), func(s *stage) { s.pods = nil }), yes: true, spec: "paused false"},
 		"daemonset":             {yes: true, spec: "RollingUpdate", stage: heldDaemonSetOf(3)},
 		"nothing":               {stage: setOf(1), spec: "partition 0"},
 		"partition":             {yes: true, spec: "partition 2", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "2" })},
@@ -180,17 +181,19 @@ func TestReleaseAsksThePolicy(t *testing.T) {
 	}
 }
 
-// Its status may be written between the reading and the write; an edit is not passed over.
+// Its status and annotations may be written between the reading and the write; an edit is not passed over. A Deployment's
+// generation counts annotations, too.
 func TestReleaseAfterAConflict(t *testing.T) {
-	for name, edited := range map[string]bool{"of the status": false, "of an edit": true} {
+	for name, edited := range map[string]bool{"with the status or an annotation": false, "with an edit": true} {
 		t.Run(name, func(t *testing.T) {
 			s := heldStage(t)
 			o := releaseOptions{cluster: s.cluster(t), all: true, yes: true}
 			objects := o.objects.(*dynamicfake.FakeDynamicClient)
 			newest := s.live(t)
 			newest.SetResourceVersion("8")
+			newest.SetGeneration(newest.GetGeneration() + 1)
 			if edited {
-				newest.SetGeneration(newest.GetGeneration() + 1)
+				must.Do(t, unstructured.SetNestedField(newest.Object, int64(9), "spec", "replicas"))
 			}
 			let := newest.DeepCopy()
 			let.SetAnnotations(nil)

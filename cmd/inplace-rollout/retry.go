@@ -33,13 +33,12 @@ func newRetryCommand() *cobra.Command {
 	o := retryOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "retry (TYPE/NAME | -A | -l SELECTOR)",
-		Short: "Retry at once what a rollout could not do",
-		Long: `Retry at once what a rollout could not do: resizes that were refused or deferred, and
-pods that were left as they are. Its deadlines start again. Use it when a node has more
-room, or a quota was raised.
+		Short: "Retry failed or deferred resizes now",
+		Long: `Retry failed or deferred resizes now, and pods that were left as they are. The deadlines
+of the rollout start again. Use it when a node has more room, or a quota was raised.
 
 With --action, this action is in force for the rest of the rollout. For example, a stuck
-rollout with LiveResize may restart pods after --action=LiveResizePreferred. The
+rollout with LiveResize can restart pods after --action=LiveResizePreferred. The
 annotations stay as they are, for the next edit.
 
 Pods that are done are not touched. If no rollout is in flight, the command says so. With
@@ -57,7 +56,7 @@ inplace-rollout.io/rollout says them.`,
   # There are new nodes: retry everything that waits for room
   inplace-rollout retry -A
 
-  # Now pods may be restarted
+  # Now the rollout can restart pods
   inplace-rollout retry deployment/web --action=LiveResizePreferred`,
 		ValidArgsFunction: o.completeWorkload(policy.Held),
 		SilenceUsage:      true,

@@ -38,11 +38,12 @@ func TestSchemas(t *testing.T) {
 	schema.Assert[versions](t, docs, versionKind, nil, one.Bytes())
 
 	outcome, outcomes := schema.Words(passed, failed, unknown, noted)
+	answer, answers := schema.Words(yes, no, notKnown)
 	check, err := checked(t, "json")
 	if exitCode(err) != 1 {
 		t.Fatal(err)
 	}
-	schema.Assert[checkReport](t, docs, checkKind, map[reflect.Type]*jsonschema.Schema{outcome: outcomes}, []byte(check))
+	schema.Assert[checkReport](t, docs, checkKind, map[reflect.Type]*jsonschema.Schema{outcome: outcomes, answer: answers}, []byte(check))
 }
 
 func encoded(t *testing.T, errs ...error) {

@@ -29,8 +29,8 @@ import (
 
 // The exit codes of status for rollouts that are not complete, and where nothing goes on until a person acts.
 const (
-	incomplete = exitError(2)
-	stopped    = exitError(3)
+	incomplete = cli.Incomplete
+	stopped    = cli.Stopped
 )
 
 // watchInterval is how often status --watch looks.
@@ -50,11 +50,11 @@ func newStatusCommand() *cobra.Command {
 	o := statusOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
 		Use:   "status [TYPE/NAME]",
-		Short: "Show how far rollouts are, pod by pod",
-		Long: `Show how far rollouts are, pod by pod: of one workload, or of all that are
-opted in, in a namespace or everywhere.
+		Short: "Show rollout progress per pod",
+		Long: `Show rollout progress per pod: of one workload, or of all that are opted in, in a
+namespace or everywhere.
 
-A pod's state is Waiting (it has not been asked yet), Requested (the kubelet has not
+A pod's state is Waiting (resize not requested yet), Requested (the kubelet has not
 answered, or defers it), Accepted (it is being carried out, or the pod is not available
 yet, or has not been Ready for minReadySeconds since), Infeasible (not possible on this
 node) or Done; or KeptBack, by the partition or the pause. WHY says what it
@@ -69,7 +69,7 @@ The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 
 something is not, yet; and 3 if nothing goes on until a person acts. With --watch the
 command ends when everything is complete, or after --timeout. With -o json or -o yaml,
 --watch writes each workload when it changes: a line, or a document.`,
-		Example: `  # How far is it?
+		Example: `  # Show progress
   inplace-rollout status sts/db
 
   # Watch it until it is complete, at most for ten minutes
@@ -193,7 +193,7 @@ func (o statusOptions) next(ctx context.Context, args []string, screen *screen) 
 
 // completeness is the exit code: of several workloads, that of one where something goes on yet.
 func completeness(reports []statusReport) error {
-	code := error(nil)
+	var code error
 	for _, r := range reports {
 		switch {
 		case r.Complete:

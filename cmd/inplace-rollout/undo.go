@@ -38,8 +38,8 @@ func newUndoCommand() *cobra.Command {
 rollout undo does. During a rollout, kubectl refuses that for a Deployment, because it is
 paused ("resume it first"): do not resume it, use this command.
 
-Only the template changes. It is an edit as any other: the pods are resized in place where
-they can be, with the action, the policy and the guard that the workload has now.
+Only the template changes. It is an edit like any other: pods are resized in place where
+possible, with the action, the policy and the canary that the workload has now.
 
 Without --to-revision, a guarded rollout that has failed, or whose canary has not passed,
 goes back to what was there before it. Any other workload goes back to the newest revision

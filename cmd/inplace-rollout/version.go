@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -30,6 +31,8 @@ type versions struct {
 	metav1.TypeMeta `json:",inline"`
 	Client          version.Info        `json:"client"`
 	Controllers     []controllerOfLease `json:"controllers,omitempty"`
+
+	unseen bool // they may not see the controllers
 }
 
 // controllerOfLease is the controller that leads in a namespace.
@@ -49,7 +52,7 @@ leading controllers in the cluster, from their Leases: in all namespaces, or in 
 that --namespace names.
 
 The exit code is 1 if the cluster cannot be asked. The version of this program is shown
-all the same.`,
+all the same. It is 0 if you cannot see the Leases: then only that one is shown.`,
 		Example: `  # Is the controller as new as this program?
   inplace-rollout version
 
@@ -76,13 +79,22 @@ func (o versionOptions) run(ctx context.Context, out io.Writer) error {
 	var asked error
 	if !o.clientOnly {
 		if asked = o.connect(); asked == nil {
-			found.Controllers, asked = o.controllers(ctx, *o.flags.Namespace)
+			asked = found.ask(ctx, o.cluster, *o.flags.Namespace)
 		}
 	}
 	if o.output.ForMachines() {
 		return errors.Join(cli.Encode(out, o.output, found), asked)
 	}
 	return errors.Join(printVersions(out, found), asked)
+}
+
+// ask finds the controllers. Who may not see them is told so, and nothing has failed.
+func (v *versions) ask(ctx context.Context, c *cluster, namespace string) (err error) {
+	v.Controllers, err = c.controllers(ctx, namespace)
+	if v.unseen = apierrors.IsForbidden(err); v.unseen {
+		return nil
+	}
+	return err
 }
 
 // controllers finds those that lead in a namespace, or anywhere, by their Leases.
@@ -117,6 +129,10 @@ func (c controllerOfLease) leads() string {
 
 func printVersions(out io.Writer, v versions) error {
 	if _, err := fmt.Fprintf(out, "Client: %s\n", v.Client); err != nil {
+		return err
+	}
+	if v.unseen {
+		_, err := fmt.Fprintln(out, "Controller: unknown, because you cannot list leases")
 		return err
 	}
 	for _, c := range v.Controllers {

@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
@@ -35,6 +39,30 @@ func TestVersion(t *testing.T) {
 	want := "Client: v0.3.0 (go1.26, linux/amd64)\nController in inplace-rollout: v0.1.0\nController in team-a: older than v0.1.0\nController in team-b: none leads\n"
 	if out.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", &out, want)
+	}
+}
+
+// TestVersionForbidden: an ordinary user is told what they may know, and that is no failure; another error is one.
+func TestVersionForbidden(t *testing.T) {
+	for about, tt := range map[string]struct {
+		err  error
+		want int
+	}{
+		"they may not list Leases":       {apierrors.NewForbidden(coordinationv1.SchemeGroupVersion.WithResource("leases").GroupResource(), "", errors.New("no")), 0},
+		"the API server does not answer": {errors.New("connection refused"), 1},
+	} {
+		client := fake.NewClientset()
+		client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
+		c, v := newCluster(), versions{}
+		c.client = client
+		if got := exitCode(v.ask(t.Context(), c, "")); got != tt.want {
+			t.Errorf("%s: it ends with %d, want %d", about, got, tt.want)
+		}
+		var out bytes.Buffer
+		must.Do(t, printVersions(&out, v))
+		if said := strings.Contains(out.String(), "\nController: unknown, because you cannot list leases\n"); said != (tt.want == 0) {
+			t.Errorf("%s: it prints %s", about, &out)
+		}
 	}
 }
 

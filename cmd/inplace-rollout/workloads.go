@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,7 +65,7 @@ func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string
 	if err == nil {
 		return nil
 	}
-	_, err = fmt.Fprintf(warnings, "Warning: rollouts are not made in place, because\n%s\n", err)
+	_, err = fmt.Fprintf(warnings, "Warning: pods are not resized in place, because\n%s\n", err)
 	return err
 }
 
@@ -200,33 +201,26 @@ func nameOf(u *unstructured.Unstructured) string {
 	return strings.ToLower(u.GetKind()) + ".apps/" + u.GetName()
 }
 
-// exitError ends a command that has printed everything with a code of its own.
-type exitError int
-
-func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
 // exitCode is what a command that returned err ends with.
 func exitCode(err error) int {
-	var code exitError
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &code):
-		return int(code)
-	default:
-		return 1
 	}
+	if code, printed := errors.AsType[cli.ExitCode](err); printed {
+		return int(code)
+	}
+	return int(cli.Failed)
 }
 
-// unlessEdited writes a workload, again on a conflict: its status may have changed
-// meanwhile, but the edit that was meant must be the same.
+// unlessEdited writes a workload, again on a conflict: its status and annotations may have changed meanwhile, but not its spec. (A
+// Deployment's generation is no measure of that: its annotations count, too; pkg/registry/apps/deployment/strategy.go of Kubernetes.)
 func (c *cluster) unlessEdited(ctx context.Context, u *unstructured.Unstructured, write func(*unstructured.Unstructured) error) error {
 	// A controller that has just seen a write makes some of its own. So what there is now is read right before the next try.
 	again := false
 	return retry.RetryOnConflict(wait.Backoff{Steps: 8, Duration: 20 * time.Millisecond, Factor: 2, Jitter: 0.1}, func() error {
 		if again {
 			newest, err := c.get(ctx, u)
-			if err == nil && newest.GetUID() == u.GetUID() && newest.GetGeneration() == u.GetGeneration() {
+			if err == nil && newest.GetUID() == u.GetUID() && equality.Semantic.DeepEqual(newest.Object["spec"], u.Object["spec"]) {
 				u = newest
 			}
 		}

@@ -54,6 +54,9 @@ const (
 	// DeferredTimeoutAnnotation overrides the flag --deferred-timeout.
 	DeferredTimeoutAnnotation = "inplace-rollout.io/deferred-timeout"
 
+	// NotReadyTimeoutAnnotation overrides the flag --not-ready-timeout, and a Deployment's progressDeadlineSeconds in its place.
+	NotReadyTimeoutAnnotation = "inplace-rollout.io/not-ready-timeout"
+
 	// InForceAnnotation has what was said of the rollout when the template was edited, as
 	// `action;policy;canary;canary-duration;on-failure;checks`, where that has changed since: it applies from the next edit. The
 	// admission policy writes it, and nobody else can.
@@ -71,8 +74,14 @@ const (
 
 	// SaidOfAnnotation has for machines what our conditions say to people: of which template a StatefulSet or DaemonSet is Complete, or
 	// left to its controller, and which edit of a Deployment exceeds its progress deadline. See rollout.Spoken. It is written together with
-	// the conditions. Complete needs none of a Deployment: its controller would copy the annotation to each new ReplicaSet.
+	// the conditions. Complete needs none of a Deployment: its controller would copy the annotation to each new ReplicaSet. But where the
+	// strategy is Recreate, letting go of the hold says that its edit is over, until the status shows that.
 	SaidOfAnnotation = "inplace-rollout.io/said-of"
+
+	// HandedOverAnnotation is on a StatefulSet whose user keeps pods back that differ in more than their size from the newest revision,
+	// which it names: when the partition is lowered, they are the StatefulSet controller's. The controller writes it when it lets go of
+	// the hold, and the admission policy takes it away with the next edit, or when the user keeps no pods back any more.
+	HandedOverAnnotation = "inplace-rollout.io/handed-over"
 
 	// RetryAnnotation has a rollout tried again whenever its value changes. The value is any
 	// word, such as the time, or `word;action`: then the admission policy puts the action in
@@ -90,7 +99,8 @@ const (
 	// OnFailureAnnotation says what happens when a pod fails with its new size: `Hold` or `Revert`.
 	OnFailureAnnotation = "inplace-rollout.io/on-failure"
 
-	// ChecksAnnotation names the checks that a resized pod has to pass.
+	// ChecksAnnotation names the checks that a resized pod has to pass. Beside the heartbeat it names all that there are, in alphabetical
+	// order and with commas in between; it is not there while they are unknown.
 	ChecksAnnotation = "inplace-rollout.io/checks"
 
 	// PromoteAnnotation names the rollout whose canary is over, as the condition calls it. While a rollout is held, or
@@ -175,9 +185,13 @@ const (
 	// It is never stored.
 	EvaluatedAnnotation = "inplace-rollout.io/evaluated-policies"
 
+	// AttendedAnnotation asks in a dry run whether the policy that holds sees a controller: its value is "true" or "false" then. It is
+	// never stored.
+	AttendedAnnotation = "inplace-rollout.io/attended"
+
 	// HeartbeatName is that of a ServiceAccount in the controller's namespace, which has the heartbeat and what else the controller alone
-	// knows and admission needs. Nobody runs as it, and it has no rights. The controller makes it. For one version, the
-	// controller's own ServiceAccount has the same annotations, and the policies read those.
+	// knows and admission needs: it is the parameter of the policies. Nobody runs as it, and it has no rights. The controller makes it.
+	// For one version, the controller's own ServiceAccount has the heartbeat, too.
 	HeartbeatName = "inplace-rollout-heartbeat"
 
 	// ReadyUntilAnnotation is the heartbeat: it is there while a controller is Ready. Its value
@@ -202,8 +216,8 @@ const (
 	// written over: what the workload says then of partition, paused or strategy is what its user wants. It is never stored.
 	WishAnnotation = "inplace-rollout.io/wish"
 
-	// NotHeldAnnotation is on a workload whose last write was not held because no controller was there. Its value is the
-	// version that this write replaced. The admission policy writes it, and takes it away with the next write.
+	// NotHeldAnnotation is on a workload whose last write was not held because no controller was there. Its value is the generation
+	// that this write made. The admission policy writes it, and takes it away with the next write. So does the controller, with Complete.
 	NotHeldAnnotation = "inplace-rollout.io/not-held"
 
 	// HeartbeatManager is the field manager of the heartbeat.

@@ -30,9 +30,9 @@ func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*co
 	case allowed == 0:
 		return nil, "no node that is Ready matches the node selector, affinity and tolerations of the pod"
 	case allowed == 1:
-		return nil, "the only node that the pod may run on cannot hold " + lacking
+		return nil, "the only node that the pod can run on cannot hold " + lacking
 	default:
-		return nil, fmt.Sprintf("none of the %d nodes that the pod may run on can hold %s", allowed, lacking)
+		return nil, fmt.Sprintf("none of the %d nodes that the pod can run on can hold %s", allowed, lacking)
 	}
 }
 

@@ -41,9 +41,9 @@ func TestCandidates(t *testing.T) {
 		{name: "one node is large enough", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4")}},
 		{name: "just large enough", pod: pod, nodes: []*corev1.Node{node("a", "3")}},
 		{name: "all are too small", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "2500m")},
-			want: "none of the 2 nodes that the pod may run on can hold cpu 3 (at most 2500m)"},
+			want: "none of the 2 nodes that the pod can run on can hold cpu 3 (at most 2500m)"},
 		{name: "the large one is cordoned", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4", cordoned)},
-			want: "the only node that the pod may run on cannot hold cpu 3 (at most 2)"},
+			want: "the only node that the pod can run on cannot hold cpu 3 (at most 2)"},
 		{name: "a toleration of cordoned nodes", pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}], containers: [{name: app}]}",
 			nodes: []*corev1.Node{node("a", "4", cordoned)}},
 		{name: "a taint that is not tolerated", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted)},
@@ -51,12 +51,12 @@ func TestCandidates(t *testing.T) {
 		{name: "another node selector", pod: "{nodeSelector: {disk: hdd}, containers: [{name: app}]}", nodes: []*corev1.Node{node("a", "4")},
 			want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
 		{name: "a resource that no node has", pod: "containers: [{name: app, resources: {requests: {cpu: 1, example.com/gpu: 1}}}]",
-			nodes: []*corev1.Node{node("a", "4")}, want: "the only node that the pod may run on cannot hold example.com/gpu 1 (at most 0)"},
+			nodes: []*corev1.Node{node("a", "4")}, want: "the only node that the pod can run on cannot hold example.com/gpu 1 (at most 0)"},
 		{name: "a device of a class, which no node lists", pod: "containers: [{name: app, resources: {requests: {cpu: 1, deviceclass.resource.kubernetes.io/gpu: 1}}}]",
 			nodes: []*corev1.Node{node("a", "4")}},
 		{name: "cpu on one node, memory on another", pod: "containers: [{name: app, resources: {requests: {cpu: 4, memory: 16Gi}}}]",
 			nodes: []*corev1.Node{node("a", "4"), node("b", "2", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("16Gi") })},
-			want:  "none of the 2 nodes that the pod may run on can hold cpu 4 (at most 4), memory 16Gi (at most 16Gi)"},
+			want:  "none of the 2 nodes that the pod can run on can hold cpu 4 (at most 4), memory 16Gi (at most 16Gi)"},
 		{name: "no nodes at all", pod: pod, want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
 	}
 	for _, tt := range tests {
@@ -86,14 +86,14 @@ func TestDevices(t *testing.T) {
 		}
 		return tooLarge
 	}
-	if got := could(node("a", "4")); got != "the only node that the pod may run on cannot hold example.com/gpu 2 (at most 0)" {
+	if got := could(node("a", "4")); got != "the only node that the pod can run on cannot hold example.com/gpu 2 (at most 0)" {
 		t.Errorf("not known as a device: %q", got)
 	}
 	other := pod.DeepCopy()
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
 		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: gpu, RequestName: "container-0-request-0"}},
 	}
-	for n, want := range map[string]string{"": "", "0": "", "1": "the only node that the pod may run on cannot hold example.com/gpu 2 (at most 1)", "2": ""} {
+	for n, want := range map[string]string{"": "", "0": "", "1": "the only node that the pod can run on cannot hold example.com/gpu 2 (at most 1)", "2": ""} {
 		of := node("a", "4")
 		if n != "" {
 			lists(n)(of)

@@ -217,7 +217,7 @@ func (l *Ledger) repel(ctx context.Context, client kubernetes.Interface, now tim
 	err := list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
 		pod, is := object.(*corev1.Pod)
 		if seen++; seen > mostPods {
-			return unknown("there are more than %d pods, and any of them may keep others away", mostPods)
+			return unknown("there are more than %d pods, and any of them might keep others away", mostPods)
 		}
 		if is && pod.Spec.NodeName != "" && !Over(pod) && len(apart(pod)) > 0 {
 			found = append(found, &corev1.Pod{

@@ -32,7 +32,7 @@ func limitsOf(least, limit string) Limits {
 // A pod of 1 cpu on a node of 2 is to become one of 2 cpus by a restart. What else a member
 // needs for that to be asked is a test of pkg/controller.
 func TestUnplaceable(t *testing.T) {
-	const tooSmall = "the only node that the pod may run on cannot hold cpu 3 (at most 2)"
+	const tooSmall = "the only node that the pod can run on cannot hold cpu 3 (at most 2)"
 	admitted := func(pod *corev1.Pod) {
 		tolerant(pod)
 		pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}

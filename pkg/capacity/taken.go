@@ -40,7 +40,7 @@ func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) error {
 		return noNode("node %s has no room", node.Name)
 	}
 	if len(listed) < len(wanted) {
-		return unknown("its extended resources may be devices that are allocated dynamically")
+		return unknown("its extended resources might be devices that are allocated dynamically")
 	}
 	return nil
 }

@@ -273,7 +273,7 @@ func (c *Cluster) attaches(ctx context.Context, node *corev1.Node, v volumes, ot
 			return err
 		}
 		if most := int(*driver.Allocatable.Count); attached[driver.Name].Union(wanted[driver.Name]).Len() > most && !attached[driver.Name].IsSuperset(wanted[driver.Name]) {
-			return noNode("node %s may have no more than %d volumes of %s", node.Name, most, driver.Name)
+			return noNode("node %s can have no more than %d volumes of %s", node.Name, most, driver.Name)
 		}
 	}
 	return nil

@@ -89,6 +89,9 @@ func metadataOf(w metav1.Object, c rollout.Condition) map[string]any {
 	} else if of == "" && is {
 		annotations[api.SaidOfAnnotation] = nil
 	}
+	if _, marked := w.GetAnnotations()[api.NotHeldAnnotation]; marked && c.Complete {
+		annotations[api.NotHeldAnnotation] = nil
+	}
 	if policy.Recorded(w) && c.Phase == rollout.PhaseOver { // under OnDelete; else it has gone with the hold
 		annotations[api.RolloutAnnotation] = nil
 	}
@@ -108,10 +111,10 @@ func (c *Controller[W, K]) withdraw(ctx context.Context, name cache.ObjectName) 
 		c.noteWithdrawn(name, time.Time{})
 		return 0, nil
 	case apierrors.IsForbidden(err): // the ClusterRole is older than this controller
-		klog.FromContext(ctx).Info("May not read a workload that may have been opted out: its condition stays for now", "err", err)
+		klog.FromContext(ctx).Info("No right to read a workload that might have been opted out: its condition stays for now", "err", err)
 		return maxRetryInterval, nil
 	case err != nil:
-		return 0, fmt.Errorf("reading a workload that may have been opted out: %w", err)
+		return 0, fmt.Errorf("reading a workload that might have been opted out: %w", err)
 	case !c.says(w):
 		return c.withdrawnFor(name), nil
 	case c.options.DryRun:

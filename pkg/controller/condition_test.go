@@ -117,6 +117,12 @@ func TestSaidOf(t *testing.T) {
 	e.pass(longProgressInterval)
 	write("somebody has removed it a minute ago", "", it, said)
 	write("admission has taken it back", "Over;revision it;", rollout.UnseenHold(), gone)
+	for c, goes := range map[rollout.Condition]bool{it: true, rollout.UnseenHold(): false} {
+		e.w.Annotations, e.kind.condition, e.kind.patched = map[string]string{api.NotHeldAnnotation: "3"}, nil, ""
+		if _, err := e.writeCondition(t.Context(), e.w, rollout.Plan{Condition: c}); err != nil || strings.Contains(e.kind.patched, `"`+api.NotHeldAnnotation+`":null`) != goes {
+			t.Errorf("with %+v it wrote %q, %v; the mark of an edit that was not held goes: want %t", c, e.kind.patched, err, goes)
+		}
+	}
 	e.w.Labels, e.w.Annotations = nil, map[string]string{api.SaidOfAnnotation: "Over;revision it;"}
 	if e.kind.condition = nil; !e.says(e.w) {
 		t.Error("it stays at opt-out where the built-in controller has dropped the condition")

@@ -44,7 +44,7 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 	if fresh && p.Started != "" {
 		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventStarted, p.Started)
 		if policy.Unconfirmed(w, c.options.Critical) {
-			c.recorder.Event(w, corev1.EventTypeWarning, judge.EventCritical, "the cluster may need this "+c.access.Kind+" to start, and its edits may stay held while no controller of inplace-rollout runs. "+
+			c.recorder.Event(w, corev1.EventTypeWarning, judge.EventCritical, "the cluster might need this "+c.access.Kind+" to start, and its edits can stay held while no controller of inplace-rollout runs. "+
 				"Confirm that with the annotation "+api.AllowCriticalAnnotation+"=true, or opt it out")
 		}
 	}

@@ -59,6 +59,12 @@ func (s *Session[W, K]) release(ctx context.Context, w W, r rollout.Release) err
 	if !policy.Marked(w) { // then the rollout may go on
 		annotations[api.RolloutAnnotation] = nil
 	}
+	if r.Over != "" {
+		annotations[api.SaidOfAnnotation] = rollout.Over(r.Over, 0).Of().String()
+	}
+	if r.KeptBack != "" {
+		annotations[api.HandedOverAnnotation] = r.KeptBack
+	}
 	written, err := s.Instruct(ctx, w, annotations)
 	if err != nil && !errors.Is(err, ErrEdited) && !pods.Answered(err) {
 		s.controller.awaitAnswer(w)

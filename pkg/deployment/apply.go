@@ -134,7 +134,7 @@ func (k Kind) tellUnowned(ctx context.Context, pod *corev1.Pod) error {
 
 // Unowned is what there is to say of a detached pod that nothing owns and no ReplicaSet takes back, such as after the
 // restore of a backup.
-const Unowned = "nothing controls this pod, and the ReplicaSet that it was detached from does not exist: it runs, and may serve, until it is deleted"
+const Unowned = "nothing controls this pod, and the ReplicaSet that it was detached from does not exist: it runs, and might serve, until it is deleted"
 
 // ErrUnowned says so.
 var ErrUnowned = errors.New(Unowned)

@@ -29,7 +29,7 @@ func (o observation) guard(base *replicaSet) *rollout.Guard {
 			return ""
 		},
 	}, d.Spec.MinReadySeconds)
-	if g != nil {
+	if g != nil && o.Settings.NotReadyTimeout == nil {
 		g.NotReadyTimeout = time.Duration(ptr.Deref(d.Spec.ProgressDeadlineSeconds, int32(g.NotReadyTimeout.Seconds()))) * time.Second
 	}
 	return g

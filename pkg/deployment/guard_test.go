@@ -8,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -154,11 +153,18 @@ func TestGuardAndRecreate(t *testing.T) {
 	}
 }
 
-// TestGuardAndProgressDeadline: a pod may be not Ready for as long as the Deployment may not move.
+// TestGuardAndProgressDeadline: a pod may be not Ready for as long as the Deployment may not move, or as its annotation says.
 func TestGuardAndProgressDeadline(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = ptr.To[int32](20) })
+	for deadline, says := range map[int32]string{20: "", 600: "20s"} {
+		testNotReady(t, deadline, says)
+	}
+}
+
+func testNotReady(t *testing.T, deadline int32, says string) {
+	t.Helper()
+	c := newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = &deadline })
 	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.NotReadyTimeoutAnnotation: says})
 	c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
 		return simulated.Outcome{Unready: v.CPU == newer.CPU}
 	}

@@ -191,6 +191,22 @@ func (o observation) closer(a, b *replicaSet) bool {
 	}
 }
 
+// otherSize returns a ReplicaSet with pods other than base that has another size only, where the action does not let these pods be
+// replaced for that; nil if there is none. In the middle of a built-in rollout it is the older one or, after an edit back, the newer.
+func (o observation) otherSize(base *replicaSet) *replicaSet {
+	newest := o.deployment.template
+	for _, rs := range o.sets {
+		if o.Settings.Action != policy.LiveResize || rs == base || !rs.active() || rs.template.Hash != newest.Hash {
+			continue
+		}
+		may, _ := o.Settings.Resolve(resize.Between(rs.template.PodTemplateSpec, newest.PodTemplateSpec), newest.PodTemplateSpec, o.Defaults.ResizePolicy)
+		if may != policy.RestartOnly {
+			return rs
+		}
+	}
+	return nil
+}
+
 // twin returns a ReplicaSet other than rs that has this template; nil if there is none.
 func (o observation) twin(rs *replicaSet, template *hash.Template) *replicaSet {
 	for _, other := range o.sets {

@@ -450,9 +450,24 @@ func (p *plan) letGoLeaving(o observation) {
 	case o.retries(p.base), p.write != nil:
 	case !p.base.acknowledged():
 		p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
-	case len(p.reattach) == 0 && !refused:
+	case len(p.reattach) > 0 || refused || p.keeps(o):
+	default:
 		p.write = rollout.Release{}
 	}
+}
+
+// keeps reports whether letting go would have pods replaced that have another size only, and may be resized only. It notes that a person
+// has to say what becomes of them.
+func (p *plan) keeps(o observation) bool {
+	rs := o.otherSize(p.base)
+	if rs == nil {
+		return false
+	}
+	p.Waits = append(p.Waits, rollout.Wait{
+		Member: judge.Member{Place: judge.Place{Name: rs.Name}}, Reason: judge.ReasonInfeasible, Message: "its pods are kept, because the action is LiveResize and only the Deployment controller " +
+			"can replace them, by restarts: `kubectl inplace-rollout retry --action=LiveResizePreferred` lets it",
+	})
+	return true
 }
 
 // allPods returns how many pods there are, or are to be. What is detached has been replaced.
@@ -488,11 +503,15 @@ func (p *plan) letGo(o observation, handOver string, cause judge.Cause) {
 	case p.write != nil:
 	case adopted != nil && (handOver == "" || adopted != p.base):
 		p.write = endAdoption{adopted, o.forgets(adopted)}
-	case len(p.reattach) > 0 || refused:
+	case len(p.reattach) > 0 || refused || p.keeps(o):
 	case o.deployment.switched() && !o.deployment.wishedPaused() && o.besides(p.base) != "":
 		p.await(o.deployment.Name, "the strategy was changed to Recreate during the rollout, by which all pods of another template would go at once: set it back, edit the template again, or release the Deployment")
 	default:
-		p.write = rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
+		release := rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
+		if handOver == "" && p.base != nil && o.besides(p.base) == "" && o.deployment.wouldRecreate() {
+			release.Over = rollout.EditNamed(o.Edit()) // the status of the hold reads as if the pods were being recreated
+		}
+		p.write = release
 	}
 }
 

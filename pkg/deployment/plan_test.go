@@ -498,6 +498,11 @@ func TestNextStep(t *testing.T) {
 		{name: "leaving: the Deployment controller has to have seen that", sets: "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")},
 			waits: "b-0: infeasible on node node: too big; left as it is; web-b: waiting for the Deployment controller to see ReplicaSet web-b"},
 		{name: "leaving: then the hold is let go, and the mark stays", sets: "a image: image; b newer was-older closed acknowledged restart-b-0: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "release"},
+		{name: "action LiveResize: after an edit back in a built-in rollout, the pods of the newer size are kept", sets: "a newer acknowledged: newer|newer; b older: older", changes: changes{inForce("LiveResize;")},
+			waits: "web-b: its pods are kept, because the action is LiveResize and only the Deployment controller can replace them, by restarts: `kubectl inplace-rollout retry --action=LiveResizePreferred` lets it"},
+		{name: "action LiveResize: so are those of the older size", sets: "a other: other; b newer acknowledged: newer", changes: changes{inForce("LiveResize;")}, waits: "web-a: its pods are kept"},
+		{name: "action LiveResize: but not those whose size may only change by a restart", sets: "a newer acknowledged: newer|newer; b older: older", changes: changes{inForce("LiveResize;cpu=RestartOnly")}, want: "release"},
+		{name: "action LiveResize: nor those of another template", sets: "a newer acknowledged: newer|newer; b image: image", changes: changes{inForce("LiveResize;")}, want: "release"},
 		{name: "action LiveResize: and is held for ever", sets: "a older: infeasible|resized", changes: changes{inForce("LiveResize;")}, waits: "a-0: infeasible on node node: too big; left as it is"},
 
 		{name: "A→C→A: what C left is resized back", sets: "a newer: newer|of other", want: "resize a-1"},
@@ -635,7 +640,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
-		if have := p.Condition; have.Reason != judge.ReasonNoNodeFits || !strings.Contains(have.Message(), "the only node that the pod may run on cannot hold cpu 2m (at most 1m)") {
+		if have := p.Condition; have.Reason != judge.ReasonNoNodeFits || !strings.Contains(have.Message(), "the only node that the pod can run on cannot hold cpu 2m (at most 1m)") {
 			t.Errorf("%s: says %+v", tt.name, have)
 		}
 	}

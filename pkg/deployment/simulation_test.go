@@ -631,6 +631,47 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 	}
 }
 
+// TestRecreateEditedAtOnce: with Recreate, an edit is held as soon as the hold of the one before has gone, though the status still says
+// what it says in the middle of a built-in rollout. So is one after the Deployment controller has said that it is resumed.
+func TestRecreateEditedAtOnce(t *testing.T) {
+	load(t)
+	for name, resumed := range map[string]bool{"at once": false, "once it is resumed": true} {
+		t.Run(name, func(t *testing.T) {
+			d := webDeployment(older, 3)
+			recreate(&scene{d: d})
+			s := newSimulation(t, t, d, nil)
+			defer s.Stop()
+			before := slices.Sorted(maps.Keys(s.Pods))
+			for i, v := range []version{newer, other, older} {
+				s.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[v] })
+				if !policy.Held(s.d) {
+					t.Fatalf("edit %d is not held: %+v", i, s.d.Status)
+				}
+				for rounds := 0; policy.Held(s.d); rounds++ {
+					if s.Others(1); rounds > 100 {
+						t.Fatal("it is never let go")
+					}
+					s.Pass(time.Second)
+					s.sees(true, true, true)
+					s.Look()
+				}
+				if resumed { // checkPausedConditions: it writes the status that it has read
+					said := s.d.DeepCopy()
+					said.Status.Conditions = append(said.Status.Conditions, appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Reason: "DeploymentResumed"})
+					s.putStatus(said)
+				}
+			}
+			s.Rest()
+			if left := s.Unfinished(); left != "" || !slices.Equal(before, slices.Sorted(maps.Keys(s.Pods))) {
+				t.Errorf("unfinished: %q; the pods were %v, and are %v", left, before, slices.Sorted(maps.Keys(s.Pods)))
+			}
+			if of, said := s.d.Annotations[api.SaidOfAnnotation]; said {
+				t.Errorf("at rest it speaks of %s", of)
+			}
+		})
+	}
+}
+
 // TestRecreateDuringAHold: others set the strategy Recreate while an edit is held, as some rollout tools do. No more pods are down for
 // that edit than it allowed, whether the others can only be restarted or are of another template.
 func TestRecreateDuringAHold(t *testing.T) {

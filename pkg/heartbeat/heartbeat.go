@@ -11,11 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +42,9 @@ const (
 // become the leader every 2 s.
 const handover = 5 * time.Second
 
+// maxChecks is how long the names of checks may be together: the annotations of an object share 256 KiB. Longer ones are as unknown.
+const maxChecks = 64 << 10
+
 // Heart beats while its process leads and is ready.
 type Heart struct {
 	// Client writes the heartbeat, as the leader only.
@@ -52,6 +57,8 @@ type Heart struct {
 	WhenAbsent string
 	// LeftOut, if set, returns the namespaces in which edits are not held all the same.
 	LeftOut func() []string
+	// Checks, if set, returns the names of the checks that workloads may name; false while they are unknown.
+	Checks func() (names []string, known bool)
 	// Began, if set, is called when it has begun to beat, also after a pause or a failure.
 	Began func()
 
@@ -67,6 +74,13 @@ type Heart struct {
 	since   time.Time // the last success, or else the first try
 	err     error     // of the last try
 	wake    chan struct{}
+}
+
+// There reports whether a controller is there at a time of the API server's clock, by the annotations of the heartbeat's object. This is
+// what the policies of deploy/cluster compute of a write; a test in pkg/webhook holds the two together.
+func There(annotations map[string]string, now time.Time) bool {
+	until := annotations[api.ReadyUntilAnnotation]
+	return until != "" && now.UTC().Format(time.RFC3339) <= until
 }
 
 // New returns a heart that does not beat yet.
@@ -85,7 +99,8 @@ func (h *Heart) Wake() {
 	}
 }
 
-// Run beats until the context ends. While the process is not ready it does not; what that leaves is soon out of date.
+// Run beats until the context ends. While the process is not ready it does not; what that leaves is soon out of date. But it sees to
+// it that the object is there: policies without their parameter are not asked, and so nobody could find out that they hold.
 func (h *Heart) Run(ctx context.Context) {
 	h.mu.Lock()
 	h.leads = true
@@ -93,8 +108,13 @@ func (h *Heart) Run(ctx context.Context) {
 	beating := false
 	for ctx.Err() == nil {
 		wait, before := period, beating
-		beating = h.Ready() == nil && h.note(ctx, h.beat(ctx)) == nil
+		ready := h.Ready() == nil
+		beating = ready && h.note(ctx, h.beat(ctx)) == nil
 		switch {
+		case !ready:
+			if err := h.exist(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Could not make the object of the heartbeat, without which no edit is held")
+			}
 		case beating && !before && h.Began != nil:
 			h.Began()
 		case !beating && h.Ready() == nil:
@@ -143,6 +163,34 @@ func (h *Heart) note(ctx context.Context, err error) error {
 	return err
 }
 
+// exist makes the object if it is missing.
+func (h *Heart) exist(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	account, err := h.whose(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = h.Client.CoreV1().ServiceAccounts(account.Namespace).Get(ctx, api.HeartbeatName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) { // no other replica writes now
+		_, err = h.Client.CoreV1().ServiceAccounts(account.Namespace).Apply(ctx, object(account.Namespace, api.HeartbeatName),
+			metav1.ApplyOptions{FieldManager: api.HeartbeatManager, Force: true})
+	}
+	if err != nil {
+		return fmt.Errorf("making ServiceAccount %s/%s: %w", account.Namespace, api.HeartbeatName, err)
+	}
+	return nil
+}
+
+// object is a ServiceAccount as it is applied.
+func object(namespace, name string) *applycorev1.ServiceAccountApplyConfiguration {
+	o := applycorev1.ServiceAccount(name, namespace)
+	if name == api.HeartbeatName {
+		o.WithAutomountServiceAccountToken(false)
+	}
+	return o
+}
+
 // beat writes the annotation with another value.
 func (h *Heart) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -174,20 +222,43 @@ func (h *Heart) write(ctx context.Context, account types.NamespacedName, until t
 	}
 	var errs []error
 	for _, name := range objects(account) {
-		object := applycorev1.ServiceAccount(name, account.Namespace).WithAnnotations(annotations)
-		if name == api.HeartbeatName {
-			object.WithAutomountServiceAccountToken(false)
-		}
-		written, err := h.Client.CoreV1().ServiceAccounts(account.Namespace).Apply(ctx, object,
+		written, err := h.Client.CoreV1().ServiceAccounts(account.Namespace).Apply(ctx, object(account.Namespace, name).WithAnnotations(annotations),
 			metav1.ApplyOptions{FieldManager: api.HeartbeatManager, Force: true, DryRun: dryRun})
 		if err == nil {
 			err = h.clock.read(written)
+		}
+		if err == nil && name == api.HeartbeatName && len(dryRun) == 0 {
+			h.tell(ctx, written)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("annotating ServiceAccount %s/%s: %w", account.Namespace, name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// tell says which checks there are, if what was written says something else. Another manager owns that: the version before applies the
+// heartbeat without it, and its fence would let it take nothing away.
+func (h *Heart) tell(ctx context.Context, written *corev1.ServiceAccount) {
+	if h.Checks == nil {
+		return
+	}
+	names, known := h.Checks()
+	if !known {
+		return
+	}
+	o := applycorev1.ServiceAccount(written.Name, written.Namespace)
+	all := strings.Join(slices.Sorted(slices.Values(names)), ",")
+	said, says := written.Annotations[api.ChecksAnnotation]
+	switch {
+	case len(all) > maxChecks && !says, says && said == all:
+		return
+	case len(all) <= maxChecks:
+		o.WithAnnotations(map[string]string{api.ChecksAnnotation: all})
+	}
+	if _, err := h.Client.CoreV1().ServiceAccounts(written.Namespace).Apply(ctx, o, metav1.ApplyOptions{FieldManager: api.HeartbeatManager + "-checks", Force: true}); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not write the names of checks beside the heartbeat")
+	}
 }
 
 // objects are the names of the ServiceAccounts with the heartbeat: its own, and that of the controller, where the version before
@@ -244,7 +315,9 @@ func (h *Heart) HandOver(ctx context.Context) {
 	h.Stop(ctx)
 }
 
-// Stop takes the heartbeat away, unless another process has beaten since. Run must have ended, or be unable to write.
+// Stop takes the heartbeat away, unless another process has beaten since. Run must have ended, or be unable to write. Where this one
+// was not ready at the end, so is none of its version: an upgrade may be under way, the next leader still one that may not beat, and
+// what is held until the heartbeat is out of date waits for the one after that.
 func (h *Heart) Stop(ctx context.Context) {
 	if !h.beaten() {
 		return
@@ -269,8 +342,9 @@ func (h *Heart) Stop(ctx context.Context) {
 	}
 }
 
+// beaten reports whether there is a heartbeat of this process to be taken away.
 func (h *Heart) beaten() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.value != ""
+	return h.value != "" && h.Ready() == nil
 }

@@ -27,15 +27,17 @@ import (
 type server struct {
 	*fake.Clientset
 
-	patches      atomic.Int32
-	last, former atomic.Value // string
-	down         atomic.Bool
+	patches              atomic.Int32
+	last, former, checks atomic.Value // string
+	tells                atomic.Int32
+	down                 atomic.Bool
 }
 
 func newServer(user string) *server {
-	s := &server{Clientset: fake.NewClientset()}
+	s := &server{Clientset: fake.NewClientset(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: api.HeartbeatName}})}
 	s.last.Store("")
 	s.former.Store("")
+	s.checks.Store("")
 	s.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user}}}, nil
 	})
@@ -45,17 +47,25 @@ func newServer(user string) *server {
 		}
 		patch := action.(clienttesting.PatchActionImpl)
 		text := patch.Namespace + " " + strings.Replace(string(patch.Patch), `"name":"`+patch.Name+`",`, "", 1)
+		written := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: patch.Namespace, Name: patch.Name, ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: api.HeartbeatManager, Time: &metav1.Time{Time: time.Now().Add(-late)}},
+		}}}
+		if _, said, told := strings.Cut(s.checks.Load().(string), `"inplace-rollout.io/checks":"`); told {
+			said, _, _ = strings.Cut(said, `"`)
+			written.Annotations = map[string]string{api.ChecksAnnotation: said}
+		}
 		switch {
 		case len(patch.PatchOptions.DryRun) > 0:
+		case patch.PatchOptions.FieldManager != api.HeartbeatManager: // the heartbeat of the version before is applied without it
+			s.tells.Add(1)
+			s.checks.Store(text)
 		case patch.Name == api.HeartbeatName:
 			s.patches.Add(1)
 			s.last.Store(text)
 		case patch.Name == "ipr":
 			s.former.Store(text)
 		}
-		return true, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
-			{Manager: api.HeartbeatManager, Time: &metav1.Time{Time: time.Now().Add(-late)}},
-		}}}, nil
+		return true, written, nil
 	})
 	return s
 }
@@ -67,6 +77,94 @@ const (
 
 // fraction of a second in a heartbeat.
 var fraction = regexp.MustCompile(`\.\d+`)
+
+// TestEndsWhileNotReady: at an upgrade, policies are replaced before controllers. The lead then goes by one of the version before, which
+// does not beat, and edits are held meanwhile.
+func TestEndsWhileNotReady(t *testing.T) {
+	for _, ready := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(user)
+			var replaced atomic.Bool
+			heart := heartbeat.New(s, s, func() error {
+				if replaced.Load() {
+					return errors.New("the policies are of another version")
+				}
+				return nil
+			}, api.LetGo)
+			ctx, cancel := context.WithCancel(t.Context())
+			go heart.Run(ctx)
+			synctest.Wait()
+			replaced.Store(!ready)
+			cancel()
+			synctest.Wait()
+			before := s.patches.Load()
+			if heart.HandOver(ctx); (s.patches.Load() > before) != ready {
+				t.Errorf("it was ready at the end: %t, and has written %d times, the last time %s", ready, s.patches.Load()-before, s.last.Load())
+			}
+		})
+	}
+}
+
+// TestMakesItsObject: without it policies are not asked, so a controller would never be ready that waits for that.
+func TestMakesItsObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(user)
+		heart := heartbeat.New(s, s, func() error { return errors.New("the policies are not in force") }, api.Hold)
+		go heart.Run(t.Context())
+		time.Sleep(time.Minute)
+		if s.patches.Load() != 0 {
+			t.Errorf("what is there is written: %s", s.last.Load())
+		}
+		if err := s.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "platform", api.HeartbeatName); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		const want = `platform {"kind":"ServiceAccount","apiVersion":"v1","metadata":{"namespace":"platform"},"automountServiceAccountToken":false}`
+		if got := s.last.Load(); got != want || s.former.Load() != "" {
+			t.Errorf("made is %s, and written to the controller's %s, want %s", got, s.former.Load(), want)
+		}
+		heart.Stop(t.Context())
+	})
+}
+
+// TestNamesOfChecks: admission hears which checks there are, once that is known, where only policies of this version look.
+func TestNamesOfChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type checks struct {
+			names []string
+			known bool
+		}
+		var there atomic.Value
+		there.Store(checks{})
+		s := newServer(user)
+		heart := heartbeat.New(s, s, func() error { return nil }, api.Hold)
+		heart.Checks = func() ([]string, bool) { c := there.Load().(checks); return c.names, c.known }
+		go heart.Run(t.Context())
+		const says = `platform {"kind":"ServiceAccount","apiVersion":"v1","metadata":{"namespace":"platform"`
+		for i, tt := range []struct {
+			about string
+			there checks
+			want  string
+			tells int32
+		}{
+			{"unknown", checks{}, "", 0},
+			{"none", checks{nil, true}, says + `,"annotations":{"inplace-rollout.io/checks":""}}}`, 1},
+			{"some", checks{[]string{"throttling", "memory"}, true}, says + `,"annotations":{"inplace-rollout.io/checks":"memory,throttling"}}}`, 2},
+			{"not known any more", checks{}, says + `,"annotations":{"inplace-rollout.io/checks":"memory,throttling"}}}`, 2},
+			{"more than an object takes", checks{[]string{strings.Repeat("a", 65<<10)}, true}, says + "}}", 3},
+		} {
+			there.Store(tt.there)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := s.checks.Load(); got != tt.want || s.tells.Load() != tt.tells {
+				t.Errorf("%d, %s: told is %s, %d times, want %s, %d times", i, tt.about, got, s.tells.Load(), tt.want, tt.tells)
+			}
+		}
+		if beat, former := s.last.Load().(string), s.former.Load().(string); strings.Contains(beat+former, api.ChecksAnnotation) {
+			t.Errorf("the version before takes it away, or refuses it, with the heartbeat: %s, %s", beat, former)
+		}
+	})
+}
 
 // TestBeats: the API server's clock counts, not ours.
 func TestBeats(t *testing.T) {

@@ -18,6 +18,8 @@ type Claim struct {
 	Busy, Idle, Proved, Pending bool
 	// Ready: the pod is Ready. Runs: a container of it does.
 	Ready, Runs bool
+	// Owes: it is available, and busy only until its kubelet answers, or has not for too long.
+	Owes bool
 	// GoesDown: its resize restarts a container. GivesRoom: it asks for less than before.
 	GoesDown, GivesRoom bool
 	// ComesBack: it has had the size before. Shows: its successor will show whether those of others need not come.
@@ -28,7 +30,7 @@ func (v *Verdict) claims(o Terms) Claim {
 	m := v.Member
 	return Claim{
 		Missing: m.Pod == nil, Down: m.Down(), Share: v.takesShare(o),
-		Busy: m.busy(), Idle: v.idle(o), Proved: v.proved(), Pending: v.pending(o),
+		Busy: m.busy(), Owes: !m.Down() && m.busy() && resize.Owes(m.Pod, m.Kubelet), Idle: v.idle(o), Proved: v.proved(), Pending: v.pending(o),
 		Ready: m.Pod != nil && podutils.IsPodReady(m.Pod), Runs: m.Runs(),
 		GoesDown: m.Target.Restarts(), GivesRoom: m.Target.GivesRoom(), ComesBack: m.comesBack(), Shows: v.Cause == CauseUnresizable && m.Target.Unproved,
 	}

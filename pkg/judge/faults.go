@@ -23,7 +23,7 @@ const faultyNamed = 5
 // String says it in one line, and names some of the pods.
 func (f Faulty) String() string {
 	named := f.Pods[:min(len(f.Pods), faultyNamed)]
-	text := f.Issue + " may affect " + strings.Join(named, ", ")
+	text := f.Issue + " might affect " + strings.Join(named, ", ")
 	if more := len(f.Pods) - len(named); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

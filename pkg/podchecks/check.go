@@ -75,7 +75,7 @@ func parseCheck(name, text string) (*check, error) {
 	}
 	window, err := model.ParseDuration(read.Window)
 	if c.window = time.Duration(window); err != nil || c.window < time.Second || c.window > longestWindow {
-		return nil, fmt.Errorf("window is %q: want how far the query looks back, from 1s to %s", read.Window, model.Duration(longestWindow))
+		return nil, fmt.Errorf("window is %q: want the time that the query looks back, from 1s to %s", read.Window, model.Duration(longestWindow))
 	}
 	if len(read.Query) > longestQuery {
 		return nil, fmt.Errorf("the query has more than %d bytes", longestQuery)

@@ -222,7 +222,7 @@ func TestTake(t *testing.T) {
 	}
 	two := one("app")
 	two.Name, two.UID = "web-1", "v"
-	b := batch{throttling(t), []placed{{ask: &ask{of: one("app", "proxy")}}, {ask: &ask{of: two}}}}
+	b := batch{check: throttling(t), asks: []*ask{{of: one("app", "proxy")}, {of: two}}}
 	got := b.take(model.Vector{
 		sample("shop", "web-0", "app", 10), sample("shop", "web-0", "app", 30), sample("shop", "web-0", "app", 20), // the worst of them
 		sample("shop", "web-0", "proxy", math.NaN()), sample("shop", "web-0", "proxy", math.Inf(1)), sample("shop", "web-0", "proxy", math.Inf(-1)),
@@ -239,18 +239,6 @@ func TestTake(t *testing.T) {
 	}
 	if below["app"] != 1 {
 		t.Errorf("where too little is bad, the worst of 2, 1 and 3 is %v", below["app"])
-	}
-}
-
-func TestCut(t *testing.T) {
-	for namespaces, want := range map[string]int{"aaaa": 0, "": 0, "a": 0, "ab": 1, "abbbbb": 1, "aabbcc": 2, "abcdef": 3, "aaaaab": 5} {
-		var b batch
-		for _, n := range namespaces {
-			b.asks = append(b.asks, placed{ask: &ask{of: Subject{Namespace: string(n)}}})
-		}
-		if got := b.cut(); got != want {
-			t.Errorf("%s is cut before %d, want %d", namespaces, got, want)
-		}
 	}
 }
 

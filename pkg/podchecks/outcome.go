@@ -117,7 +117,7 @@ func (o Outcomes) Of(pod types.UID, check string) Outcome {
 		return outcome
 	}
 	if o.more {
-		return Outcome{State: Unknown, Effect: Hold, Message: fmt.Sprintf("the workload names more than %d checks: this one is not asked", MostChecks)}
+		return Outcome{State: Unknown, Effect: Hold, Message: fmt.Sprintf("the workload names more than %d checks: this one is not queried", MostChecks)}
 	}
 	return Outcome{State: Unknown, Effect: Wait, Message: notYet}
 }
@@ -131,4 +131,4 @@ func OutcomesOf(check string, pods map[types.UID]Outcome) Outcomes {
 	return o
 }
 
-const notYet = "not asked yet"
+const notYet = "not queried yet"

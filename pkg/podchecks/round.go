@@ -1,7 +1,6 @@
 package podchecks
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -16,22 +15,17 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
 )
 
-// batch is what one query asks about.
+// batch is what one query asks about: a check of pods of one workload, so that what Prometheus cannot evaluate for its series concerns no other.
 type batch struct {
 	check *check
-	asks  []placed
-}
-
-// placed is an ask, and whose it is.
-type placed struct {
-	*ask
-	of *workload
-	in string // the workload's name
+	of    *workload
+	name  string // the workload's
+	asks  []*ask
 }
 
 // round asks once about all that is ready.
 func (r *Runner) round(ctx context.Context) {
-	round := &round{Runner: r, splits: splits}
+	round := &round{Runner: r, gaveUp: map[string]error{}}
 	var group errgroup.Group
 	group.SetLimit(r.options.Parallel)
 	for _, b := range r.batches(time.Now()) {
@@ -43,85 +37,46 @@ func (r *Runner) round(ctx context.Context) {
 	_ = group.Wait() // none has an error
 }
 
-// splits is how many batches a round may cut in two because their query fails.
-const splits = 64
-
 type round struct {
 	*Runner
 
 	mu     sync.Mutex
-	gaveUp map[string]error // the checks whose queries fail, and how
-	splits int
+	gaveUp map[string]error // the checks that Prometheus does not answer, and how
 }
 
-// batches are what is ready to be asked, the checks by turns, so that none waits for all of another.
-func (r *Runner) batches(now time.Time) []batch {
+// batches are what is ready to be asked.
+func (r *Runner) batches(now time.Time) (all []batch) {
 	if r.prometheus == nil {
 		return nil
 	}
 	r.mu.Lock()
-	ready := map[*check][]placed{}
+	defer r.mu.Unlock()
 	for name, w := range r.workloads {
+		ready := map[*check][]*ask{}
 		for _, a := range w.asks {
 			if c := r.checks[a.check]; c != nil && !r.ready(a, c).After(now) {
-				ready[c] = append(ready[c], placed{a, w, name})
+				ready[c] = append(ready[c], a)
+			}
+		}
+		for c, asks := range ready {
+			for some := range slices.Chunk(asks, r.options.Batch) {
+				all = append(all, batch{c, w, name, some})
 			}
 		}
 	}
-	r.mu.Unlock()
-	var turns [][]batch
-	for _, c := range slices.SortedFunc(maps.Keys(ready), func(a, b *check) int { return cmp.Compare(a.name, b.name) }) {
-		slices.SortFunc(ready[c], func(a, b placed) int {
-			return cmp.Or(cmp.Compare(a.ask.of.Namespace, b.ask.of.Namespace), cmp.Compare(a.ask.of.Name, b.ask.of.Name), cmp.Compare(a.ask.of.UID, b.ask.of.UID), cmp.Compare(a.in, b.in))
-		})
-		for i, asks := range slices.Collect(slices.Chunk(ready[c], r.options.Batch)) {
-			if i == len(turns) {
-				turns = append(turns, nil)
-			}
-			turns[i] = append(turns[i], batch{c, asks})
-		}
-	}
-	return slices.Concat(turns...)
+	return all
 }
 
-// ask asks about a batch, and notes what comes of it. What fails by the series of one namespace is not the others' fault: where there are
-// several, the batch is cut in two between them.
+// ask asks about a batch, and notes what comes of it.
 func (r *round) ask(ctx context.Context, b batch) {
 	found, ahead, err := r.query(ctx, b, time.Time{})
-	if ctx.Err() != nil {
-		return
+	var before []values
+	if err == nil {
+		before, err = r.before(ctx, b, found, ahead)
 	}
-	if cut := b.cut(); err != nil && promapi.OfSeries(err) && cut > 0 && r.maySplit() {
-		r.ask(ctx, batch{b.check, b.asks[:cut]})
-		r.ask(ctx, batch{b.check, b.asks[cut:]})
-		return
-	}
-	if err != nil {
-		r.note(b, err, nil)
-		return
-	}
-	before, err := r.before(ctx, b, found, ahead)
 	if ctx.Err() == nil {
-		r.note(b, err, found, before...)
+		r.note(b, err, found, before)
 	}
-}
-
-func (r *round) maySplit() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.splits--
-	return r.splits >= 0
-}
-
-// cut is where a namespace begins, next to the middle; 0 if there is but one.
-func (b batch) cut() int {
-	best, middle := 0, len(b.asks)/2
-	for i := 1; i < len(b.asks); i++ {
-		if b.asks[i].ask.of.Namespace != b.asks[i-1].ask.of.Namespace && (best == 0 || max(i-middle, middle-i) < max(best-middle, middle-best)) {
-			best = i
-		}
-	}
-	return best
 }
 
 // measured is what was measured of each ask, in their order.
@@ -154,9 +109,6 @@ func (r *round) query(ctx context.Context, b batch, at time.Time) (found measure
 	if !promapi.OfSeries(err) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.gaveUp == nil {
-			r.gaveUp = map[string]error{}
-		}
 		r.gaveUp[b.check.name] = err
 	}
 	return nil, 0, err
@@ -172,12 +124,12 @@ func clockOf(vector model.Vector) time.Duration {
 	return 0
 }
 
-// expression asks about the pods in all the namespaces: also about those of a name that another namespace has, which are left out of the answer.
+// expression asks about the batch's pods.
 func (b batch) expression() string {
 	var namespaces, pods, containers []string
 	for _, a := range b.asks {
-		namespaces, pods = append(namespaces, a.ask.of.Namespace), append(pods, a.ask.of.Name)
-		containers = append(containers, b.check.containers(a.ask.of)...)
+		namespaces, pods = append(namespaces, a.of.Namespace), append(pods, a.of.Name)
+		containers = append(containers, b.check.containers(a.of)...)
 	}
 	return b.check.fill(distinct(namespaces), distinct(pods), distinct(containers))
 }
@@ -192,7 +144,7 @@ func (b batch) take(vector model.Vector) measured {
 	type container struct{ namespace, pod, name string }
 	wanted, all := map[container][]int{}, make(measured, len(b.asks))
 	for i, a := range b.asks {
-		of := a.ask.of
+		of := a.of
 		all[i] = values{}
 		for _, name := range append([]string{""}, b.check.containers(of)...) {
 			c := container{of.Namespace, of.Name, name}
@@ -223,13 +175,13 @@ func (r *round) before(ctx context.Context, b batch, found measured, ahead time.
 		if a.query == b.check.text {
 			before[i] = a.before
 		}
-		if _, open := b.check.judge(a.ask.of, found[i], before[i]); open {
-			missing[a.ask.of.before()] = append(missing[a.ask.of.before()], i)
+		if _, open := b.check.judge(a.of, found[i], before[i]); open {
+			missing[a.of.before()] = append(missing[a.of.before()], i)
 		}
 	}
 	r.Runner.mu.Unlock()
 	for _, at := range slices.SortedFunc(maps.Keys(missing), time.Time.Compare) {
-		part := batch{check: b.check}
+		part := batch{check: b.check, of: b.of, name: b.name}
 		for _, i := range missing[at] {
 			part.asks = append(part.asks, b.asks[i])
 		}
@@ -245,16 +197,15 @@ func (r *round) before(ctx context.Context, b batch, found measured, ahead time.
 }
 
 // note writes down what is known of each. An error is that of those of which it is not known without.
-func (r *round) note(b batch, err error, found measured, before ...values) {
+func (r *round) note(b batch, err error, found measured, before []values) {
 	now, changed := time.Now(), changes{}
 	r.Runner.mu.Lock()
-	for i, p := range b.asks {
-		a := p.ask
-		if w := r.workloads[p.in]; w != p.of || w.asks[key{a.of.UID, a.check}] != a || r.checks[a.check] != b.check {
+	for i, a := range b.asks {
+		if r.workloads[b.name] != b.of || b.of.asks[key{a.of.UID, a.check}] != a || r.checks[a.check] != b.check {
 			continue // it is asked no more, or otherwise
 		}
 		if found == nil {
-			r.unknown(p.of, a, unanswered, "", explain(err), now, changed)
+			r.unknown(b.of, a, unanswered, "", explain(err), now, changed)
 			continue
 		}
 		if before[i] != nil {
@@ -262,11 +213,11 @@ func (r *round) note(b batch, err error, found measured, before ...values) {
 		}
 		switch j, open := b.check.judge(a.of, found[i], before[i]); {
 		case open && j.state != Failed:
-			r.unknown(p.of, a, unanswered, "", "its value from before the resize is unknown: "+explain(err), now, changed)
+			r.unknown(b.of, a, unanswered, "", "its value from before the resize is unknown: "+explain(err), now, changed)
 		case j.state == Unknown:
-			r.unknown(p.of, a, unanswered, j.container, j.message, now, changed)
+			r.unknown(b.of, a, unanswered, j.container, j.message, now, changed)
 		default:
-			r.answered(p.of, a, j, now, changed)
+			r.answered(b.of, a, j, now, changed)
 		}
 	}
 	r.Runner.mu.Unlock()
@@ -287,7 +238,7 @@ func (r *Runner) answered(w *workload, a *ask, j judgement, now time.Time, chang
 func explain(err error) string {
 	switch {
 	case err == nil:
-		return "Prometheus has not been asked"
+		return "Prometheus has not been queried"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "Prometheus does not answer in time"
 	}

@@ -51,7 +51,7 @@ type Options struct {
 	Margin time.Duration
 	// QueryTimeout is how long a query may take: 30s.
 	QueryTimeout time.Duration
-	// Batch is how many pods are asked about at once: 100.
+	// Batch is how many pods of a workload are asked about at once: 100.
 	Batch int
 	// Parallel is how many queries are under way: 4.
 	Parallel int
@@ -80,6 +80,7 @@ type Runner struct {
 	checks    map[string]*check
 	broken    map[string]broken
 	unread    error // why nothing is known of the ConfigMap
+	known     bool  // the ConfigMap has been read
 	readAt    time.Time
 }
 
@@ -137,7 +138,7 @@ func New(configMaps ConfigMaps, prometheus Querier, options Options) *Runner {
 }
 
 // MostChecks is how many checks a workload may name. An annotation could have a hundred thousand names.
-const MostChecks = 20
+const MostChecks = 10
 
 // Ask says what is to be asked for a workload from now on, in place of what was said before. No names or no pods end it. What is known of the same
 // pod since the same resize stays known. When an outcome has changed, changed is called; it must not wait.
@@ -215,9 +216,9 @@ const calm = time.Second
 // Run asks until the context ends.
 func (r *Runner) Run(ctx context.Context) {
 	for next := time.Now(); ; {
-		idle := time.Hour
+		r.read(ctx)
+		idle := reread
 		if r.asked() {
-			r.read(ctx)
 			r.review(time.Now())
 			if now := time.Now(); !now.Before(next) {
 				next = now.Add(r.options.Interval)
@@ -266,7 +267,7 @@ func (r *Runner) read(ctx context.Context) {
 	r.readAt = time.Now()
 	switch {
 	case apierrors.IsNotFound(err):
-		r.checks, r.broken, r.unread = nil, nil, fmt.Errorf("there is no ConfigMap %s in the controller's namespace", ConfigMapName)
+		r.checks, r.broken, r.unread, r.known = nil, nil, fmt.Errorf("there is no ConfigMap %s in the controller's namespace", ConfigMapName), true
 	case err != nil:
 		r.unread = fmt.Errorf("the ConfigMap %s cannot be read: %w", ConfigMapName, err)
 	case err == nil:
@@ -277,7 +278,7 @@ func (r *Runner) read(ctx context.Context) {
 // parse takes over what the ConfigMap says.
 func (r *Runner) parse(ctx context.Context, data map[string]string) {
 	before, was := r.checks, r.broken
-	r.checks, r.broken, r.unread = map[string]*check{}, map[string]broken{}, nil
+	r.checks, r.broken, r.unread, r.known = map[string]*check{}, map[string]broken{}, nil, true
 	for name, text := range data {
 		if old := before[name]; old != nil && old.text == text {
 			r.checks[name] = old
@@ -292,6 +293,13 @@ func (r *Runner) parse(ctx context.Context, data map[string]string) {
 		}
 		r.checks[name] = c
 	}
+}
+
+// Names are those of all entries of the ConfigMap, also of what is no check; false while they are unknown.
+func (r *Runner) Names() (names []string, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.AppendSeq(slices.Collect(maps.Keys(r.checks)), maps.Keys(r.broken)), r.known
 }
 
 // find returns a check by its name, or why there is none.
@@ -320,7 +328,7 @@ func (r *Runner) review(now time.Time) {
 			case r.prometheus == nil:
 				r.unknown(w, a, unanswered, "", "the controller has no Prometheus to ask: set its flag --checks-prometheus", now, changed)
 			case r.ready(a, c).After(now):
-				message := fmt.Sprintf("its window of %s starts after the resize, so it is asked from %s on", model.Duration(c.window), r.ready(a, c).UTC().Format("15:04:05 MST"))
+				message := fmt.Sprintf("its window of %s starts after the resize, so the query runs from %s on", model.Duration(c.window), r.ready(a, c).UTC().Format("15:04:05 MST"))
 				r.unknown(w, a, pending, "", message, now, changed)
 			case a.outcome.State == Unknown && a.tried: // it may have become too long
 				r.unknown(w, a, a.why, a.outcome.Container, "", now, changed)

@@ -45,6 +45,7 @@ type write struct {
 	kind        schema.GroupVersionKind
 	object, old runtime.Object
 	subresource string
+	params      runtime.Object
 }
 
 // compile returns what the API server makes of a policy with these variables: are all of the
@@ -52,7 +53,7 @@ type write struct {
 func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admissionv1.Validation) func(t *testing.T, w write) (all bool, said string) {
 	t.Helper()
 	compiler := must.Get(cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())))(t)
-	declared := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	declared := cel.OptionalVariableDeclarations{HasAuthorizer: true, HasParams: true}
 	for _, v := range variables {
 		if result := compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, declared, environment.StoredExpressions); result.Error != nil {
 			t.Fatal(result.Error)
@@ -85,7 +86,7 @@ func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admi
 		if w.old != nil {
 			versioned.VersionedOldObject = apiserver.NewLazyObject(w.old)
 		}
-		result := validator.Validate(context.Background(), resource, versioned, nil, nil, apiservercel.RuntimeCELCostBudget, nil)
+		result := validator.Validate(context.Background(), resource, versioned, w.params, nil, apiservercel.RuntimeCELCostBudget, nil)
 		for _, d := range result.Decisions {
 			if d.Action != validating.ActionAdmit {
 				return false, d.Message

@@ -15,7 +15,7 @@ import (
 func TestFenceOfStatus(t *testing.T) {
 	p := readDocument[admissionv1.ValidatingAdmissionPolicy](t, "fence-workloads.yaml", 2)
 	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
-	const label, nothing = "only workloads with the label", "may change only these parts of a status"
+	const label, nothing = "only workloads with the label", "can change only these parts of a status"
 	theirs := appsv1.StatefulSetCondition{Type: "Theirs", Status: corev1.ConditionTrue}
 	is := func(status corev1.ConditionStatus) appsv1.StatefulSetCondition {
 		return appsv1.StatefulSetCondition{Type: api.ConditionComplete, Status: status}
@@ -34,6 +34,8 @@ func TestFenceOfStatus(t *testing.T) {
 	}
 	recorded := set("true", 1)
 	recorded.Annotations = map[string]string{api.RolloutAnnotation: "{}"}
+	notHeld := set("true", 1)
+	notHeld.Annotations = map[string]string{api.NotHeldAnnotation: "2"}
 	for _, tt := range []struct {
 		name     string
 		old, now *appsv1.StatefulSet
@@ -42,6 +44,8 @@ func TestFenceOfStatus(t *testing.T) {
 		{"opted in, another word", set("true", 1, is("True")), set("true", 1, is("False")), ""},
 		{"opted in, the record of what is over goes", recorded, set("true", 1, is("True")), ""},
 		{"opted in, a record comes", set("true", 1), recorded, nothing},
+		{"opted in, the mark of what was not held goes", notHeld, set("true", 1, is("True")), ""},
+		{"opted in, such a mark comes", set("true", 1), notHeld, nothing},
 		{"opted in, another's condition goes", set("true", 1, theirs), set("true", 1), nothing},
 		{"held, lost pods are made of the newest revision", madeFrom("0", "web-1"), madeFrom("0", "web-2"), ""},
 		{"held, and of another one", madeFrom("0", "web-1"), madeFrom("0", "web-3"), nothing},

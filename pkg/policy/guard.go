@@ -108,7 +108,7 @@ func parseCanaryDuration(value string) (duration time.Duration, manual bool, err
 	}
 	duration, err = time.ParseDuration(value)
 	if err != nil || duration <= 0 {
-		return 0, false, fmt.Errorf(`annotation %s: "%.100s" must be manual, or a positive duration such as 90s, 10m or 1h30m`, api.CanaryDurationAnnotation, value)
+		return 0, false, fmt.Errorf(`annotation %s: "%.100s" must be manual, or a positive duration such as 90s, 5m or 1h30m`, api.CanaryDurationAnnotation, value)
 	}
 	return duration, false, nil
 }

@@ -20,7 +20,7 @@ func TestGuard(t *testing.T) {
 		{name: "a percentage", canary: "10%", duration: "manual", onFailure: "Hold"},
 		{name: "no pods", canary: "0", err: `canary: "0" must be a number of pods such as 1, or a percentage from 1% to 100%`},
 		{name: "more than all pods", canary: "101%", err: `canary: "101%" must be`},
-		{name: "no time", canary: "1", duration: "0s", err: `canary-duration: "0s" must be manual, or a positive duration such as 90s, 10m or 1h30m`},
+		{name: "no time", canary: "1", duration: "0s", err: `canary-duration: "0s" must be manual, or a positive duration such as 90s, 5m or 1h30m`},
 		{name: "another action", onFailure: "Restart", err: `on-failure: "Restart" must be Hold or Revert`},
 		{name: "no name", checks: "up, ", err: `checks: "" must be the name of a check`},
 		{name: "a query", checks: `up{job="a"}`, err: `checks: "up{job=\"a\"}" must be`},

@@ -38,8 +38,8 @@ var Actions = []string{string(Restart), string(LiveResize), string(LiveResizePre
 type Settings struct {
 	// Action is empty where the annotation says nothing.
 	Action Action
-	// DeferredTimeout is nil where the annotation says nothing.
-	DeferredTimeout *time.Duration
+	// DeferredTimeout and NotReadyTimeout are nil where the annotation says nothing.
+	DeferredTimeout, NotReadyTimeout *time.Duration
 	// Guard is nil where no annotation asks for a guarded rollout.
 	Guard *Guard
 
@@ -71,12 +71,11 @@ func Read(annotations map[string]string) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
-	if value := annotations[api.DeferredTimeoutAnnotation]; strings.TrimSpace(value) != "" {
-		timeout, err := parseTimeout(value)
-		if err != nil {
-			return Settings{}, err
-		}
-		s.DeferredTimeout = &timeout
+	if s.DeferredTimeout, err = parseTimeout(annotations, api.DeferredTimeoutAnnotation); err != nil {
+		return Settings{}, err
+	}
+	if s.NotReadyTimeout, err = parseTimeout(annotations, api.NotReadyTimeoutAnnotation); err != nil {
+		return Settings{}, err
 	}
 	if s.Guard, err = readGuard(annotations); err != nil {
 		return Settings{}, err
@@ -137,12 +136,15 @@ func parseEntry(entry string) (key, Policy, bool) {
 	return k, policy, ok
 }
 
-// parseTimeout reads the value of the timeout annotation. It fails unless that is positive.
-func parseTimeout(value string) (time.Duration, error) {
-	value = strings.TrimSpace(value)
+// parseTimeout reads the value of an annotation that says a timeout; nil if it says nothing. It fails unless that is positive.
+func parseTimeout(annotations map[string]string, name string) (*time.Duration, error) {
+	value := strings.TrimSpace(annotations[name])
+	if value == "" {
+		return nil, nil
+	}
 	timeout, err := time.ParseDuration(value)
 	if err != nil || timeout <= 0 {
-		return 0, fmt.Errorf(`annotation %s: "%.100s" must be a positive duration such as 90s, 5m or 1h30m`, api.DeferredTimeoutAnnotation, value)
+		return nil, fmt.Errorf(`annotation %s: "%.100s" must be a positive duration such as 90s, 5m or 1h30m`, name, value)
 	}
-	return timeout, nil
+	return &timeout, nil
 }

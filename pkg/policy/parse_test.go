@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -87,19 +88,25 @@ func message(err error) string {
 	return err.Error()
 }
 
-func TestParseTimeout(t *testing.T) {
-	for value, want := range map[string]time.Duration{
-		"90s": 90 * time.Second, "5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "1.5h\n": 90 * time.Minute, "500ms": time.Second / 2,
+func TestTimeouts(t *testing.T) {
+	for annotation, of := range map[string]func(policy.Settings) *time.Duration{
+		api.DeferredTimeoutAnnotation: func(s policy.Settings) *time.Duration { return s.DeferredTimeout },
+		api.NotReadyTimeoutAnnotation: func(s policy.Settings) *time.Duration { return s.NotReadyTimeout },
 	} {
-		if got, err := policy.ParseTimeout(value); got != want || err != nil {
-			t.Errorf("%q: %s and error %v, want %s", value, got, err, want)
+		for value, want := range map[string]time.Duration{
+			"90s": 90 * time.Second, "5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "1.5h\n": 90 * time.Minute, "500ms": time.Second / 2, " ": 0,
+		} {
+			settings, err := policy.Read(map[string]string{annotation: value})
+			if got := ptr.Deref(of(settings), 0); got != want || err != nil {
+				t.Errorf("%s=%q: %s and error %v, want %s", annotation, value, got, err, want)
+			}
 		}
-	}
-	for _, value := range []string{"", "5", "0", "0s", "-5m", "5 m", "5min", "1d", "forever", "9999999h"} {
-		_, err := policy.ParseTimeout(value)
-		want := `annotation inplace-rollout.io/deferred-timeout: "` + value + `" must be a positive duration such as 90s, 5m or 1h30m`
-		if message(err) != want {
-			t.Errorf("%q: error %v, want %q", value, err, want)
+		for _, value := range []string{"5", "0", "0s", "-5m", "5 m", "5min", "1d", "forever", "9999999h"} {
+			_, err := policy.Read(map[string]string{annotation: value})
+			want := `annotation ` + annotation + `: "` + value + `" must be a positive duration such as 90s, 5m or 1h30m`
+			if message(err) != want {
+				t.Errorf("%s=%q: error %v, want %q", annotation, value, err, want)
+			}
 		}
 	}
 }
@@ -191,9 +198,9 @@ func TestParseTimeoutAcceptsWhatAdmissionAccepts(t *testing.T) {
 	values := rapid.StringMatching(`[+-]?([0-9]{0,3}[.]?[0-9]{0,2}(us|µs|μs|ms|s|m|h|d|x)|[0-9]{1,3}ns){0,3}[0-9]?`)
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.OneOf(values, rapid.String()).Draw(t, "value")
-		_, err := policy.ParseTimeout(value)
+		_, err := policy.Read(map[string]string{api.DeferredTimeoutAnnotation: value})
 		trimmed := strings.TrimSpace(value)
-		if want := pattern.MatchString(trimmed) && strings.ContainsAny(trimmed, "123456789"); (err == nil) != want {
+		if want := trimmed == "" || pattern.MatchString(trimmed) && strings.ContainsAny(trimmed, "123456789"); (err == nil) != want {
 			t.Errorf("%q: error %v, want accepted %t", value, err, want)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -62,13 +63,21 @@ func TestWebhookKeepsAll(t *testing.T) {
 			s.Annotations = map[string]string{api.HoldAnnotation: hold}
 		}
 		s.Spec.Replicas, s.Spec.Template.Spec.SchedulerName = ptr.To[int32](3), template
+		s.Spec.Template.Spec.Containers = []corev1.Container{{Name: "app"}} // a write that changes nothing of them has to be judged, too
 		s.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition}}
+		return s
+	}
+	handedOver := func(s *appsv1.StatefulSet) *appsv1.StatefulSet {
+		s.Annotations = map[string]string{api.HandedOverAnnotation: "web-2"}
 		return s
 	}
 	for name, tt := range map[string]struct {
 		is, was *appsv1.StatefulSet
 		allowed bool
 	}{
+		"the partition is lowered":           {set("", 1, ""), set("", 2, ""), false},
+		"what is handed over already":        {set("", 0, ""), handedOver(set("", 2, "")), true},
+		"and not an edit":                    {set("", 0, "new"), handedOver(set("", 2, "")), false},
 		"as the policy holds":                {set("3", all, "new"), set("", 0, ""), true},
 		"all are kept back":                  {set("3", 3, "new"), set("", 0, ""), true},
 		"more than there are":                {set("7", 7, "new"), set("", 0, ""), true},

@@ -1,56 +1,112 @@
 package prerequisite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 )
 
-// tolerance is by how much the clock of whoever asks may differ from that of the API server.
-const tolerance = 30 * time.Second
+// standardNamespace is where deploy/ installs the controller.
+const standardNamespace = "inplace-rollout"
 
-// notice is the policy that tells of the hold. It looks at the heartbeat, whichever way rollouts are held.
-const notice = "inplace-rollout-notice-only"
+// Why no controller goes on with an edit.
+var (
+	errWaits  = errors.New("no controller is ready: edits stay held until one is. See the log of the Deployment inplace-rollout")
+	errAbsent = errors.New("no controller is ready: edits are not held, and the built-in controllers restart pods, except for workloads with the action LiveResize. " +
+		"See the log of the Deployment inplace-rollout")
+)
 
-// errWaits is that no controller is there, and edits wait for one.
-var errWaits = errors.New("no controller is ready: edits stay held until one is. See the log of the Deployment inplace-rollout")
-
-// absent returns an error if no controller is there.
-func (c *Cluster) absent(ctx context.Context) error {
-	binding, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, notice, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) { // then nobody knows whose heartbeat counts
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", notice, err)
-	}
-	ref := binding.Spec.ParamRef
-	if ref == nil {
-		return nil // of a version without one
-	}
-	namespace := ref.Namespace
-	if namespace == "" {
-		namespace = c.Namespace
-	}
-	if namespace == "" { // each has its own
-		return nil
-	}
-	account, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading ServiceAccount %s/%s: %w", namespace, ref.Name, err)
-	}
-	if until, malformed := time.Parse(time.RFC3339, account.GetAnnotations()[api.ReadyUntilAnnotation]); err == nil && malformed == nil && time.Now().Before(until.Add(tolerance)) {
-		return nil
-	}
-	if err == nil && account.Annotations[api.WhenAbsentAnnotation] == api.Hold {
+// absentAs is why no controller goes on with an edit, which is held all the same or not.
+func absentAs(held bool) error {
+	if held {
 		return errWaits
 	}
-	return errors.New("no controller is ready: edits are not held, and the built-in controllers restart pods, except for workloads with the action LiveResize. " +
-		"See the log of the Deployment inplace-rollout")
+	return errAbsent
+}
+
+// unseen is something that whoever asks may not see, or that nobody has answered.
+type unseen struct{ error }
+
+func (u unseen) Unwrap() error { return u.error }
+
+// absent returns an error if no controller is there, or if nothing is held in the only namespace that is asked about. It knows both by the
+// heartbeat's object, which all users may read as a rule, and by the API server's clock.
+func (c *Cluster) absent(ctx context.Context) error {
+	namespaces, known, err := c.controllerNamespaces(ctx)
+	if err != nil {
+		return err
+	}
+	var unread error
+	for _, namespace := range namespaces {
+		account, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, api.HeartbeatName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) && known:
+			return errAbsent
+		case err == nil:
+			return c.judge(ctx, account.Annotations)
+		}
+		unread = cmp.Or(unread, fmt.Errorf("reading ServiceAccount %s/%s: %w", namespace, api.HeartbeatName, err))
+	}
+	if unread == nil { // each namespace has its own
+		return nil
+	}
+	return unseen{unread}
+}
+
+// judge does that by the annotations of the object.
+func (c *Cluster) judge(ctx context.Context, annotations map[string]string) error {
+	now, err := c.now(ctx)
+	switch {
+	case err != nil:
+		return unseen{err}
+	case !heartbeat.There(annotations, now):
+		return absentAs(annotations[api.WhenAbsentAnnotation] == api.Hold)
+	case slices.Contains(strings.Split(annotations[api.LeftOutAnnotation], ","), c.Namespace) && c.Namespace != "":
+		return fmt.Errorf("the namespaceSelector of the webhooks excludes namespace %s: edits are rolled out as without inplace-rollout", c.Namespace)
+	}
+	return nil
+}
+
+// controllerNamespaces are those in which the heartbeat may be, and whether it can be in no other one: who may not read the binding that
+// says it can only guess.
+func (c *Cluster) controllerNamespaces(ctx context.Context) (namespaces []string, known bool, err error) {
+	if c.ControllerNamespace != "" {
+		return []string{c.ControllerNamespace}, true, nil
+	}
+	binding, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, GuardPolicy, metav1.GetOptions{})
+	switch {
+	case err == nil && binding.Spec.ParamRef != nil:
+		where := cmp.Or(binding.Spec.ParamRef.Namespace, c.Namespace)
+		return slices.DeleteFunc([]string{where}, func(namespace string) bool { return namespace == "" }), true, nil
+	case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+		return nil, false, unseen{fmt.Errorf("reading ValidatingAdmissionPolicyBinding %s: %w", GuardPolicy, err)}
+	}
+	guesses := []string{standardNamespace}
+	if c.Namespace != "" && c.Namespace != standardNamespace {
+		guesses = append(guesses, c.Namespace)
+	}
+	return guesses, false, nil
+}
+
+// now is the time by the API server's clock, which every user may ask for.
+func (c *Cluster) now(ctx context.Context) (time.Time, error) {
+	review, err := c.Client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("asking the API server for the time: %w", err)
+	}
+	if review.CreationTimestamp.IsZero() {
+		return time.Time{}, errors.New("the API server does not say what time it is")
+	}
+	return review.CreationTimestamp.Time, nil
 }

@@ -246,10 +246,13 @@ func (g *Gate) set(ctx context.Context, now state, opened func()) {
 	g.mu.Unlock()
 	closed, why := now.closed(), now.notReady()
 	others := !slices.Equal(before.leftOut, now.leftOut)
+	logger := klog.FromContext(ctx)
+	if unasked := now.holding.Unasked; unasked != nil && fmt.Sprint(before.holding.Unasked) != unasked.Error() {
+		logger.Info("It is unknown whether edits are held through each API server", "why", unasked.Error())
+	}
 	if !first && !others && before.way == now.way && fmt.Sprint(before.notReady()) == fmt.Sprint(why) {
 		return
 	}
-	logger := klog.FromContext(ctx)
 	switch {
 	case closed != nil:
 		logger.Error(closed, "Not ready: nothing is touched")

@@ -1,8 +1,11 @@
 package prerequisite_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,9 +15,11 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
@@ -31,8 +36,11 @@ type apiserver struct {
 	mu    sync.Mutex
 	asks  bool // the policies that hold
 	there bool // the policies see that a controller is there
+	waits bool // edits are held where none is
+	older bool // the policies do not say what they see
 	// undone is the kind whose hold somebody takes away, and refused the one that somebody refuses.
 	undone, refused string
+	own             string // the only workload that may be patched, if not empty
 	evaluates       string // the digest that a webhook says, if one holds
 	fails           error  // that the API server answers with, if any
 	asked           int
@@ -58,8 +66,11 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 			defer s.mu.Unlock()
 			s.asked++
 			patch := action.(clienttesting.PatchActionImpl)
-			if patch.Namespace != "inplace-rollout" || patch.Name != api.DryRunName || len(patch.PatchOptions.DryRun) == 0 {
+			if patch.Namespace != "inplace-rollout" || patch.Name != api.DryRunName && patch.Name != s.own || len(patch.PatchOptions.DryRun) == 0 {
 				t.Errorf("asked with %+v", patch)
+			}
+			if s.own != "" && patch.Name != s.own {
+				return true, nil, apierrors.NewForbidden(appsv1.Resource("any"), patch.Name, errors.New("not yours"))
 			}
 			sent := &metav1.PartialObjectMetadata{}
 			if err := yaml.Unmarshal(patch.Patch, sent); err != nil {
@@ -68,13 +79,16 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 			if s.fails != nil {
 				return true, nil, s.fails
 			}
-			if s.refused == sent.Kind {
+			if s.refused != "" && s.refused == sent.Kind {
 				return true, nil, apierrors.NewForbidden(appsv1.Resource(sent.Kind), patch.Name, errors.New("no images from there"))
 			}
 			annotations := sent.Annotations
-			held := s.asks && (s.there || annotations[api.ResizeActionAnnotation] == "LiveResize")
+			held := s.asks && (s.there || s.waits || annotations[api.ResizeActionAnnotation] == "LiveResize")
 			if s.asks {
 				delete(annotations, api.InForceAnnotation)
+			}
+			if _, is := annotations[api.AttendedAnnotation]; is && s.asks && !s.older {
+				annotations[api.AttendedAnnotation] = strconv.FormatBool(s.there)
 			}
 			if held {
 				annotations[api.HoldAnnotation] = "any"
@@ -116,6 +130,7 @@ func TestHolding(t *testing.T) {
 		server     *apiserver
 		way        prerequisite.Way
 		until      time.Duration // the heartbeat is good for; 0 for none
+		without    bool          // the object that has it
 		broken     map[string]string
 		unattended map[string]string
 	}{
@@ -125,9 +140,12 @@ func TestHolding(t *testing.T) {
 			"Deployment":  "does not apply MutatingAdmissionPolicy inplace-rollout-hold, though it is installed",
 			"DaemonSet":   stale,
 		}},
+		"no controller has ever been there": {server: &apiserver{}, without: true, broken: map[string]string{
+			"StatefulSet": "ServiceAccount inplace-rollout/inplace-rollout-heartbeat is missing", "Deployment": "The leader creates it", "DaemonSet": "is missing",
+		}},
 		"the webhook is not asked": {server: &apiserver{there: true}, way: prerequisite.Webhook, broken: map[string]string{
 			"StatefulSet": "does not ask webhook inplace-rollout-hold.inplace-rollout.io of MutatingWebhookConfiguration inplace-rollout, though it is installed",
-			"Deployment":  "A selector may leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold.inplace-rollout.io",
+			"Deployment":  "A selector might leave namespace inplace-rollout out", "DaemonSet": "inplace-rollout-hold.inplace-rollout.io",
 		}},
 		"somebody undoes one": {server: &apiserver{asks: true, there: true, undone: "Deployment"}, broken: map[string]string{
 			"Deployment": "another policy or a mutating webhook removes the hold that MutatingAdmissionPolicy inplace-rollout-hold sets",
@@ -171,6 +189,9 @@ func TestHolding(t *testing.T) {
 			}
 			client := complete(t)
 			must.Do(t, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), account, account.Namespace))
+			if tt.without {
+				must.Do(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), account.Namespace, account.Name))
+			}
 			is := (&prerequisite.Cluster{Client: server.answering(t, client)}).Holding(t.Context(), tt.way)
 			for _, kind := range prerequisite.HeldKinds {
 				for of, pair := range map[string]struct {
@@ -190,24 +211,135 @@ func TestHolding(t *testing.T) {
 	}
 }
 
-// TestProof: whoever may create workloads finds out of which kinds the edits meet what holds them.
+// TestEachAPIServer: an edit may be sent to any of them, so each is asked that answers.
+func TestEachAPIServer(t *testing.T) {
+	const stale, other = "the API server 192.0.2.2:6443: ", "192.0.2.2:6443"
+	for about, tt := range map[string]struct {
+		second     *apiserver // nil for one that cannot be reached
+		alone      bool       // it is the only one behind the Service
+		unreadable bool       // the addresses
+		broken     string
+		unattended string
+		unasked    string
+	}{
+		"both hold":                           {second: &apiserver{asks: true, there: true}},
+		"one sees the heartbeat late":         {second: &apiserver{asks: true}, unattended: stale + "ServiceAccount inplace-rollout/inplace-rollout-heartbeat says that a controller is there"},
+		"one does not apply the policies":     {second: &apiserver{there: true}, broken: stale + "the API server does not apply"},
+		"one cannot be reached":               {unasked: stale + "no route to host"},
+		"one answers, but not about that":     {second: &apiserver{fails: apierrors.NewServiceUnavailable("starting")}, unasked: stale + "a dry run of one in namespace inplace-rollout fails: starting"},
+		"there is one, which is asked anyway": {alone: true},
+		"the addresses may not be read":       {unreadable: true, unasked: "reading EndpointSlice default/kubernetes, which has the addresses of the API servers: "},
+	} {
+		t.Run(about, func(t *testing.T) {
+			client := (&apiserver{asks: true, there: true}).answering(t, complete(t))
+			slice := &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(6443))}},
+				Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}, {Addresses: []string{"192.0.2.2"}}, {Addresses: []string{"192.0.2.3"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
+			}
+			if tt.alone {
+				slice.Endpoints = slice.Endpoints[1:]
+			}
+			must.Do(t, client.Tracker().Add(slice))
+			if tt.unreadable {
+				client.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "kubernetes", nil)
+				})
+			}
+			is := (&prerequisite.Cluster{Client: client, At: func(address string) (kubernetes.Interface, error) {
+				switch {
+				case address != other:
+					return client, nil
+				case tt.second == nil:
+					return nil, errors.New("no route to host")
+				}
+				return tt.second.answering(t, complete(t)), nil
+			}}).Holding(t.Context(), prerequisite.Policy)
+			for of, pair := range map[string]struct {
+				is   error
+				want string
+			}{"broken": {is.Broken["Deployment"], tt.broken}, "unattended": {is.Unattended["Deployment"], tt.unattended}, "unasked": {is.Unasked, tt.unasked}} {
+				if pair.want == "" && pair.is != nil || pair.want != "" && (pair.is == nil || !strings.HasPrefix(pair.is.Error(), pair.want)) {
+					t.Errorf("%s: %v, want %q", of, pair.is, pair.want)
+				}
+			}
+		})
+	}
+}
+
+// TestLooksLikeTheController: policies of others that ask for registries, tags or labels have let in the pod of the controller.
+func TestLooksLikeTheController(t *testing.T) {
+	server := &apiserver{asks: true, there: true}
+	client := server.answering(t, complete(t))
+	unread := true
+	cluster := &prerequisite.Cluster{Client: client, Pod: func(context.Context) (*corev1.Pod, error) {
+		if unread {
+			return nil, errors.New("away")
+		}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "inplace-rollout", "cost-center": "7", "pod-template-hash": "5d4b"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "injected", Image: "proxy"}, {Name: "controller", Image: "example.com/inplace-rollout:v1.2.3"}}},
+		}, nil
+	}}
+	for _, want := range []string{"inplace-rollout map[app:inplace-rollout-dry-run inplace-rollout.io/enabled:true]",
+		"example.com/inplace-rollout:v1.2.3 map[app:inplace-rollout-dry-run cost-center:7 inplace-rollout.io/enabled:true]"} {
+		cluster.Holding(t.Context(), prerequisite.Policy)
+		unread = false
+		var sent appsv1.Deployment
+		for _, action := range client.Actions() {
+			if patch, is := action.(clienttesting.PatchAction); is && action.GetResource().Resource == "deployments" {
+				sent = appsv1.Deployment{}
+				must.Do(t, yaml.Unmarshal(patch.GetPatch(), &sent))
+			}
+		}
+		for _, labels := range []map[string]string{sent.Labels, sent.Spec.Template.Labels} {
+			if got := fmt.Sprint(sent.Spec.Template.Spec.Containers[0].Image, " ", labels); got != want {
+				t.Errorf("the dry run has %s, want %s", got, want)
+			}
+		}
+	}
+}
+
+// TestProof: whoever may create workloads, or patch one, finds out of which kinds the edits are held, and whether a controller is there.
 func TestProof(t *testing.T) {
+	is := func(err error) string {
+		switch {
+		case err == nil:
+			return "held"
+		case errors.Is(err, prerequisite.ErrNotAsked):
+			return "not asked"
+		case prerequisite.IsAbsent(err):
+			return err.Error()
+		case prerequisite.IsUnseen(err):
+			return "unseen"
+		}
+		return err.Error()
+	}
+	const held, absent = "held", "no controller is ready: edits are not held"
 	for about, tt := range map[string]struct {
 		server *apiserver
+		own    bool // it may patch only the workloads that there are
 		want   map[string]string
 	}{
-		"they are held":                 {server: &apiserver{asks: true, there: true}},
-		"no controller is there":        {server: &apiserver{asks: true}}, // that is another check
-		"the policies are not in force": {server: &apiserver{there: true}, want: map[string]string{"StatefulSet": "does not apply", "Deployment": "does not apply", "DaemonSet": "does not apply"}},
-		"somebody refuses one":          {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, want: map[string]string{"DaemonSet": "no images from there"}},
+		"they are held":                 {server: &apiserver{asks: true, there: true}, want: map[string]string{"StatefulSet": held, "Deployment": held, "DaemonSet": held}},
+		"no controller is there":        {server: &apiserver{asks: true}, want: map[string]string{"StatefulSet": absent, "Deployment": absent, "DaemonSet": absent}},
+		"edits wait for one":            {server: &apiserver{asks: true, waits: true}, want: map[string]string{"StatefulSet": "no controller is ready: edits stay held", "DaemonSet": "no controller is ready: edits stay held"}},
+		"the policies are not in force": {server: &apiserver{there: true}, want: map[string]string{"StatefulSet": "not asked", "Deployment": "not asked", "DaemonSet": "not asked"}},
+		"they do not say what they see": {server: &apiserver{asks: true, there: true, older: true}, want: map[string]string{"StatefulSet": "unseen", "Deployment": "unseen", "DaemonSet": "unseen"}},
+		"somebody refuses one":          {server: &apiserver{asks: true, there: true, refused: "DaemonSet"}, want: map[string]string{"StatefulSet": held, "DaemonSet": "unseen"}},
+		"somebody undoes one":           {server: &apiserver{asks: true, there: true, undone: "StatefulSet"}, want: map[string]string{"StatefulSet": "another policy or a mutating webhook removes the hold", "DaemonSet": held}},
+		"an edit of their own":          {server: &apiserver{asks: true, there: true}, own: true, want: map[string]string{"StatefulSet": "unseen", "Deployment": held, "DaemonSet": "unseen"}},
+		"one that nobody holds":         {server: &apiserver{}, own: true, want: map[string]string{"Deployment": "not asked"}},
+		"one that waits for nobody":     {server: &apiserver{asks: true}, own: true, want: map[string]string{"Deployment": absent}},
 	} {
-		found := (&prerequisite.Cluster{Client: tt.server.answering(t, complete(t))}).Proof(t.Context(), "inplace-rollout")
-		for _, kind := range prerequisite.HeldKinds {
-			if err := found[kind]; (err != nil) != (tt.want[kind] != "") || err != nil && !strings.Contains(err.Error(), tt.want[kind]) {
-				t.Errorf("%s, %s: %v, want %q", about, kind, err, tt.want[kind])
-			}
-			if err := found[kind]; err != nil && errors.Is(err, prerequisite.ErrNotAsked) != (tt.server.refused == "") {
-				t.Errorf("%s, %s: %v is taken for the other kind of error", about, kind, err)
+		client := tt.server.answering(t, complete(t))
+		if tt.own {
+			tt.server.own = "shop"
+			must.Do(t, client.Tracker().Add(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "inplace-rollout", Name: "shop"}}))
+		}
+		found := (&prerequisite.Cluster{Client: client}).Proof(t.Context(), "inplace-rollout")
+		for kind, want := range tt.want {
+			if got := is(found[kind]); !strings.HasPrefix(got, want) {
+				t.Errorf("%s, %s: %s, want %s", about, kind, got, want)
 			}
 		}
 	}

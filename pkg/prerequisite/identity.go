@@ -58,9 +58,9 @@ func rename(value any, names sets.Set[string]) any {
 	return value
 }
 
-// anonymousBinding does the same for the spec of a binding whose parameter is the ServiceAccount of the controller.
-func anonymousBinding(spec, want map[string]any) (map[string]any, sets.Set[string]) {
-	names := sets.New[string]()
+// anonymousBinding does the same for the spec of a binding whose parameter is the heartbeat: that is in the namespace of the controller,
+// which its policy knows by these names.
+func anonymousBinding(spec, want map[string]any, names sets.Set[string]) (map[string]any, sets.Set[string]) {
 	ref, is := spec["paramRef"].(map[string]any)
 	should, wants := want["paramRef"].(map[string]any)
 	if _, ours := should["namespace"]; !is || !wants || !ours {
@@ -70,9 +70,12 @@ func anonymousBinding(spec, want map[string]any) (map[string]any, sets.Set[strin
 	if !is {
 		namespace = requestNamespace
 	}
-	names.Insert(fmt.Sprintf("system:serviceaccount:%v:%v", namespace, ref["name"]))
+	all := names.Clone()
+	for name := range names {
+		all.Insert(fmt.Sprintf("system:serviceaccount:%v%s", namespace, name[strings.LastIndex(name, ":"):]))
+	}
 	spec, ref = maps.Clone(spec), maps.Clone(ref)
-	ref["namespace"], ref["name"] = should["namespace"], should["name"]
+	ref["namespace"] = should["namespace"]
 	spec["paramRef"] = ref
-	return spec, names
+	return spec, all
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -27,18 +28,29 @@ type Cluster struct {
 	// Namespace that the controller looks after; empty for all. Policies may be bound in some
 	// namespaces only: then it must be one of them.
 	Namespace string
+	// ControllerNamespace, if set, is where the controller is, for somebody who may not read what says so.
+	ControllerNamespace string
 	// DryRun says that the controller writes nothing. Then it does not matter whom the policies
 	// know as the controller.
 	DryRun bool
 	// Metadata, if set, watches what is installed, so that [Gate.Watch] need not read it all the time.
 	Metadata metadata.Interface
+	// At, if set, returns a client for the API server at an address, past whatever stands before them.
+	At func(address string) (kubernetes.Interface, error)
+	// Pod, if set, returns the pod that the controller runs in. What dry runs create looks like it.
+	Pod func(ctx context.Context) (*corev1.Pod, error)
 
+	looks    looks    // of what dry runs create
+	looked   bool     // they are known
 	user     string   // that the client is, once known
 	ca       string   // who writes the webhook's CA, by the last check
 	versions string   // of what the last check has read
 	leftOut  []string // the namespaces in which the webhook is not asked, by the last check
 	served   bool     // mutating policies, by the last check
 	labels   bool     // of namespaces decided in the last check
+	// installed is an object that the last check has found, if it has found any.
+	installed metav1.Object
+	found     bool
 }
 
 // Check returns the way in which the cluster holds rollouts, and an error that names everything
@@ -46,7 +58,7 @@ type Cluster struct {
 // if nothing does.
 func (c *Cluster) Check(ctx context.Context) (Way, error) {
 	way, missing := c.check(ctx, true)
-	return way, errors.Join(append([]error{checkResize(c.Client)}, missing...)...)
+	return way, errors.Join(append([]error{ServesResize(c.Client)}, missing...)...)
 }
 
 // Missing returns an error that names everything that is missing, a controller among it, for somebody who may not see
@@ -57,7 +69,7 @@ func (c *Cluster) Missing(ctx context.Context) error {
 	if errors.Is(r.Controller, errWaits) {
 		r.Controller = nil
 	}
-	return errors.Join(r.Resize, r.Installed, r.Controller)
+	return errors.Join(r.seen(r.Resize), r.Installed, r.Controller)
 }
 
 // Report says what somebody sees of what rollouts in place need.
@@ -72,7 +84,7 @@ type Report struct {
 
 // Report returns what is missing, as [Cluster.Missing] does, one thing apart from the other.
 func (c *Cluster) Report(ctx context.Context) Report {
-	r := Report{Resize: checkResize(c.Client)}
+	r := Report{Resize: ServesResize(c.Client)}
 	way, missing := c.check(ctx, false)
 	r.Way, r.Installed = way, r.seen(missing...)
 	known := len(r.Unseen)
@@ -85,7 +97,7 @@ func (c *Cluster) Report(ctx context.Context) Report {
 func (r *Report) seen(errs ...error) error {
 	var seen []error
 	for _, err := range errs {
-		if apierrors.IsForbidden(err) {
+		if IsUnseen(err) {
 			r.Unseen = append(r.Unseen, err)
 		} else {
 			seen = append(seen, err)
@@ -100,7 +112,7 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 	if err != nil {
 		return way, []error{err}
 	}
-	c.versions, c.leftOut, c.labels = string(way), nil, false
+	c.versions, c.leftOut, c.labels, c.found, c.installed = string(way), nil, false, false, nil
 	if hook != nil {
 		c.ca = whoWritesCA(hook)
 		c.read(hook)
@@ -118,6 +130,7 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 		b, users, err := checkWebhook(hook, exact)
 		missing, known, bound = append(missing, err), known.Union(users), append(bound, b...)
 	}
+	missing = c.summed(way, missing)
 	if way == Webhook && exact {
 		out, err := c.leaveOut(ctx, hook)
 		missing = append(missing, err)
@@ -133,12 +146,12 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 	return way, append(missing, c.checkNamespace(ctx, bound)...)
 }
 
-// checkResize asks API discovery, not the version: versions have suffixes, and
+// ServesResize returns why pods cannot be resized; nil if they can. It asks API discovery, not the version: versions have suffixes, and
 // the feature can be off.
-func checkResize(client kubernetes.Interface) error {
+func ServesResize(client kubernetes.Interface) error {
 	resources, err := client.Discovery().ServerResourcesForGroupVersion("v1")
 	if err != nil {
-		return fmt.Errorf("asking which resources the API server has: %w", err)
+		return notServed(fmt.Errorf("asking which resources the API server has: %w", err))
 	}
 	for _, r := range resources.APIResources {
 		if r.Name == "pods/resize" {
@@ -146,6 +159,14 @@ func checkResize(client kubernetes.Interface) error {
 		}
 	}
 	return errors.New("the API server does not serve pods/resize: Kubernetes 1.34 or later is needed, with the feature gate InPlacePodVerticalScaling on")
+}
+
+// notServed is an error of discovery: an API server that says no has answered.
+func notServed(err error) error {
+	if apierrors.IsNotFound(err) {
+		return err
+	}
+	return unseen{err}
 }
 
 // binding is one that is there, of either kind.
@@ -156,7 +177,10 @@ type binding struct {
 }
 
 // read notes the version of an object that a check has read.
-func (c *Cluster) read(object metav1.Object) { c.versions += " " + object.GetResourceVersion() }
+func (c *Cluster) read(object metav1.Object) {
+	c.versions += " " + object.GetResourceVersion()
+	c.installed, c.found = object, true
+}
 
 // checkPolicy returns the binding of the policy, whom the policy knows as the controller, and an error
 // that says what is missing. If exact is set, what is there must be what this controller was built
@@ -164,17 +188,17 @@ func (c *Cluster) read(object metav1.Object) { c.versions += " " + object.GetRes
 func (c *Cluster) checkPolicy(ctx context.Context, p policy, way Way, exact bool) (b binding, users sets.Set[string], err error) {
 	installed, err := p.get(ctx, c.Client)
 	if err != nil {
-		return b, nil, absent(p.kind, p.name, way, err)
+		return b, nil, absentObject(p.kind, p.name, err)
 	}
 	bound, resources, err := p.getBinding(ctx, c.Client)
 	if err != nil {
-		return b, nil, absent(p.kind+"Binding", p.name, way, err)
+		return b, nil, absentObject(p.kind+"Binding", p.name, err)
 	}
 	c.read(installed)
 	c.read(bound)
 	spec := specOf(bound)
 	if name := spec["policyName"]; name != p.name {
-		return b, nil, fmt.Errorf("%sBinding %s binds the policy %q: %s", p.kind, p.name, name, way.howToInstall())
+		return b, nil, fmt.Errorf("%sBinding %s binds the policy %q: %s", p.kind, p.name, name, way.howToInstall(bound))
 	}
 	b = binding{kind: p.kind + "Binding", name: p.name, where: spec["matchResources"], want: p.where}
 	if resources != nil {
@@ -185,8 +209,7 @@ func (c *Cluster) checkPolicy(ctx context.Context, p policy, way Way, exact bool
 	}
 	delete(spec, "matchResources")
 	is, users := anonymous(specOf(installed))
-	spec, heartbeats := anonymousBinding(spec, p.binding)
-	users = users.Union(heartbeats)
+	spec, users = anonymousBinding(spec, p.binding, users)
 	return b, users, errors.Join(differs(p.kind, p.name, difference("spec", is, p.spec)), differs(b.kind, p.name, difference("spec", spec, p.binding)))
 }
 
@@ -272,7 +295,7 @@ func (c *Cluster) checkNamespace(ctx context.Context, bound []binding) []error {
 	c.labels = true
 	ns, err := c.Client.CoreV1().Namespaces().Get(ctx, c.Namespace, metav1.GetOptions{})
 	if err != nil {
-		return []error{fmt.Errorf("reading the labels of namespace %s: %w", c.Namespace, err)}
+		return []error{unseen{fmt.Errorf("reading the labels of namespace %s: %w", c.Namespace, err)}}
 	}
 	var missing []error
 	for _, b := range bound {
@@ -286,9 +309,43 @@ func (c *Cluster) checkNamespace(ctx context.Context, bound []binding) []error {
 	return missing
 }
 
-func absent(kind, name string, way Way, err error) error {
+// absentObject is what is said of an object that cannot be read.
+func absentObject(kind, name string, err error) error {
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s %s is missing: %s", kind, name, way.howToInstall())
+		return gone(kind + " " + name)
 	}
-	return fmt.Errorf("reading %s %s: %w", kind, name, err)
+	return unseen{fmt.Errorf("reading %s %s: %w", kind, name, err)}
+}
+
+// gone is an object that is not there.
+type gone string
+
+func (g gone) Error() string { return string(g) + " is missing" }
+
+// errNotInstalled is that there is nothing of all that is looked for.
+var errNotInstalled = errors.New("inplace-rollout is not installed")
+
+// IsNotInstalled reports whether an error says that.
+func IsNotInstalled(err error) bool { return errors.Is(err, errNotInstalled) }
+
+// summed says all that is gone in one line.
+func (c *Cluster) summed(way Way, errs []error) []error {
+	var said []error
+	var names []string
+	for _, err := range errs {
+		if g, is := errors.AsType[gone](err); is {
+			names = append(names, string(g))
+		} else if err != nil {
+			said = append(said, err)
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return said
+	case !c.found:
+		return append([]error{fmt.Errorf("%w: nothing in the cluster holds edits. Install it with Helm or kubectl, as docs/install.md says", errNotInstalled)}, said...)
+	case len(names) == 1:
+		return append([]error{fmt.Errorf("%s is missing: %s", names[0], way.howToInstall(c.installed))}, said...)
+	}
+	return append([]error{fmt.Errorf("%s are missing: %s", strings.Join(names, ", "), way.howToInstall(c.installed))}, said...)
 }

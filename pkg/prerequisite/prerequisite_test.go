@@ -2,6 +2,7 @@ package prerequisite_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,15 +68,17 @@ func knowing(t *testing.T, name string) *fake.Clientset {
 		case *admissionv1.MutatingAdmissionPolicyBinding:
 			ref = b.Spec.ParamRef
 		case *admissionv1.ValidatingAdmissionPolicyBinding:
-			if b.Name == prerequisite.GuardPolicy {
-				ref = b.Spec.ParamRef
-			}
+			ref = b.Spec.ParamRef
 		}
 		if ref != nil {
-			ref.Namespace, ref.Name = namespace, parts[3]
+			ref.Namespace = namespace
 		}
 	}
-	return with(t, objects)
+	client := with(t, objects)
+	if where := cmp.Or(namespace, "team-a"); where != "inplace-rollout" {
+		must.Do(t, client.Tracker().Add(beating(where, map[string]string{api.ReadyUntilAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})))
+	}
+	return client
 }
 
 // with is a cluster that has the objects but those of these names.
@@ -91,14 +94,14 @@ func with(t *testing.T, all []runtime.Object, without ...string) *fake.Clientset
 			objects = append(objects, o)
 		}
 	}
-	objects = append(objects, beating("inplace-rollout", map[string]string{api.ReadyUntilAnnotation: time.Now().Add(time.Hour).Format(time.RFC3339)}))
+	objects = append(objects, beating("inplace-rollout", map[string]string{api.ReadyUntilAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}))
 	client := fake.NewClientset(objects...)
 	core := &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}}}
 	if !slices.Contains(without, "pods/resize") {
 		core.APIResources = append(core.APIResources, metav1.APIResource{Name: "pods/resize"})
 	}
 	client.Resources = []*metav1.APIResourceList{core, serving()}
-	return client
+	return as(client, "")
 }
 
 // serving is the API group version with MutatingAdmissionPolicies.
@@ -205,9 +208,13 @@ func TestCheck(t *testing.T) {
 		},
 		{"everything that is missing is told", complete(t, "pods/resize", "policy "+hold, "binding "+pending, "policy "+validate), []string{
 			"the API server does not serve pods/resize: Kubernetes 1.34 or later is needed, with the feature gate InPlacePodVerticalScaling on",
-			"MutatingAdmissionPolicy " + hold + " is missing: " + install,
-			"MutatingAdmissionPolicyBinding " + pending + " is missing: " + install,
-			"ValidatingAdmissionPolicy " + validate + " is missing: " + install,
+			"MutatingAdmissionPolicy " + hold + ", MutatingAdmissionPolicyBinding " + pending + ", ValidatingAdmissionPolicy " + validate + " are missing: " + install,
+		}},
+		{"in the words of Helm, where it has installed the rest", byHelm(t, complete(t, "policy "+hold)), []string{
+			"MutatingAdmissionPolicy " + hold + " is missing: upgrade the Helm release ipr in namespace platform, with the same chart",
+		}},
+		{"nothing is installed", nothing(t), []string{
+			"inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl, as docs/install.md says",
 		}},
 		{"policies cannot be read: that is no reason to install them", unreadable(t, "mutatingadmissionpolicies"), unread},
 		{
@@ -229,10 +236,27 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// nothing is a cluster in which nothing is installed.
+func nothing(t *testing.T) *fake.Clientset {
+	t.Helper()
+	return with(t, nil)
+}
+
+// byHelm says of every binding that Helm has installed it.
+func byHelm(t *testing.T, client *fake.Clientset) *fake.Clientset {
+	t.Helper()
+	for _, name := range prerequisite.ValidatingPolicies {
+		edit(t, client, validatingBindings, name, func(b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Annotations = map[string]string{"meta.helm.sh/release-name": "ipr", "meta.helm.sh/release-namespace": "platform"}
+		})
+	}
+	return client
+}
+
 // as makes the client a user.
 func as(client *fake.Clientset, username string) *fake.Clientset {
 	client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: username}}}, nil
+		return true, &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Now()}, Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: username}}}, nil
 	})
 	return client
 }
@@ -312,7 +336,7 @@ func TestDifferences(t *testing.T) {
 		})},
 		"an expression": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.Variables[3].Expression = "true" }), want: "MutatingAdmissionPolicy " + hold + notThisVersions + "spec.variables[3].expression: it is \"true\", and should be "},
 		"an expression that goes on": {client: validatingOf(validate, func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.MatchConditions[0].Expression += "|| true" }), want: "ValidatingAdmissionPolicy " + validate + notThisVersions +
-			`spec.matchConditions[0].expression: it is "…asValue()) || true", and should be "…asValue())"`},
+			`spec.matchConditions[0].expression: it is "…out.io/\"))|| true", and should be "…out.io/\"))"`},
 		"a variable more": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) {
 			s.Variables = append(s.Variables, admissionv1.Variable{Name: "more", Expression: "1"})
 		}), want: "]: it should not be there"},
@@ -335,8 +359,11 @@ func TestDifferences(t *testing.T) {
 		"it looks after its own namespace only":                           {client: is(knowing(t, itsOwn), itsOwn), namespace: "team-a"},
 		"they know another":                                               {client: is(complete(t), "system:serviceaccount:platform:ipr"), want: "the policies are installed for the controller " + theOne + ", but this one is system:serviceaccount:platform:ipr. Install them for its ServiceAccount"},
 		"they look for the heartbeat of another": {client: is(edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
-			b.Spec.ParamRef.Name = "ipr"
-		}), theOne), want: "the policies are installed for the controller system:serviceaccount:inplace-rollout:ipr, but this one is " + theOne},
+			b.Spec.ParamRef.Namespace = "platform"
+		}), theOne), want: "the policies are installed for the controller system:serviceaccount:platform:inplace-rollout, but this one is " + theOne},
+		"they look for the heartbeat where the version before has it": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
+			b.Spec.ParamRef.Name = "inplace-rollout"
+		}), want: notThisVersions + `spec.paramRef.name: it is "…ce-rollout", and should be "…ce-rollout-heartbeat"`},
 		"they look for no heartbeat": {client: edit(t, complete(t), mutatingBindings, hold, func(b *admissionv1.MutatingAdmissionPolicyBinding) {
 			b.Spec.ParamRef = nil
 		}), want: notThisVersions + "spec.paramRef: it is missing"},
@@ -373,7 +400,7 @@ func TestRights(t *testing.T) {
 	rights := map[string]right{}
 	for _, o := range installed(t) {
 		role, is := o.(*rbacv1.ClusterRole)
-		if !is {
+		if !is || role.Name != "inplace-rollout-cluster" {
 			continue
 		}
 		for _, rule := range role.Rules {
@@ -394,13 +421,26 @@ func TestRights(t *testing.T) {
 		t.Errorf("deploy/cluster/cluster-roles.yaml gives\n%v, want\n%v", rights, want)
 	}
 	mutating, validating := prerequisite.MutatingPolicies, prerequisite.ValidatingPolicies
-	if len(mutating) != 3 || len(validating) < 3 || slices.Contains(validating, "inplace-rollout-notice-only") {
+	if len(mutating) != 3 || len(validating) < 3 || slices.Contains(validating, prerequisite.WarningPolicy) {
 		t.Errorf("needed are %v and %v", mutating, validating)
 	}
 }
 
 func beating(namespace string, annotations map[string]string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}
+}
+
+// TestReportOfTrouble: an error of the API server is no answer: nothing is missing by it, and a controller neither there nor absent.
+func TestReportOfTrouble(t *testing.T) {
+	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingadmissionpolicybindings", "serviceaccounts", "selfsubjectreviews"} {
+		client := complete(t)
+		client.PrependReactor("*", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewServiceUnavailable("starting")
+		})
+		if r := (&prerequisite.Cluster{Client: client, Namespace: "team-a"}).Report(t.Context()); r.Installed != nil || r.Controller != nil || len(r.Unseen) == 0 {
+			t.Errorf("%s are not answered: %+v", resource, r)
+		}
+	}
 }
 
 // TestAbsent: people are told where edits are not held because no controller is there.
@@ -413,11 +453,14 @@ func TestAbsent(t *testing.T) {
 		account   *corev1.ServiceAccount // instead of the one that beats; nil for none
 		namespace string                 // that is looked at
 		each      bool                   // each namespace has its own
+		ahead     time.Duration          // of the API server's clock, ours is
 		want      string
 		waits     bool // only the report says that none is there
 	}{
-		"it is there":                              {account: beating("inplace-rollout", at(-30*time.Second))},
-		"our clock is ahead":                       {account: beating("inplace-rollout", at(10*time.Second))},
+		"it is there": {account: beating("inplace-rollout", at(-30*time.Second))},
+		"it has been out of date for ten seconds":  {account: beating("inplace-rollout", at(10*time.Second)), want: absent},
+		"our clock is ahead":                       {account: beating("inplace-rollout", at(time.Minute)), ahead: time.Hour},
+		"our clock is behind":                      {account: beating("inplace-rollout", at(-time.Minute)), ahead: -time.Hour, want: absent},
 		"it is out of date":                        {account: beating("inplace-rollout", at(time.Minute)), want: absent},
 		"it was taken away":                        {account: beating("inplace-rollout", nil), want: absent},
 		"there is no ServiceAccount":               {want: absent},
@@ -430,12 +473,15 @@ func TestAbsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := complete(t)
-			must.Do(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "inplace-rollout", "inplace-rollout"))
+			client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Now().Add(-tt.ahead))}}, nil
+			})
+			must.Do(t, client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "inplace-rollout", api.HeartbeatName))
 			if tt.account != nil {
 				must.Do(t, client.Tracker().Add(tt.account))
 			}
 			if tt.each {
-				edit(t, client, validatingBindings, "inplace-rollout-notice-only", func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.ParamRef.Namespace = "" })
+				edit(t, client, validatingBindings, prerequisite.GuardPolicy, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.ParamRef.Namespace = "" })
 			}
 			got := ""
 			cluster := &prerequisite.Cluster{Client: client, Namespace: tt.namespace}

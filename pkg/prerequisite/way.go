@@ -26,8 +26,13 @@ const (
 // Ways are all of them.
 var Ways = []Way{Policy, Webhook}
 
-// howToInstall ends every message about something that deploy/ installs.
-func (w Way) howToInstall() string {
+// howToInstall ends every message about something that is to be installed again, in the words of the way in which something else was.
+func (w Way) howToInstall(beside metav1.Object) string {
+	if beside != nil {
+		if release := beside.GetAnnotations()["meta.helm.sh/release-name"]; release != "" {
+			return fmt.Sprintf("upgrade the Helm release %s in namespace %s, with the same chart", release, beside.GetAnnotations()["meta.helm.sh/release-namespace"])
+		}
+	}
 	if w == Policy {
 		return "install it with `kubectl apply -k deploy/`"
 	}
@@ -43,7 +48,7 @@ var errHeldTwice = errors.New("rollouts are held twice")
 // way returns the way that is in force, or that the cluster is fit for if none is, and for the
 // webhook its configuration.
 func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookConfiguration, error) {
-	served, err := serves(c.Client)
+	served, err := ServesPolicies(c.Client)
 	if err != nil {
 		return "", nil, err
 	}
@@ -51,12 +56,12 @@ func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookCon
 	hook, err := c.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, WebhookConfiguration, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && !served:
-		return "", nil, errors.New("nothing holds rollouts, and this API server does not serve MutatingAdmissionPolicy, as Kubernetes 1.36 does: " +
-			"install the webhook with `kubectl apply -k deploy/overlays/webhook`")
+		return "", nil, fmt.Errorf("%w, and this API server does not serve MutatingAdmissionPolicy, as Kubernetes 1.36 does. "+
+			"Install it with the webhook, with Helm or `kubectl apply -k deploy/overlays/webhook`, as docs/install.md says", errNotInstalled)
 	case apierrors.IsNotFound(err):
 		return Policy, nil, nil
 	case err != nil:
-		return "", nil, fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", WebhookConfiguration, err)
+		return "", nil, unseen{fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", WebhookConfiguration, err)}
 	case !served:
 		return Webhook, hook, nil
 	}
@@ -69,17 +74,17 @@ func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookCon
 			return Webhook, hook, fmt.Errorf("%w, by MutatingWebhookConfiguration %s and by %sBinding %s: "+
 				"remove one of the two (docs/operations.md)", errHeldTwice, WebhookConfiguration, p.kind, p.name)
 		case !apierrors.IsNotFound(err):
-			return Webhook, hook, fmt.Errorf("reading %sBinding %s: %w", p.kind, p.name, err)
+			return Webhook, hook, unseen{fmt.Errorf("reading %sBinding %s: %w", p.kind, p.name, err)}
 		}
 	}
 	return Webhook, hook, nil
 }
 
-// serves returns whether this API server can hold by itself.
-func serves(client kubernetes.Interface) (bool, error) {
+// ServesPolicies returns whether this API server can hold by itself.
+func ServesPolicies(client kubernetes.Interface) (bool, error) {
 	resources, err := client.Discovery().ServerResourcesForGroupVersion(admissionv1.SchemeGroupVersion.String())
 	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("asking which resources the API server has: %w", err)
+		return false, unseen{fmt.Errorf("asking which resources the API server has: %w", err)}
 	}
 	return err == nil && slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == "mutatingadmissionpolicies" }), nil
 }

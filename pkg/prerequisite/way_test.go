@@ -63,7 +63,7 @@ func TestWays(t *testing.T) {
 		"the webhook, by choice":               {client: with(t, byWebhook(t, nil)), way: prerequisite.Webhook},
 		"nothing, where policies could":        {client: complete(t, "binding "+hold), way: prerequisite.Policy, want: "MutatingAdmissionPolicyBinding " + hold + " is missing: " + install},
 		"nothing, where only the webhook could": {
-			client: older(t, nil), want: "this API server does not serve MutatingAdmissionPolicy, as Kubernetes 1.36 does: install the webhook with `kubectl apply -k deploy/overlays/webhook`",
+			client: older(t, nil), want: "inplace-rollout is not installed, and this API server does not serve MutatingAdmissionPolicy, as Kubernetes 1.36 does. Install it with the webhook",
 		},
 		"two at once": {
 			client: with(t, twice(t)), way: prerequisite.Webhook,

@@ -99,7 +99,7 @@ func checkWebhook(have *admissionv1.MutatingWebhookConfiguration, exact bool) (b
 	for _, want := range webhooks {
 		is := byName[want.Name]
 		if is == nil {
-			missing = append(missing, fmt.Errorf("%s %s lacks the webhook %s: %s", kind, WebhookConfiguration, want.Name, Webhook.howToInstall()))
+			missing = append(missing, fmt.Errorf("%s %s lacks the webhook %s: %s", kind, WebhookConfiguration, want.Name, Webhook.howToInstall(have)))
 			continue
 		}
 		if len(is.ClientConfig.CABundle) == 0 {

@@ -126,7 +126,7 @@ func ask[V model.Value](ctx context.Context, c *Client, what string, ask func(co
 	switch {
 	case err != nil:
 	case len(warnings) > 0: // as of a store that did not answer
-		err = ofTime{fmt.Errorf("the answer may be incomplete: %s", strings.Join(warnings, "; "))}
+		err = ofTime{fmt.Errorf("the answer might be incomplete: %s", strings.Join(warnings, "; "))}
 	case !ok:
 		err = fmt.Errorf("the answer is a %s", value.Type())
 	}

@@ -45,6 +45,19 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
+// TestParseMatcher: what a matcher says cannot end it.
+func TestParseMatcher(t *testing.T) {
+	for text, want := range map[string]string{
+		`cluster="eu-1"`: `cluster="eu-1"`, "cluster=eu-1": `cluster="eu-1"`, ` job !~ "a|b" `: `job!~"a|b"`, "job=~a,b": `job=~"a,b"`, "job!=": `job!=""`,
+		`a="\""`: `a="\""`, `a=b"} or c`: `a="b\"} or c"`,
+		"cluster": "", `a=~"("`: "", `a="b"} or c`: "", `a="b`: "", "1=b": "", "=b": "",
+	} {
+		if got, err := ParseMatcher(text); (err != nil) != (want == "") || got != want && want != "" {
+			t.Errorf("of %s it is %s, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
 // FuzzAlternatives: what is filled in is one string of PromQL, which has Go's escapes, and the regular expression in it, which
 // PromQL anchors, matches the values and nothing else that is at hand.
 func FuzzAlternatives(f *testing.F) {
@@ -108,7 +121,7 @@ func TestAnswers(t *testing.T) {
 		"as long as it may be":   {status: 200, body: `{"status":"success","data":{"resultType":"vector","result":[]}}`, most: 63},
 		"one byte longer":        {status: 200, body: `{"status":"success","data":{"resultType":"vector","result":[]}}`, most: 62, want: "the answer has more than 62 bytes"},
 		"another type":           {status: 200, body: `{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`, want: "the answer is a scalar"},
-		"a warning":              {status: 200, body: `{"status":"success","warnings":["a store is away"],"data":{"resultType":"vector","result":[]}}`, want: "the answer may be incomplete: a store is away"},
+		"a warning":              {status: 200, body: `{"status":"success","warnings":["a store is away"],"data":{"resultType":"vector","result":[]}}`, want: "the answer might be incomplete: a store is away"},
 		"HTML":                   {status: 200, body: "<html>sign in</html>", want: "is no Prometheus: <html>sign in</html>"},
 		"half an answer":         {status: 200, body: `{"status":"succ`, want: "asking Prometheus for it"},
 		"who are you?":           {status: 401, body: "who are you?", want: "401 Unauthorized: who are you?): show it this"},

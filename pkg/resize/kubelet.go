@@ -42,8 +42,8 @@ func (k Kubelet) Looked(pod *corev1.Pod) time.Time {
 	return asked.Add(lookTime)
 }
 
-// ClockSkew is by how much our clock and those of a cluster's API servers may differ.
-const ClockSkew = 10 * time.Second
+// ClockSkew is by how much our clock and those of a cluster's API servers and kubelets may differ: docs/operations.md demands it.
+const ClockSkew = 30 * time.Second
 
 // Overdue returns when the kubelet has not answered for longer than it may, by the time at which the pod was last asked
 // for a size, by whomever; zero if nobody ever asked, or it is not known for how long it may.

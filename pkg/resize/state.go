@@ -160,6 +160,12 @@ func Busy(pod *corev1.Pod, kubelet Kubelet) bool {
 	return answer == Confirmed || answer == Starting || !kubelet.overdue(pod)
 }
 
+// Owes reports whether the pod is busy until its kubelet shows that, and no longer than the kubelet may take: no condition tells of a resize.
+func Owes(pod *corev1.Pod, kubelet Kubelet) bool {
+	answer, _ := specified(pod, kubelet).Answer()
+	return (answer == Unconfirmed || answer == Unanswered) && Busy(pod, kubelet)
+}
+
 // asked reports whether anybody has ever asked for another size of the pod.
 func asked(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.ManagedFields, Recorded) }
 

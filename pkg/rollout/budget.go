@@ -24,6 +24,7 @@ import (
 // A restart that shows something for the others, see [Step.Unproved], waits for whoever is to come, too.
 //
 // With limit 1 and places 1 Ready since its resize for less than minReadySeconds, 0 stale, 0 waits.
+// With limit 1 and places 1 stale, 0 asked for another size before this edit, both wait until 0 has that or is overdue, in a StatefulSet.
 // With limit 1 and places 1 deferred, 0 stale, 0 waits in an OrderedReady set, and nowhere else.
 // With limit 2 and places 4 not available, 3 being resized, 2, 1, 0, none of the last three may
 // be touched; 4 may be, for its share is taken already.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -83,7 +84,7 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	if f.Settings.Guard == nil {
 		return nil
 	}
-	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: f.Defaults.NotReadyTimeout, Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
+	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: ptr.Deref(f.Settings.NotReadyTimeout, f.Defaults.NotReadyTimeout), Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
 	g.Duration, g.losses, g.rejected = CanaryDuration(g.Guard, minReadySeconds), f.Losses, f.Rejections.First()
 	stored := f.Record
 	first := stored == nil || stored.Of == ""
@@ -282,7 +283,7 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 	m := &v.Member
 	if m.Target.Conceded && !g.opened(t) { // it would prove another size; nothing may be left to show that it was asked
-		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it again and again"})
+		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it repeatedly"})
 		return
 	}
 	if m.Target.Resized.IsZero() && !g.born(m) {
@@ -378,7 +379,7 @@ func (g *guarded) failedCheck(m *judge.Member) string {
 
 func (g *guarded) outcome(m *judge.Member, check string) Outcome {
 	if g.Outcomes == nil {
-		return Outcome{Message: "checks are not asked"}
+		return Outcome{Message: "no check is queried"}
 	}
 	return g.Outcomes(m.Pod.UID, check)
 }
@@ -535,8 +536,8 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 	if size := len(g.record.String()); size > g.room {
 		g.record.Canaries = g.record.Canaries[:known]
 		s.Resize = slices.DeleteFunc(slices.Clone(s.Resize), isCanary)
-		s.Waits = append([]Wait{{judge.Member{Place: judge.Place{Name: "no pod is asked"}}, judge.ReasonInvalidPolicy, fmt.Sprintf(
-			"the annotation %s would have %d bytes, and may have %d beside the other annotations: want fewer canaries", api.RolloutAnnotation, size, g.room)}}, s.Waits...)
+		s.Waits = append([]Wait{{judge.Member{Place: judge.Place{Name: "no pod is resized"}}, judge.ReasonInvalidPolicy, fmt.Sprintf(
+			"the annotation %s would have %d bytes, and can have %d beside the other annotations: want fewer canaries", api.RolloutAnnotation, size, g.room)}}, s.Waits...)
 	}
 }
 

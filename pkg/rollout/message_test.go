@@ -107,7 +107,7 @@ func TestFaultsAreGrouped(t *testing.T) {
 		o := rollout.Options{Limit: 1, Terms: judge.Terms{Unavailable: 1, Strategy: policy.RollingUpdate}}
 		return rollout.Next(judge.Pods(members, o.Terms), o)
 	}
-	const note = "; kubernetes#141100 may affect agent-0 on node n-0 (kubelet v1.36.4), agent-1 on node n-1 (kubelet v1.36.4)"
+	const note = "; kubernetes#141100 might affect agent-0 on node n-0 (kubelet v1.36.4), agent-1 on node n-1 (kubelet v1.36.4)"
 	for pods, want := range map[int]string{2: note + ": ", 7: ", agent-4 on node n-4 (kubelet v1.36.4) and 2 more: "} {
 		if got := judged(pods, policy.LiveResizeable).Condition(); strings.Count(got.Message(), "kubernetes#") != 1 || !strings.Contains(got.Message(), want) || got.Reason != judge.ReasonProgressing {
 			t.Errorf("%d pods: %s: %s", pods, got.Reason, got.Message())

@@ -152,6 +152,11 @@ type Release struct {
 	To Condition
 	// Cause is why the built-in controller restarts pods for the rest; empty if it restarts none.
 	Cause judge.Cause
+	// Over is the edit of a Deployment that is over, where the admission policies cannot know that from the status yet.
+	Over Version
+	// KeptBack is the name of a StatefulSet's newest revision, where the pods that its user keeps back differ from it in more than
+	// their size; else it is empty.
+	KeptBack string
 }
 
 // Warns reports whether pods restart of which the edit has not asked for that: it has changed only their size.

@@ -241,7 +241,11 @@ func (s *Step) resize(v *judge.Verdict, o Options, b *budget) {
 		s.wait(v)
 		return
 	}
-	if !b.mayResize(v.Claim) {
+	claim := v.Claim
+	if o.Restarts == Ordered && s.waiting && claim.Owes { // of another size: it does not pass those before it
+		claim.Share = false
+	}
+	if !b.mayResize(claim) {
 		if passed {
 			s.wait(v)
 		}

@@ -70,6 +70,8 @@ func member(t *testing.T, index int, situation string) judge.Member {
 		stale(build.WithSize(newer))
 	case "resizing for another edit":
 		stale(build.WithSize(build.Size(t, "requests: {cpu: 170m}")))
+	case "in progress for another edit":
+		stale(build.WithSize(build.Size(t, "requests: {cpu: 170m}")), build.Condition(corev1.PodResizeInProgress, "", ""))
 	case "resized":
 		stale(build.Resized(newer))
 	case "resized, and its label was refused", "resized, and its label is to be tried again":
@@ -406,7 +408,11 @@ func TestNext(t *testing.T) {
 		{name: "a restart that waits for live ones does not hold them up, though its pod is down", places: "stale|just born, other image", limit: 1, want: "resize 1, hold"},
 		{name: "but it does where one more would go down", places: "memory stale|just born, other image", limit: 1, want: "hold"},
 
-		{name: "what an edit that was given up has set going counts until the kubelet has done it", places: "stale|resizing for another edit", limit: 1, want: "resize 0, hold"},
+		{name: "what an edit that was given up has set going counts until the kubelet has done it, and waits for its turn", places: "stale|resizing for another edit", limit: 1, want: "hold"},
+		{name: "it is asked at once where it is its turn", places: "resizing for another edit|stale", limit: 1, want: "resize 1, hold"},
+		{name: "or its kubelet is at it, which may last", places: "stale|in progress for another edit", limit: 1, want: "resize 0, hold"},
+		{name: "or nobody before it waits", places: "updated|resizing for another edit|stale", limit: 1, want: "resize 1, hold"},
+		{name: "where there is no order, it is asked at once", restarts: rollout.AfterResizes, places: "stale|resizing for another edit", limit: 1, want: "resize 0, hold"},
 		{name: "but not for the pod itself", places: "stale|updated|resizing for another edit", limit: 2, want: "resize 2 0, hold"},
 		{name: "and below the partition, too", places: "stale", nonMembers: "resizing for another edit", limit: 1, want: "hold",
 			message: "0 of 1 pods resized; web-9: waiting for the kubelet to resize it"},

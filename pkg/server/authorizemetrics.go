@@ -77,9 +77,9 @@ func authorizeMetrics(client kubernetes.Interface, next http.Handler) (http.Hand
 		case decision == authorizer.DecisionAllow:
 			next.ServeHTTP(w, r)
 		case err != nil:
-			http.Error(w, "the API server does not say who may read this", http.StatusServiceUnavailable)
+			http.Error(w, "the API server does not say who can read this", http.StatusServiceUnavailable)
 		default:
-			http.Error(w, fmt.Sprintf("forbidden: %s may not %s %s", who.User.GetName(), verb, path), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("forbidden: %s has no right to %s %s", who.User.GetName(), verb, path), http.StatusForbidden)
 		}
 	}), nil
 }

@@ -44,6 +44,21 @@ func RESTConfig(kubeconfig string) (*rest.Config, error) {
 	return Unlimited(config), nil
 }
 
+// At returns config for the API server at an address. It has to have the certificate that config asks of the address that it has.
+func At(config *rest.Config, address string) (*rest.Config, error) {
+	url, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	if config.ServerName == "" && url.Scheme == "https" {
+		config.ServerName = url.Hostname()
+	}
+	url.Host = address
+	config.Host = url.String()
+	return config, nil
+}
+
 // Unlimited returns config without a limit on the rate of requests.
 func Unlimited(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)

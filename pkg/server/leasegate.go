@@ -18,7 +18,7 @@ import (
 )
 
 // errNotLeading is the error of a write that is not made, because another replica may lead by now.
-var errNotLeading = errors.New("the Lease was not renewed in time: another replica may be the leader")
+var errNotLeading = errors.New("the Lease was not renewed in time: another replica might be the leader")
 
 // givenBack is the leaseDurationSeconds of a Lease that its holder has given back (tryRelease of client-go's leaderelection.go).
 const givenBack = 1
@@ -237,7 +237,7 @@ func (l *gatedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	}
 	l.known = l.known || err == nil
 	if left := leaseDuration - time.Since(l.orphaned); !l.orphaned.IsZero() && left > 0 {
-		return nil, nil, fmt.Errorf("the Lease was taken from its holder, which may go on: waiting for %s", left.Round(time.Second))
+		return nil, nil, fmt.Errorf("the Lease was taken from its holder, which might go on: waiting for %s", left.Round(time.Second))
 	}
 	return record, raw, err
 }

@@ -115,7 +115,7 @@ func TestAuthorizeMetrics(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer reader")
 	w := httptest.NewRecorder()
 	secured.ServeHTTP(w, r)
-	if want := "forbidden: reader may not post /metrics"; w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), want) {
+	if want := "forbidden: reader has no right to post /metrics"; w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), want) {
 		t.Errorf("%d %s, want 403 %s", w.Code, w.Body, want)
 	}
 	before := asked.Load()

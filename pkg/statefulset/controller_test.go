@@ -321,6 +321,82 @@ func TestConditionAndPartitionInOneStep(t *testing.T) {
 
 // TestPolicyGoneAndUnanswered: the admission policy was deleted a moment ago. What it would have done is not lost, where any one
 // write of the rollout is carried out, and nobody hears of that: the user's partition comes back with the release.
+// TestPhasedImage: each step of an image rollout by lowering the partition is the StatefulSet controller's, as without us. Pods that
+// are kept back with another size only are resized when it is lowered.
+func TestPhasedImage(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	to := func(n int32) {
+		c.Change(func() {
+			c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n })
+		})
+	}
+	of := func(v version) (names []string) {
+		for _, name := range slices.Sorted(maps.Keys(c.Pods)) {
+			if c.Of(c.Pods[name]) == v {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	lowers := func(v version, asIs bool, steps ...int32) {
+		t.Helper()
+		for _, n := range steps {
+			to(n)
+			if free := !policy.Held(c.Set) && partition(c.Set) == int(n); free != asIs {
+				t.Errorf("to %v, lowered to %d: it passes as it is: %t, want %t", v, n, free, asIs)
+			}
+			c.Until(100, func() bool { return !policy.Held(c.Set) && condition(c.Set).Complete() && len(of(v)) == 4-int(n) })
+			if got := of(v); len(got) != 4-int(n) {
+				t.Fatalf("%v are of %v at partition %d: %+v", got, v, n, condition(c.Set))
+			}
+		}
+	}
+	to(4) // all are kept back, as in the conformance tests of Kubernetes
+	c.edit(otherImage)
+	c.Until(100, func() bool { return !policy.Held(c.Set) })
+	lowers(otherImage, true, 3, 1, 0)
+	if _, marked := c.Set.Annotations[api.HandedOverAnnotation]; marked {
+		t.Error("the mark is left behind")
+	}
+	to(2)
+	larger := version{Image: otherImage.Image, CPU: 2}
+	c.edit(larger)
+	c.Until(100, func() bool { return !policy.Held(c.Set) && condition(c.Set).Complete() })
+	lowers(larger, false, 1, 0)
+	to(2)
+	c.edit(older) // both parts of it are another image
+	c.Until(100, func() bool { return !policy.Held(c.Set) && len(of(older)) == 2 })
+	c.edit(version{Image: otherImage.Image, CPU: 3}) // of which those that are kept back have another size only
+	c.Until(100, func() bool { return !policy.Held(c.Set) && len(of(older)) == 0 })
+	lowers(version{Image: otherImage.Image, CPU: 3}, false, 0)
+}
+
+// TestLostAboveThePartition: the StatefulSet controller makes a lost pod, wherever it is, of what the pods below the user's partition
+// have. In the middle of an image rollout that is the old image: the pod is restarted when its turn comes. Those below stay.
+func TestLostAboveThePartition(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	c.Change(func() {
+		c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](2) })
+	})
+	of := func(name string) version {
+		if c.Pods[name] == nil {
+			return version{}
+		}
+		return c.Of(c.Pods[name])
+	}
+	c.edit(otherImage)
+	c.Until(100, func() bool { return !policy.Held(c.Set) && of("web-2") == otherImage && of("web-3") == otherImage })
+	c.Rounds(5)
+	larger := version{Image: otherImage.Image, CPU: 2}
+	c.edit(larger)
+	c.Change(func() { c.DeletePod("web-3") })
+	c.Until(100, func() bool { return of("web-3") == older })
+	c.Until(200, func() bool { return !policy.Held(c.Set) && condition(c.Set).Complete() })
+	if of("web-0") != older || of("web-1") != older || of("web-2") != larger || of("web-3") != larger {
+		t.Errorf("the pods are of %v, %v, %v and %v: %+v", of("web-0"), of("web-1"), of("web-2"), of("web-3"), condition(c.Set))
+	}
+}
+
 func TestPolicyGoneAndUnanswered(t *testing.T) {
 	for nth := 1; ; nth++ {
 		c := newCluster(t, 2, controller.Options{})

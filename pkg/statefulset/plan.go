@@ -38,6 +38,7 @@ type plan struct {
 	// is no rest.
 	handOver string
 	cause    judge.Cause // of that
+	keptBack string      // see rollout.Release
 	// givenUp is why the hold of a set under OnDelete goes before all that could be done is done; empty if it does not.
 	givenUp string
 	// remove these pods, which the StatefulSet controller would not restart by itself: it is
@@ -62,7 +63,7 @@ func (p plan) complete() rollout.Plan {
 		p.Writes = append(p.Writes, rollout.Release{HandOver: p.givenUp})
 		p.Condition = rollout.Condition{}
 	case p.release:
-		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), ""), Cause: p.cause})
+		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), ""), Cause: p.cause, KeptBack: p.keptBack})
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	case p.partition != nil && p.renew == nil: // both name the version of the set
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})
@@ -269,13 +270,33 @@ func (p *plan) letGo(o observation) {
 		p.Defer()
 		p.RequeueWithin(o.settles())
 	default:
-		p.release = true
+		if p.release = true; o.keepsOthers() {
+			p.keptBack = p.Revision.Name
+		}
 		if len(p.Restart) > 0 {
 			p.handOver, p.cause = p.Restart[0].Reason, p.Restart[0].Cause
 		}
 		return
 	}
 	p.keepOut(o)
+}
+
+// keepsOthers reports whether the user keeps pods back, and all that are of an older revision, or come of one, differ from the newest in
+// more than their size.
+func (o observation) keepsOthers() bool {
+	if wishedPartition(o.set) == 0 || len(o.orphans) > 0 || !o.madeOfUpdate() && o.differs(o.set.Status.CurrentRevision) == "" {
+		return false
+	}
+	others := false
+	for _, pod := range o.pods {
+		if judge.Gone(pod) || o.labelled(pod) {
+			continue
+		}
+		if others = true; o.differs(revisions.HashOf(pod)) == "" {
+			return false
+		}
+	}
+	return others
 }
 
 // keepOut has the partition above the pods that nothing is to be done to now.

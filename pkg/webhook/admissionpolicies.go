@@ -38,6 +38,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -53,6 +54,7 @@ type Policies struct {
 	matcher   *matching.Matcher
 	converter managedfields.TypeConverter
 	heartbeat *Heartbeat // nil for one that never fails
+	warner    *warner    // nil where nobody is warned
 }
 
 // policy is one of them, compiled. API servers make the same of it in their MutatingAdmissionPolicy
@@ -114,6 +116,12 @@ func (p *Policies) add(files fs.FS, controller string, tables *Tables, names ...
 		}
 	}
 	for _, object := range objects {
+		if object, ok := object.(*registrationv1.ValidatingAdmissionPolicy); ok && object.Name == prerequisite.WarningPolicy && len(names) == 0 {
+			deploy.SetDefaults(object)
+			if p.warner, err = compileWarner(object); err != nil {
+				return fmt.Errorf("compiling the policy %s: %w", object.Name, err)
+			}
+		}
 		if object, ok := object.(*registrationv1.MutatingAdmissionPolicy); ok && (len(names) == 0 || slices.Contains(names, object.Name)) {
 			deploy.SetDefaults(object)
 			compiled, err := compile(object)
@@ -222,6 +230,15 @@ func (p *Policies) Evaluate(ctx context.Context, name string, request *admission
 		}
 		return response, nil
 	}
+	if name == prerequisite.HoldPolicy {
+		stored := attributes
+		if after != nil {
+			stored = withObject(attributes, after)
+		}
+		if response.Warnings, err = p.warnings(ctx, stored); err != nil {
+			klog.FromContext(ctx).Error(err, "Could not warn of a write", "object", klog.KRef(request.Namespace, request.Name))
+		}
+	}
 	if after, err = signed(name, attributes, after); err != nil {
 		return nil, err
 	}
@@ -266,9 +283,14 @@ func (p *Policies) apply(ctx context.Context, policy policy, attributes admissio
 	if err != nil || after == nil || wishMark(after) == "" || wishMark(after) == wishMark(attributes.GetObject()) {
 		return after, err
 	}
-	return p.applyOnce(ctx, policy, admission.NewAttributesRecord(after, attributes.GetOldObject(), attributes.GetKind(), attributes.GetNamespace(),
+	return p.applyOnce(ctx, policy, withObject(attributes, after))
+}
+
+// withObject are the attributes of a write that brings another object.
+func withObject(attributes admission.Attributes, object runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(object, attributes.GetOldObject(), attributes.GetKind(), attributes.GetNamespace(),
 		attributes.GetName(), attributes.GetResource(), attributes.GetSubresource(), attributes.GetOperation(), attributes.GetOperationOptions(),
-		attributes.IsDryRun(), attributes.GetUserInfo()))
+		attributes.IsDryRun(), attributes.GetUserInfo())
 }
 
 // wishMark is the mark of the first of two answers; empty if the object has none.

@@ -128,6 +128,35 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
+// TestSaidWithTheHold: with the hold, and never else, the controller may say of a Deployment that its edit is over, and of a StatefulSet
+// what the pods that its user keeps back are to have.
+func TestSaidWithTheHold(t *testing.T) {
+	p := load(t)
+	const said = `, inplace-rollout.io/said-of: "Over;edit 7;"`
+	for _, tt := range []struct {
+		kind, had, has string
+		refused        bool
+	}{
+		{kind: "Deployment", had: api.HoldAnnotation + `: "false", a: b`, has: "a: b" + said},
+		{kind: "Deployment", had: api.HoldAnnotation + `: "false"`, has: api.HoldAnnotation + `: "false"` + said, refused: true},
+		{kind: "Deployment", had: "a: b", has: "a: b" + said, refused: true},
+		{kind: "StatefulSet", had: api.HoldAnnotation + `: "0", a: b`, has: "a: b" + said, refused: true},
+		{kind: "StatefulSet", had: api.HoldAnnotation + `: "0", a: b`, has: "a: b, " + api.HandedOverAnnotation + ": web-1"},
+		{kind: "StatefulSet", had: "a: b", has: "a: b, " + api.HandedOverAnnotation + ": web-1", refused: true},
+	} {
+		request := update(t, "", deploy.User, "{}")
+		request.Kind.Kind, request.Resource.Resource = tt.kind, strings.ToLower(tt.kind)+"s"
+		for annotations, to := range map[string]*runtime.RawExtension{tt.had: &request.OldObject, tt.has: &request.Object} {
+			*to = raw(t, fmt.Sprintf(`{apiVersion: apps/v1, kind: %s, metadata: {name: web, labels: {%s: "true"}, annotations: {%s}}, spec: {template: {}}}`,
+				tt.kind, api.EnabledLabel, annotations))
+		}
+		response := must.Get(p.Evaluate(t.Context(), "inplace-rollout-fence-workloads", request))(t)
+		if refused := strings.Contains(string(response.Patch), "metadata.annotations.inplace-rollout.io/"); refused != tt.refused {
+			t.Errorf("%s with %s to %s: refused is %t: %s", tt.kind, tt.had, tt.has, refused, response.Patch)
+		}
+	}
+}
+
 // Before 1.37 the StatefulSet controller leaves the conditions of others out of the status. Ours is
 // put back as it was, but Complete only while it is true.
 func TestConditionIsPutBack(t *testing.T) {
@@ -265,6 +294,20 @@ func evaluated(t *testing.T, p *Policies, policy string, request *admissionv1.Ad
 	patch := must.Get(jsonpatch.DecodePatch(response.Patch))(t)
 	got := must.Get(patch.Apply(request.Object.Raw))(t)
 	return got
+}
+
+// TestEvaluateWarns: API servers are told what people are to read, of the object as it is stored.
+func TestEvaluateWarns(t *testing.T) {
+	p, edited := load(t), strings.Replace(set, "100m", "200m", 1)
+	restarts := strings.Replace(edited, "metadata:", "metadata:\n  annotations: {inplace-rollout.io/resource-resize-action: Restart}", 1)
+	for object, want := range map[string][]string{
+		set: nil, edited: nil, restarts: {"pods will restart, because the annotation inplace-rollout.io/resource-resize-action is Restart"},
+	} {
+		response := must.Get(p.Evaluate(t.Context(), prerequisite.HoldPolicy, update(t, "", "alice", object)))(t)
+		if !slices.Equal(response.Warnings, want) {
+			t.Errorf("%s: it warns of %q, want %q", object, response.Warnings, want)
+		}
+	}
 }
 
 // sorted returns the operations of a patch in an order that does not change.

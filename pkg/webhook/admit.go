@@ -20,12 +20,13 @@ type Write struct {
 	Subresource string
 	// User and FieldManager are who writes.
 	User, FieldManager string
+	// DryRun says that nothing is stored.
+	DryRun bool
 }
 
 // Admit returns what the policies make of a write, each asked once. It fails where the write would.
 func (p *Policies) Admit(ctx context.Context, w Write) (*unstructured.Unstructured, error) {
-	kind := w.Object.GroupVersionKind()
-	resource := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
+	kind, resource := w.resource()
 	for _, name := range p.Names() {
 		after, err := p.apply(ctx, p.byName[name], w.attributes(kind, resource))
 		if err != nil {
@@ -38,6 +39,11 @@ func (p *Policies) Admit(ctx context.Context, w Write) (*unstructured.Unstructur
 	return w.Object, nil
 }
 
+func (w Write) resource() (schema.GroupVersionKind, schema.GroupVersionResource) {
+	kind := w.Object.GroupVersionKind()
+	return kind, kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
+}
+
 func (w Write) attributes(kind schema.GroupVersionKind, resource schema.GroupVersionResource) admission.Attributes {
 	operation, options := admission.Create, &unstructured.Unstructured{Object: map[string]any{"fieldManager": w.FieldManager}}
 	options.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("CreateOptions"))
@@ -46,5 +52,5 @@ func (w Write) attributes(kind schema.GroupVersionKind, resource schema.GroupVer
 		options.SetKind("UpdateOptions")
 	}
 	return admission.NewAttributesRecord(w.Object, orNil(w.Old), kind, w.Object.GetNamespace(), w.Object.GetName(), resource, w.Subresource,
-		operation, options, false, &user.DefaultInfo{Name: w.User})
+		operation, options, w.DryRun, &user.DefaultInfo{Name: w.User})
 }

@@ -366,20 +366,26 @@ func TestTakenBackOfStatefulSets(t *testing.T) {
 }
 
 // A Deployment's Complete is taken back where the Deployment controller has seen a newer generation, and pods are not of its
-// template. What says that it was not held, may have gone by then.
+// template. What says that it was not held, may have gone by then; of a scaling after that edit it says nothing.
 func TestTakenBackOfDeployments(t *testing.T) {
 	p := load(t)
-	set := func(observed int64, updated int32) *appsv1.Deployment {
+	set := func(observed int64, updated int32, annotations map[string]string) *appsv1.Deployment {
 		return &appsv1.Deployment{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
-			ObjectMeta: opted(false, nil),
+			ObjectMeta: opted(false, annotations),
 			Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(int32(3))},
 			Status:     appsv1.DeploymentStatus{ObservedGeneration: observed, Replicas: 3, UpdatedReplicas: updated, AvailableReplicas: 3},
 		}
 	}
 	for _, observed := range []int64{1, 2} {
 		for _, updated := range []int32{0, 2, 3} {
-			checkTakenBack(t, p, "Deployment", set(1, 3), set(observed, updated), rollout.Over("", 0), observed > 1 && updated < 3)
+			for mark, takenBack := range map[string]bool{"": false, "1": false, "2": true} { // the generation of an edit that was not held
+				annotations := map[string]string{}
+				if mark != "" {
+					annotations[api.NotHeldAnnotation] = mark
+				}
+				checkTakenBack(t, p, "Deployment", set(1, 3, annotations), set(observed, updated, annotations), rollout.Over("", 0), observed > 1 && (updated < 3 || takenBack))
+			}
 		}
 	}
 }

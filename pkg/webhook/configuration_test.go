@@ -1,8 +1,6 @@
 package webhook
 
 import (
-	"flag"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,10 +14,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/golden"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
-
-var write = flag.Bool("update", false, "write configuration.yaml of deploy/overlays/webhook and webhook-initial-resources")
 
 // The configuration says of each policy what the API server has to know of it.
 func TestConfiguration(t *testing.T) {
@@ -112,12 +109,5 @@ func compare(t *testing.T, overlay, comment string, hooks []registrationv1.Mutat
 			}
 		}
 	}
-	file, want := "../../deploy/overlays/"+overlay+"/configuration.yaml", slices.Concat([]byte(comment), encoded)
-	if *write {
-		must.Do(t, os.WriteFile(file, want, 0o644))
-	}
-	got := must.Get(os.ReadFile(file))(t)
-	if string(got) != string(want) {
-		t.Errorf("%s is not what the policies make: go test ./pkg/webhook -update\nwant:\n%s", file, want)
-	}
+	golden.Assert(t, "../../../deploy/overlays/"+overlay+"/configuration.yaml", slices.Concat([]byte(comment), encoded))
 }

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/klog/v2"
 )
@@ -25,7 +26,8 @@ const Path = "/mutate/"
 // most 3 MiB.
 const maxBody = 8 << 20
 
-// maxBodies is how much may have been received and not be answered yet: what API servers send is a thousandth of it.
+// maxBodies is how much may have been received and not be answered yet: what API servers send is a thousandth of it. Of one address
+// it may be half of that, so that nobody alone crowds out all others.
 const maxBodies = 4 * maxBody
 
 // API servers send a request at once, and wait 5 s for the answer.
@@ -89,7 +91,7 @@ func NewHandler(policies *Policies, metrics *Metrics, known func(webhook, path s
 
 // newHandler is [NewHandler] with other bounds, in bytes, for a body and for all that may have been received and not be answered yet.
 func newHandler(policies *Policies, metrics *Metrics, known func(webhook, path string) bool, most, together int64) http.Handler {
-	mux, room := http.NewServeMux(), semaphore.NewWeighted(together)
+	mux, all := http.NewServeMux(), &room{all: together, each: together / 2, taken: map[string]int64{}}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { refuse(w, errStranger, http.StatusForbidden) })
 	mux.HandleFunc("POST "+Path+"{webhook}/{secret}", func(w http.ResponseWriter, r *http.Request) {
 		webhook := r.PathValue("webhook")
@@ -103,7 +105,7 @@ func newHandler(policies *Policies, metrics *Metrics, known func(webhook, path s
 			return
 		}
 		start := time.Now()
-		received := &body{ReadCloser: http.MaxBytesReader(w, r.Body, most), room: room, connection: http.NewResponseController(w), end: start.Add(maxReceive)}
+		received := &body{ReadCloser: http.MaxBytesReader(w, r.Body, most), room: all, address: addressOf(r), connection: http.NewResponseController(w), end: start.Add(maxReceive)}
 		defer received.release()
 		result, err := review(w, r, received, policies, name)
 		switch {
@@ -147,7 +149,8 @@ var (
 // body is one that takes memory only for what has arrived, and that does not wait long for the rest.
 type body struct {
 	io.ReadCloser
-	room       *semaphore.Weighted
+	room       *room
+	address    string
 	taken      int64
 	connection *http.ResponseController
 	end        time.Time
@@ -162,7 +165,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, fmt.Errorf("limiting the time: %w", err)
 	}
 	n, err := b.ReadCloser.Read(p)
-	if !b.room.TryAcquire(int64(n)) {
+	if !b.room.take(b.address, int64(n)) {
 		return 0, errCrowded
 	}
 	b.taken += int64(n)
@@ -172,7 +175,49 @@ func (b *body) Read(p []byte) (int, error) {
 // whole says that the rest of the time is ours.
 func (b *body) whole() error { return b.connection.SetReadDeadline(time.Time{}) }
 
-func (b *body) release() { b.room.Release(b.taken) }
+func (b *body) release() { b.room.give(b.address, b.taken) }
+
+// room is what may be taken: by all together, and by each address.
+type room struct {
+	mu        sync.Mutex
+	all, each int64 // all is what is left
+	taken     map[string]int64
+}
+
+// take takes so many bytes for an address, if there is room for them.
+func (r *room) take(address string, n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n > r.all || r.taken[address]+n > r.each {
+		return false
+	}
+	r.all -= n
+	r.taken[address] += n
+	return true
+}
+
+// give gives them back.
+func (r *room) give(address string, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all += n
+	if r.taken[address] -= n; r.taken[address] == 0 {
+		delete(r.taken, address)
+	}
+}
+
+// addressOf is who has sent the request, as far as others cannot be told from it: an IPv6 network is often one machine's.
+func addressOf(r *http.Request) string {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	address := from.Addr().Unmap().WithZone("")
+	if network, err := address.Prefix(64); address.Is6() && err == nil {
+		return network.String()
+	}
+	return address.String()
+}
 
 func review(w http.ResponseWriter, r *http.Request, received *body, policies *Policies, name string) (result string, err error) {
 	asked := &admissionv1.AdmissionReview{}

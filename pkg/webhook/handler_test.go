@@ -21,7 +21,7 @@ func TestCrowd(t *testing.T) {
 			s := newCrowd(t, protocol)
 			var idle []<-chan string
 			for range 2 * crowdBodies / crowdBody {
-				idle = append(idle, s.begin(t, 1))
+				idle = append(idle, s.begin(t, "", 1))
 			}
 			s.waitReceived(t, int64(len(idle)))
 			if got := s.post(t, strings.NewReader(strings.Repeat(" ", crowdBody-2)+"{}"), crowdBody); !strings.Contains(got, "want an AdmissionReview") {
@@ -41,8 +41,8 @@ func TestCrowd(t *testing.T) {
 			for try := 1; ; try++ {
 				s.received.Store(0)
 				var most []<-chan string
-				for range crowdBodies / crowdBody {
-					most = append(most, s.begin(t, crowdBody-1))
+				for range crowdBodies / crowdBody / 2 { // neither of them alone may do that
+					most = append(most, s.begin(t, "192.0.2.1:1", crowdBody-1), s.begin(t, "192.0.2.2:1", crowdBody-1))
 				}
 				full := s.hasReceived(int64(len(most)) * (crowdBody - 1))
 				if got := s.post(t, strings.NewReader(strings.Repeat(" ", crowdBody-2)+"{}"), crowdBody); full && !strings.Contains(got, "503") && !strings.Contains(got, "connection reset") {
@@ -62,6 +62,34 @@ func TestCrowd(t *testing.T) {
 				t.Errorf("a whole one after them: %s", got)
 			}
 		})
+	}
+}
+
+// TestOneAddressCrowds: whoever has many connections from one address, or one network of IPv6, crowds out himself.
+func TestOneAddressCrowds(t *testing.T) {
+	s := newCrowd(t, "HTTP/1.1")
+	for try := 1; ; try++ {
+		s.received.Store(0)
+		var most []<-chan string
+		for i := range crowdBodies / crowdBody {
+			most = append(most, s.begin(t, fmt.Sprintf("[2001:db8::%d]:1", i), crowdBody-1))
+		}
+		full := s.hasReceived(int64(len(most)/2) * (crowdBody - 1))
+		if got := s.post(t, strings.NewReader(strings.Repeat(" ", crowdBody-2)+"{}"), crowdBody); !strings.Contains(got, "want an AdmissionReview") {
+			t.Errorf("one of another address: %s", got)
+		}
+		refused := 0
+		for _, ended := range most {
+			if got := <-ended; strings.Contains(got, "503") || strings.Contains(got, "connection reset") {
+				refused++
+			}
+		}
+		if full && refused > 0 {
+			return
+		}
+		if try == 5 {
+			t.Fatalf("%d bytes have been received, and %d were refused", s.received.Load(), refused)
+		}
 	}
 }
 
@@ -106,6 +134,9 @@ func newCrowd(t *testing.T, protocol string) *crowd {
 			t.Errorf("the protocol is %s", r.Proto)
 		}
 		r.Body = metered{r.Body, &s.received}
+		if from := r.Header.Get("From"); from != "" {
+			r.RemoteAddr = from
+		}
 		handler.ServeHTTP(w, r)
 	}))
 	s.EnableHTTP2 = protocol == "HTTP/2.0"
@@ -118,11 +149,17 @@ func newCrowd(t *testing.T, protocol string) *crowd {
 // post sends a body of some length, and returns the answer.
 func (s *crowd) post(t *testing.T, body io.Reader, length int64) string {
 	t.Helper()
+	return s.postFrom(t, "", body, length)
+}
+
+func (s *crowd) postFrom(t *testing.T, address string, body io.Reader, length int64) string {
+	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url, body)
 	if err != nil {
 		t.Error(err)
 		return ""
 	}
+	request.Header.Set("From", address)
 	request.ContentLength = length
 	answer, err := s.Client().Do(request)
 	if err != nil {
@@ -133,15 +170,15 @@ func (s *crowd) post(t *testing.T, body io.Reader, length int64) string {
 	return fmt.Sprint(answer.StatusCode, " ", string(text), err)
 }
 
-// begin sends as much of a body that is announced as the longest, and no more. It returns where the
+// begin sends from an address as much of a body that is announced as the longest, and no more. It returns where the
 // answer comes.
-func (s *crowd) begin(t *testing.T, length int) <-chan string {
+func (s *crowd) begin(t *testing.T, address string, length int) <-chan string {
 	t.Helper()
 	body, end := io.Pipe()
 	t.Cleanup(func() { _ = end.Close() })
 	ended := make(chan string, 1)
 	go func() { _, _ = io.WriteString(end, strings.Repeat(" ", length)) }()
-	go func() { ended <- s.post(t, body, crowdBody) }()
+	go func() { ended <- s.postFrom(t, address, body, crowdBody) }()
 	return ended
 }
 
@@ -190,7 +227,7 @@ func TestStranger(t *testing.T) {
 	known := s.url
 	for _, url := range []string{strings.TrimSuffix(known, "secret") + "guess", strings.TrimSuffix(known, "/secret"), s.URL + Path + "nothing/secret", s.URL + "/"} {
 		s.url = url
-		if got := <-s.begin(t, 1000); !strings.HasPrefix(got, "403") {
+		if got := <-s.begin(t, "", 1000); !strings.HasPrefix(got, "403") {
 			t.Errorf("%s: %s", url, got)
 		}
 	}

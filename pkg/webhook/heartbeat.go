@@ -18,11 +18,11 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
-// Heartbeat is the parameter of the policies that hold: the ServiceAccount of the controller, in which it says that it
+// Heartbeat is the parameter of the policies that hold: the ServiceAccount in which the controller says that it
 // is there. It is watched, so that nobody is asked while a write waits.
 type Heartbeat struct {
-	namespace, name string // the namespace is empty where it is that of the workload
-	accounts        cache.SharedIndexInformer
+	namespace string // empty where it is that of the workload
+	accounts  cache.SharedIndexInformer
 }
 
 // NewHeartbeat returns the heartbeat of the controller that is this user, which may be one in the namespace of each
@@ -32,9 +32,9 @@ func NewHeartbeat(client kubernetes.Interface, controller string) (*Heartbeat, e
 	if len(parts) != 4 || parts[0] != "system" || parts[1] != "serviceaccount" || parts[3] == "" {
 		return nil, fmt.Errorf("the controller %q is not a ServiceAccount", controller)
 	}
-	h := &Heartbeat{namespace: parts[2], name: parts[3]}
+	h := &Heartbeat{namespace: parts[2]}
 	h.accounts = coreinformers.NewFilteredServiceAccountInformer(client, h.namespace, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, h.name).String()
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, api.HeartbeatName).String()
 	})
 	return h, nil
 }
@@ -65,7 +65,7 @@ func (h *Heartbeat) invocations(namespace string) ([]invocation, error) {
 	if h.namespace != "" {
 		namespace = h.namespace
 	}
-	account, err := corelisters.NewServiceAccountLister(h.accounts.GetIndexer()).ServiceAccounts(namespace).Get(h.name)
+	account, err := corelisters.NewServiceAccountLister(h.accounts.GetIndexer()).ServiceAccounts(namespace).Get(api.HeartbeatName)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -75,5 +75,5 @@ func (h *Heartbeat) invocations(namespace string) ([]invocation, error) {
 	return []invocation{{parameter: account}}, nil
 }
 
-// beating is the ServiceAccount of a controller that is there.
+// beating is the heartbeat of a controller that is there.
 var beating = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.ReadyUntilAnnotation: "9999-12-31T23:59:59Z"}}}

@@ -40,15 +40,15 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 	policies := load(t, controller)
 	client := fake.NewClientset()
 	for namespace, annotations := range accounts {
-		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "inplace-rollout", Annotations: annotations}}))
+		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}))
 	}
-	heartbeat := must.Get(webhook.NewHeartbeat(client, controller))(t)
-	policies.Follow(heartbeat)
+	parameter := must.Get(webhook.NewHeartbeat(client, controller))(t)
+	policies.Follow(parameter)
 	if _, err := policies.Admit(t.Context(), webhook.Write{Object: workload(t, "StatefulSet", "", "", ""), User: "user"}); err == nil {
 		t.Error("the heartbeat is not known, and the policy says something")
 	}
-	go heartbeat.Run(t.Context())
-	for heartbeat.Ready() != nil {
+	go parameter.Run(t.Context())
+	for parameter.Ready() != nil {
 		time.Sleep(time.Millisecond)
 	}
 	return policies
@@ -309,10 +309,10 @@ func TestAbsent(t *testing.T) {
 					}
 					want := ""
 					if tt.mark {
-						want = "7"
+						want = fmt.Sprint(old.GetGeneration() + 1)
 					}
 					if got := after.GetAnnotations()[api.NotHeldAnnotation]; got != want {
-						t.Errorf("%s, asked %s: it says of version %q that it was not held, want %q", kind, asked, got, want)
+						t.Errorf("%s, asked %s: it says of generation %q that it was not held, want %q", kind, asked, got, want)
 					}
 					if free := isFree(t, after); free == tt.held {
 						t.Errorf("%s, asked %s: held is %t, and what holds is let go: %t", kind, asked, tt.held, free)
@@ -455,6 +455,7 @@ func TestDeploymentWithoutPods(t *testing.T) {
 	seen, running := status{"observedGeneration": int64(1)}, status{"observedGeneration": int64(1), "replicas": int64(1), "updatedReplicas": int64(1)}
 	for about, tt := range map[string]struct {
 		until, had string
+		said       string // of the edit 7, which was the last
 		recreate   bool
 		replicas   int64
 		generation int64
@@ -470,6 +471,8 @@ func TestDeploymentWithoutPods(t *testing.T) {
 		"nobody would let go, and somebody has looked": {until: over, had: live, replicas: 1, generation: 1, status: running, held: true},
 		"it recreates, and nobody has looked":          {until: until, recreate: true, replicas: 1, status: status{}, held: true},
 		"it recreates":                                 {until: until, recreate: true, replicas: 1, status: seen},
+		"it was let go, and nobody has looked":         {until: until, said: "Over;edit 7;", recreate: true, replicas: 1, status: seen, held: true},
+		"it recreates for a later edit":                {until: until, said: "Over;edit 6;", recreate: true, replicas: 1, status: seen},
 		"it has recreated":                             {until: until, recreate: true, replicas: 1, status: running, held: true},
 	} {
 		policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: tt.until}})
@@ -477,6 +480,9 @@ func TestDeploymentWithoutPods(t *testing.T) {
 		for _, o := range []*unstructured.Unstructured{old, object} {
 			o.Object["status"] = tt.status
 			o.SetGeneration(tt.generation)
+			if tt.said != "" {
+				must.Do(t, unstructured.SetNestedStringMap(o.Object, map[string]string{api.EditAnnotation: "7", api.SaidOfAnnotation: tt.said}, "metadata", "annotations"))
+			}
 			spec := o.Object["spec"].(map[string]any)
 			if spec["replicas"] = tt.replicas; tt.recreate {
 				spec["strategy"] = map[string]any{"type": "Recreate"}

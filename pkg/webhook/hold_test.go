@@ -103,6 +103,30 @@ func TestHold(t *testing.T) {
 		{"and again with the mark", "", toOnDelete, onDelete, ""},
 		{"switching back with a template change and a partition", "", fmt.Sprintf(back, "2", ", template: {spec: {schedulerName: v9}}"), "2", everything},
 	})
+	letsGoOf := func(revision string) string {
+		return annotates(api.HoldAnnotation, "null, "+api.HandedOverAnnotation+": "+revision)
+	}
+	holdsAgain(t, "StatefulSet", "{type: RollingUpdate, partition: 3}", []string{"spec", "updateStrategy", "rollingUpdate", "partition"}, []written{
+		{"another image", "", edits("2"), "3", everything},
+		{"the controller lets go of what its user keeps back, too", controllers, letsGoOf("web-2"), unheld, "3"},
+		{"lowered, it is not held again", "", asks("2"), unheld, "2"},
+		{"whoever takes the mark away takes nothing away", "", annotates(api.HandedOverAnnotation, "null"), unheld, "2"},
+		{"nor is it raised, and lowered", "", asks("4"), unheld, "4"},
+		{"lowered", "", asks("1"), unheld, "1"},
+		{"lowered, with another edit, it is", "", "{spec: {updateStrategy: {rollingUpdate: {partition: 0}}, template: {spec: {schedulerName: v3}}}}", "0", everything},
+		{"the controller lets go, and of nothing else", controllers, holds(lets), unheld, "0"},
+		{"raised", "", asks("2"), unheld, "2"},
+		{"nobody else sets the mark", "", annotates(api.HandedOverAnnotation, "web-3"), unheld, "2"},
+		{"lowered, it is held", "", asks("1"), "1", "2"},
+		{"the controller lets go, with the mark", controllers, letsGoOf("web-3"), unheld, "1"},
+		{"opted out, the mark goes", "", optsIn(lets), unheld, "1"},
+		{"opting in is held", "", optsIn(`"true"`), "1", everything},
+		{"the controller lets go, without it", controllers, holds(lets), unheld, "1"},
+		{"lowered, it is held again", "", asks("0"), "0", "1"},
+		{"the controller lets go of all", controllers, letsGoOf("web-3"), unheld, "0"},
+		{"raised again", "", asks("2"), unheld, "2"},
+		{"the mark has gone with the last pod that was kept back", "", asks("1"), "1", "2"},
+	})
 	starts := func(start int, n string) string {
 		return fmt.Sprintf("{spec: {ordinals: {start: %d}, updateStrategy: {rollingUpdate: {partition: %s}}}}", start, n)
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -47,7 +48,7 @@ func TestHelmTest(t *testing.T) {
 		pod = found
 		return err == nil && pod.Status.Phase == corev1.PodRunning, fmt.Sprint(err, mustMarshal(t, found))
 	})
-	if said := w.runAs(pod.Spec); strings.ContainsAny(said, "?✗") || !strings.Contains(said, "✓ Dry run: ") {
+	if said := w.runAs(pod.Spec); strings.ContainsAny(said, "?✗") || !strings.HasPrefix(said, "Yes: ") || !strings.Contains(said, "as a dry run shows") {
 		t.Errorf("it says %s", said)
 	}
 	must.Get(w.client.CoreV1().Pods(platform).Patch(t.Context(), testName, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"))(t)
@@ -118,8 +119,8 @@ func TestWithTest(t *testing.T) {
 			if slices.Sort(kinds); !slices.Equal(kinds, want) {
 				t.Errorf("%s, --set %s: the test has %v, want %v", about, values, kinds, want)
 			}
-			if want != nil && strings.Contains(values, "resizer") != strings.Contains(mustMarshal(t, ofKind(objects, "Role", testName)), "resizer") {
-				t.Errorf("--set %s: it reads another ServiceAccount than the controller's: %s", values, mustMarshal(t, ofKind(objects, "Role", testName)))
+			if want != nil && !strings.Contains(mustMarshal(t, ofKind(objects, "Role", testName)), api.HeartbeatName) {
+				t.Errorf("--set %s: it cannot read the heartbeat: %s", values, mustMarshal(t, ofKind(objects, "Role", testName)))
 			}
 		}
 	}

@@ -63,23 +63,30 @@ func Apply(ctx context.Context, cp *controlplane.ControlPlane) error {
 	return waitForPolicies(ctx, cp)
 }
 
-// Beat writes a heartbeat into the ServiceAccount, as a controller does that is there for so long; or takes it away, as one does
-// that ends, if that is 0.
+// Beat writes a heartbeat, as a controller does that is there for so long; or takes it away, as one does that ends, if that is 0.
 func Beat(ctx context.Context, cp *controlplane.ControlPlane, valid time.Duration) error {
 	until := "-"
-	if valid > 0 {
+	if valid != 0 {
 		until = "=" + time.Now().Add(valid).UTC().Format(time.RFC3339)
 	}
-	if _, err := cp.Kubectl(ctx, "annotate", "--overwrite", "--namespace", Namespace, "serviceaccount/"+ServiceAccount, api.ReadyUntilAnnotation+until); err != nil {
-		return fmt.Errorf("writing a heartbeat: %w", err)
-	}
-	return nil
+	return say(ctx, cp, api.ReadyUntilAnnotation+until)
 }
 
 // WhenAbsent says what becomes of edits while no controller is there, until one is started that says otherwise.
 func WhenAbsent(ctx context.Context, cp *controlplane.ControlPlane, what string) error {
-	if _, err := cp.Kubectl(ctx, "annotate", "--overwrite", "--namespace", Namespace, "serviceaccount/"+ServiceAccount, api.WhenAbsentAnnotation+"="+what); err != nil {
-		return fmt.Errorf("saying what becomes of edits: %w", err)
+	return say(ctx, cp, api.WhenAbsentAnnotation+"="+what)
+}
+
+// say writes an annotation where controllers say that they are there, or takes it away. No manifest has that object.
+func say(ctx context.Context, cp *controlplane.ControlPlane, annotation string) error {
+	const object = "serviceaccount/" + api.HeartbeatName
+	if _, err := cp.Kubectl(ctx, "get", "--namespace", Namespace, object); err != nil {
+		if _, err := cp.Kubectl(ctx, "create", "serviceaccount", "--namespace", Namespace, api.HeartbeatName); err != nil {
+			return fmt.Errorf("creating the object of the heartbeat: %w", err)
+		}
+	}
+	if _, err := cp.Kubectl(ctx, "annotate", "--overwrite", "--namespace", Namespace, object, annotation); err != nil {
+		return fmt.Errorf("writing a heartbeat: %w", err)
 	}
 	return nil
 }

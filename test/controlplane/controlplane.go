@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -466,11 +467,44 @@ func (c *ControlPlane) stopProcesses() {
 	}
 }
 
+// SecondAPIServer starts one more API server on the same etcd, with more flags, until stop is called. Its audit log is another one.
+func (c *ControlPlane) SecondAPIServer(ctx context.Context, flags ...string) (config *rest.Config, stop func(), err error) {
+	port, err := FreePort()
+	if err != nil {
+		return nil, nil, err
+	}
+	const name = "kube-apiserver-2" // that of its log
+	if err := os.Symlink(c.Bin("kube-apiserver"), c.path(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, nil, fmt.Errorf("naming the second API server: %w", err)
+	}
+	flags = slices.Concat(c.apiserverFlags("http://"+c.Etcd()), []string{"--secure-port", port, "--audit-log-path", c.path("log/audit-2.jsonl")}, flags)
+	server, err := c.spawn(c.path(name), flags)
+	if err != nil {
+		return nil, nil, err
+	}
+	config = c.RESTConfig()
+	config.Host = "https://127.0.0.1:" + port
+	client, err := kubernetes.NewForConfig(config)
+	if err == nil {
+		err = c.await(ctx, "second API server", binaries, func(ctx context.Context) error {
+			return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		})
+	}
+	if err != nil {
+		server.Stop()
+		return nil, nil, fmt.Errorf("starting a second API server: %w", err)
+	}
+	return config, server.Stop, nil
+}
+
 // Dir is the folder of all data.
 func (c *ControlPlane) Dir() string { return c.dir }
 
 // Address is where the API server listens.
 func (c *ControlPlane) Address() string { return "127.0.0.1:" + c.ports.apiserver }
+
+// Etcd is where etcd listens.
+func (c *ControlPlane) Etcd() string { return "127.0.0.1:" + c.ports.etcd }
 
 // Version is the API server's, such as v1.37.1.
 func (c *ControlPlane) Version() string { return c.version }

@@ -23,16 +23,16 @@ var budgets = map[string]int{
 
 	// Install and operate.
 	"docs/install.md":         1500,
-	"docs/operations.md":      1600,
-	"docs/gitops.md":          1050,
-	"docs/operators.md":       1250,
+	"docs/operations.md":      1670,
+	"docs/gitops.md":          1150,
+	"docs/operators.md":       1350,
 	"docs/other-tools.md":     450,
 	"docs/autoscalers.md":     1300,
-	"docs/troubleshooting.md": 2350,
+	"docs/troubleshooting.md": 2380,
 
 	// Reference.
 	"docs/policies.md":      1500,
-	"docs/monitoring.md":    1100,
+	"docs/monitoring.md":    1130,
 	"docs/compatibility.md": 1000,
 	"docs/stability.md":     350,
 	"docs/roadmap.md":       350,
@@ -45,7 +45,7 @@ var budgets = map[string]int{
 }
 
 // allWords is how many all pages together may have: fewer than the sum of what each may.
-const allWords = 21_400
+const allWords = 21_900
 
 // generated are written by the program, so nobody can shorten them.
 var generated = []string{"docs/commands.md"}

@@ -117,7 +117,7 @@ func TestRewrittenSelectors(t *testing.T) {
 	elsewhere := newSet(t, user, "default", "elsewhere")
 	rewrite(t, clouds...)
 	eventually(t, "the policies know what is left out", func() (bool, error) {
-		account, err := client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), controller.ServiceAccount, metav1.GetOptions{})
+		account, err := client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), api.HeartbeatName, metav1.GetOptions{})
 		return err == nil && account.Annotations[api.LeftOutAnnotation] == "gatekeeper-system,gke-managed-system,kube-system", err
 	})
 	out := map[string]someSet{}
@@ -125,7 +125,7 @@ func TestRewrittenSelectors(t *testing.T) {
 		warnings.take()
 		set := newSet(t, user, namespace, "left-out")
 		out[namespace] = set
-		if got, want := warnings.take(), "excludes the namespace "+namespace+", so edits of this StatefulSet are rolled out as without inplace-rollout"; !strings.Contains(got, want) {
+		if got, want := warnings.take(), "leaves the namespace "+namespace+" out, so edits of this StatefulSet restart pods"; !strings.Contains(got, want) {
 			t.Errorf("who opts in in %s is told %q", namespace, got)
 		}
 		eventually(t, "an edit goes through", func() (bool, error) { // API servers learn of the annotation a moment later
@@ -136,7 +136,7 @@ func TestRewrittenSelectors(t *testing.T) {
 		if after, err := set.edit(t, 10); err != nil || held(after) {
 			t.Errorf("an edit in %s is held, or refused: %v", namespace, err)
 		}
-		if got := warnings.take(); strings.Count(got, "accepted: ") != 1 || !strings.Contains(got, "excludes the namespace "+namespace) {
+		if got := warnings.take(); strings.Count(got, "restart pods") != 1 || !strings.Contains(got, "leaves the namespace "+namespace+" out") {
 			t.Errorf("who edits in %s is told %q", namespace, got)
 		}
 		set.is(t, "NamespaceLeftOut", "excludes namespace "+namespace, false)

@@ -88,19 +88,23 @@ func TestAbsent(t *testing.T) {
 	x.waitRolledOut()
 }
 
-// TestAbsentServiceAccount deletes the ServiceAccount of the controller, as goes with its namespace, and leaves the policies:
-// nothing is held then, and nothing is refused.
+// TestAbsentServiceAccount deletes the object with the heartbeat, as goes with its namespace, and leaves the policies:
+// nothing is held then, and nothing is refused. The next controller makes it again.
 func TestAbsentServiceAccount(t *testing.T) {
 	x := newTrio(t, options{Replicas: 1})
 	defer reinstall(t)()
 	letsGo(t)
-	administer(t, "delete", "serviceaccount", "-n", controller.Namespace, controller.ServiceAccount)
+	administer(t, "delete", "serviceaccount", "-n", controller.Namespace, api.HeartbeatName)
 	// By dry runs: an edit that is held before that stays so.
 	eventually(t, "the API server to see that", func() (bool, string) {
 		out, err := cp.Kubectl(t.Context(), "-n", x.d.namespace, "set", "image", x.d.ref, "app=app:2", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}")
 		return err == nil && !strings.Contains(out, api.HoldAnnotation) && !strings.Contains(out, api.NotHeldAnnotation), out + said(err)
 	})
 	x.setImage("app:2")
-	x.assertHeld("an edit without the ServiceAccount", false)
+	x.assertHeld("an edit without the heartbeat's object", false)
 	x.waitRolledOut()
+	ownController(t, letGo)
+	x.waitThere(true)
+	x.setCPU("150m")
+	x.waitComplete()
 }

@@ -5,35 +5,162 @@ package integration
 import (
 	"strings"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
-// TestCheck: whoever may see everything is told that the cluster is ready; a developer what they may see, and do.
+// user makes a ServiceAccount in the sandbox that has a ClusterRole there; none if that is empty. It returns its kubeconfig.
+func (s *sandbox[W]) user(name, role string) string {
+	s.t.Helper()
+	s.kubectl("create", "serviceaccount", name)
+	if role != "" {
+		s.kubectl("create", "rolebinding", name, "--clusterrole="+role, "--serviceaccount="+s.namespace+":"+name)
+		s.waitAllowed("system:serviceaccount:"+s.namespace+":"+name, "list", "pods")
+	}
+	return must.Get(cp.ServiceAccountKubeconfig(s.t.Context(), s.namespace, name, ""))(s.t)
+}
+
+// answers is what check says: how it ends, how its output begins, and what else is in it.
+type answers struct {
+	code  int
+	begin string
+	says  []string
+	lines int // how many; any number if 0
+}
+
+const (
+	checkYes     = "Yes: edits in namespace "
+	checkNo      = "No: edits in namespace "
+	checkUnknown = "Unknown: it is unknown whether edits in namespace "
+)
+
+func (s *sandbox[W]) assertCheck(who, kubeconfig string, want answers, args ...string) {
+	s.t.Helper()
+	got := command(s.t, kubeconfig, s.namespace, "", append([]string{"check"}, args...)...)
+	if got.code != want.code || got.stderr != "" || !strings.HasPrefix(got.stdout, want.begin) {
+		s.t.Errorf("%s: check %v ended with %d, want %d, %q: %s%s", who, args, got.code, want.code, want.begin, got.stdout, got.stderr)
+	}
+	for _, text := range want.says {
+		if !strings.Contains(got.stdout, text) {
+			s.t.Errorf("%s: there is no %q in\n%s", who, text, got.stdout)
+		}
+	}
+	if n := strings.Count(got.stdout, "\n"); want.lines != 0 && n != want.lines {
+		s.t.Errorf("%s: it says %d lines, want %d:\n%s", who, n, want.lines, got.stdout)
+	}
+}
+
+// TestCheck: whoever may edit hears the truth by a dry run, and everybody else by the heartbeat; and what they may do.
 func TestCheck(t *testing.T) {
 	parallel(t)
 	w := newWorkload(t, options{Replicas: 1})
 	w.waitComplete()
-	assertLines := func(who string, got ran, code int, lines ...string) {
-		t.Helper()
-		if got.code != code || got.stderr != "" {
-			t.Errorf("%s: check ended with %d, want %d: %s%s", who, got.code, code, got.stdout, got.stderr)
+	w.assertCheck("an administrator", cp.Kubeconfig(), answers{begin: checkYes, says: []string{
+		" serves pods/resize\n", "✓ Hold: edits are held, by ", ", as a dry run shows\n",
+		"✓ Controller: a controller is ready\n", " Version: ", "✓ Namespaces: none is excluded\n",
+		"✓ You can: see the progress", "✓ You can: preview rollouts", "✓ You can: preview whether nodes", "✓ You can: opt in, edit, retry and release\n",
+	}})
+	w.assertCheck("an editor", w.user("editor", "edit"), answers{begin: checkYes, says: []string{"✓ Hold: edits are held, as a dry run shows\n", "✓ You can: opt in, edit"}})
+	const byHeartbeat = "✓ Hold: edits are held, as the controller finds by its own dry runs\n✓ Controller: a controller is ready\n"
+	w.assertCheck("a viewer", w.user("viewer", "view"), answers{begin: checkYes, says: []string{byHeartbeat, "✓ You can: preview rollouts"}})
+	nobody := w.user("nobody", "")
+	w.assertCheck("nobody", nobody, answers{begin: checkYes, says: []string{byHeartbeat, "- You cannot: opt in, edit, retry and release: you lack patch statefulsets"}})
+	kubeconfig, _ := w.planner()
+	w.assertCheck("who may only plan", kubeconfig, answers{begin: checkYes, says: []string{byHeartbeat, "✓ You can: preview rollouts, with plan\n"}})
+
+	// A patch of one Deployment is enough for the truth about Deployments.
+	w.apply(strings.ReplaceAll(manifest(t, w.namespace, options{Replicas: 1, Kind: "Deployment", OptedOut: true}), "web", "shop"))
+	w.kubectl("create", "role", "patcher", "--verb=get,list,patch", "--resource=deployments.apps")
+	w.kubectl("create", "rolebinding", "patcher", "--role=patcher", "--serviceaccount="+w.namespace+":nobody")
+	w.waitAllowed("system:serviceaccount:"+w.namespace+":nobody", "patch", "deployments.apps")
+	got := command(t, nobody, w.namespace, "", "check")
+	if !strings.HasPrefix(got.stdout, checkYes) || got.code != 0 {
+		t.Errorf("who may patch a Deployment hears %+v", got)
+	}
+	if left := w.kubectl("get", "statefulsets,deployments,daemonsets", "--output=yaml"); strings.Contains(left, api.DryRunName) || strings.Contains(left, api.AttendedAnnotation) {
+		t.Errorf("check has left something: %s", left)
+	}
+
+	if got := command(t, nobody, w.namespace, "", "version"); got.code != 0 || !strings.Contains(got.stdout, "Controller: unknown, because you cannot list leases\n") {
+		t.Errorf("version of an ordinary user: %+v", got)
+	}
+	// That one object is all that everybody may read.
+	for what, may := range map[string]string{"get " + api.HeartbeatName: "yes", "get inplace-rollout": "no", "list": "no", "patch " + api.HeartbeatName: "no"} {
+		verb, name, _ := strings.Cut(what, " ")
+		resource := strings.TrimSuffix("serviceaccounts/"+name, "/")
+		out, _ := cp.Kubectl(t.Context(), "auth", "can-i", verb, resource, "--namespace", controller.Namespace, "--as=system:serviceaccount:"+w.namespace+":viewer", "--as-group=system:authenticated")
+		if strings.TrimSpace(out) != may {
+			t.Errorf("may everybody %s ServiceAccounts of the controller's namespace? %s, want %s", what, out, may)
 		}
-		for _, line := range lines {
-			if !strings.Contains(got.stdout, line) {
-				t.Errorf("%s: there is no line %q in\n%s", who, line, got.stdout)
+	}
+}
+
+// TestCheckKilled kills the only controller, and compares what check says to an editor and a viewer with what becomes of an edit, before and
+// after its heartbeat expires. Then it takes away that everybody may read that, and at last all that is installed.
+func TestCheckKilled(t *testing.T) {
+	needsPolicies(t)
+	w := newWorkload(t, options{Replicas: 1})
+	defer reinstall(t)()
+	letsGo(t)
+	t.Cleanup(func() { fall(t) })
+	editor, viewer := w.user("editor", "edit"), w.user("viewer", "view")
+	process := ownController(t, letGo)
+	w.waitComplete()
+	process.Kill()
+	// Its last heartbeat would count for 45 s.
+	until := time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339)
+	for _, account := range []string{controller.ServiceAccount, api.HeartbeatName} {
+		administer(t, "annotate", "--overwrite", "-n", controller.Namespace, "serviceaccount/"+account, api.ReadyUntilAnnotation+"="+until)
+	}
+	dryRun := func() bool {
+		t.Helper()
+		edit := []byte(`{"spec": {"template": {"metadata": {"labels": {"probe": "probe"}}}}}`)
+		set := must.Get(client.AppsV1().StatefulSets(w.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, edit, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}))(t)
+		return held(set)
+	}
+	for before, looks := dryRun(), 0; before || looks == 0; looks++ {
+		is := map[string]ran{"an editor": command(t, editor, w.namespace, "", "check"), "a viewer": command(t, viewer, w.namespace, "", "check")}
+		after := dryRun()
+		for who, got := range is {
+			if after && got.code != 0 || !before && got.code == 0 {
+				t.Errorf("an edit is held before: %t, and after: %t, and check says to %s %s", before, after, who, got.stdout)
 			}
 		}
+		before = after
 	}
-	assertLines("an administrator", w.run("check"), 0,
-		" serves pods/resize\n", "✓ Hold: edits are held by ", "✓ Dry run: edits of StatefulSets, Deployments and DaemonSets are held\n",
-		"✓ Controller: a controller is ready\n", " Version: ", "✓ Namespaces: none is excluded\n",
-		"✓ You may: see how far", "✓ You may: preview rollouts", "✓ You may: preview whether nodes", "✓ You may: opt in, edit, retry and release\n",
-		"are rolled out in place, as far as you may see.\n")
+	for who, kubeconfig := range map[string]string{"an editor": editor, "a viewer": viewer, "an administrator": cp.Kubeconfig()} {
+		w.assertCheck(who+" when no controller is there", kubeconfig, answers{code: 1, begin: checkNo + w.namespace + " are not rolled out in place: no controller is ready: edits are not held"})
+	}
+	if got := command(t, editor, w.namespace, "", "check"); strings.Contains(got.stdout, "✓ Hold") || strings.Contains(got.stdout, "✗ Hold") {
+		t.Errorf("it contradicts itself:\n%s", got.stdout)
+	}
 
-	kubeconfig, _ := w.planner()
-	assertLines("who may only plan", command(t, kubeconfig, w.namespace, "", "check"), 0,
-		"? Hold: you may not see all", "? Dry run: it is unknown whether edits of StatefulSets, Deployments, DaemonSets are held: ",
-		"? Controller: ", "? Version: ", "✓ You may: preview rollouts, with plan\n", "- You may not: opt in, edit, retry and release: you lack patch statefulsets")
-	if events := w.kubectl("get", "statefulsets,deployments,daemonsets", "--output=name"); strings.Contains(events, "dry-run") {
-		t.Errorf("check has left something: %s", events)
-	}
+	administer(t, "patch", "rolebinding", "-n", controller.Namespace, "inplace-rollout-heartbeat-reader", "--type=json", `--patch=[{"op":"remove","path":"/subjects"}]`)
+	eventually(t, "the right to read the heartbeat to be gone", func() (bool, string) {
+		got := command(t, viewer, w.namespace, "", "check")
+		return got.code == 2 && strings.HasPrefix(got.stdout, checkUnknown), got.stdout
+	})
+	w.assertCheck("an editor without the heartbeat", editor, answers{code: 1, begin: checkNo})
+
+	must.Do(t, controller.Uninstall(t.Context(), cp))
+	eventually(t, "the API server to hold nothing", func() (bool, string) {
+		got := command(t, editor, w.namespace, "", "check")
+		return strings.HasPrefix(got.stdout, checkNo+w.namespace+" are not rolled out in place: inplace-rollout is not installed, or not for this namespace"), got.stdout
+	})
+	w.assertCheck("an editor when it is uninstalled", editor, answers{code: 1, begin: checkNo, lines: 1})
+	w.assertCheck("a viewer when it is uninstalled", viewer, answers{code: 2, begin: checkUnknown})
+	w.assertCheck("nobody when it is uninstalled", w.user("nobody", ""), answers{code: 2, begin: checkUnknown})
+	w.assertCheck("an administrator when it is uninstalled", cp.Kubeconfig(), answers{code: 1, lines: 1,
+		begin: checkNo + w.namespace + " are not rolled out in place: inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl"})
+	w.assertCheck("an administrator before the installation", cp.Kubeconfig(), answers{begin: "Yes: the cluster is ready for the installation\n", says: []string{
+		"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installs: ", "- Installed: nothing yet",
+	}}, "--pre")
+	w.assertCheck("a viewer before the installation", viewer, answers{code: 1, begin: "No: the cluster is not ready for the installation: you cannot install it: you lack create clusterroles"}, "--pre")
+	w.assertCheck("who waits for it", editor, answers{code: 1, begin: checkNo}, "--wait", "--timeout=1s")
 }

@@ -126,8 +126,8 @@ func TestFence(t *testing.T) {
 			return s.patch("statefulset/out", `{"status":{"conditions":[{"type":"inplace-rollout.io/Complete","status":"True"}]}}`, "status")
 		}, "only workloads with the label"},
 		{"the condition of what is not opted in goes", func() error { return s.patch("statefulset/out", `{"status":{"conditions":null}}`, "status") }, ""},
-		{"more of a status of what is not opted in", func() error { return s.patch("statefulset/out", `{"status":{"availableReplicas":0}}`, "status") }, "may change only these parts of a status: the condition"},
-		{"another condition of what is not opted in goes", func() error { return of.patch("deployment/out", `{"status":{"conditions":null}}`, "status") }, "may change only these parts of a status: the condition"},
+		{"more of a status of what is not opted in", func() error { return s.patch("statefulset/out", `{"status":{"availableReplicas":0}}`, "status") }, "can change only these parts of a status: the condition"},
+		{"another condition of what is not opted in goes", func() error { return of.patch("deployment/out", `{"status":{"conditions":null}}`, "status") }, "can change only these parts of a status: the condition"},
 
 		{"a ReplicaSet for the history", func() error { return history(func(*appsv1.ReplicaSet) {}) }, ""},
 		{"a ReplicaSet with a pod", func() error { return history(func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = ptr.To[int32](1) }) }, "only ReplicaSets of 0 replicas"},
@@ -197,8 +197,8 @@ func TestFence(t *testing.T) {
 			return of.patch(pod, fmt.Sprintf(`{"metadata":{"labels":{"pod-template-hash":null,"%s":"%s"},"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"a"},`+
 				`{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"%s","controller":true}]}}`, api.DetachedLabel, live.UID, d.get().UID))
 		}, "owner of a pod only to its Deployment"},
-		{"deleting a bare pod", func() error { return s.remove("bare", nil) }, "may delete only pods of StatefulSets"},
-		{"deleting a Deployment's pod that is Ready", func() error { return of.remove(webPod.Name, nil) }, "may delete only pods of StatefulSets"},
+		{"deleting a bare pod", func() error { return s.remove("bare", nil) }, "can delete only pods of StatefulSets"},
+		{"deleting a Deployment's pod that is Ready", func() error { return of.remove(webPod.Name, nil) }, "can delete only pods of StatefulSets"},
 		{"deleting a StatefulSet's pod", func() error { return s.remove("out-0", nil) }, ""},
 		{"deleting it at once", func() error { return s.remove("out-0", ptr.To[int64](0)) }, "only with their grace period"},
 		{"evicting at once", func() error {
@@ -220,6 +220,10 @@ func TestFence(t *testing.T) {
 		{"a label of its ServiceAccount", func() error { return own.patch(account, label("a", "b")) }, "only the heartbeat annotations of a ServiceAccount"},
 		{"a secret of its ServiceAccount", func() error { return own.patch(account, `{"secrets":[{"name":"stolen"}]}`) }, "only the heartbeat annotations of a ServiceAccount"},
 		{"a ServiceAccount for its heartbeat", func() error { return own.patch(heart, beats("", "inplace-rollout.io/ready-until")) }, ""},
+		{"names of checks with it", func() error { return own.patch(heart, beats("", "inplace-rollout.io/checks")) }, ""},
+		{"names of checks elsewhere", func() error {
+			return own.patch(account, `{"metadata":{"annotations":{"inplace-rollout.io/checks":"a"}}}`)
+		}, "only the heartbeat annotations of a ServiceAccount"},
 		{"one with the rights of a cloud", func() error { return own.patch(heart, beats("", "eks.amazonaws.com/role-arn")) }, "only the heartbeat annotations of a ServiceAccount"},
 		{"one with a secret", func() error {
 			return own.patch(heart, beats(`,"secrets":[{"name":"stolen"}]`, "inplace-rollout.io/ready-until"))
@@ -227,7 +231,7 @@ func TestFence(t *testing.T) {
 		{"what its pods are pulled with", func() error { return own.patch(account, `{"imagePullSecrets":[{"name":"stolen"}]}`) }, "only the heartbeat annotations of a ServiceAccount"},
 
 		{"whether a StatefulSet would be held", func() error { return own.create(dryRun) }, ""},
-		{"creating it", func() error { return own.create(nil) }, "may neither create nor delete workloads"},
+		{"creating it", func() error { return own.create(nil) }, "can neither create nor delete workloads"},
 
 		{"another image of a DaemonSet", func() error {
 			return ofNodes.patch(ds.ref, `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"evil"}]`)

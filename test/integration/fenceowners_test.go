@@ -29,7 +29,7 @@ func TestResizeRight(t *testing.T) {
 	if err := optIn("mallory"); err != nil {
 		t.Fatalf("without the policy: %v", err)
 	}
-	const want = "mallory may not patch pods/resize in the namespace "
+	const want = "mallory cannot patch pods/resize in the namespace "
 	component(t, "resize-right", func() bool { return strings.Contains(said(optIn("mallory")), want) })
 	fresh := writeFile(t, strings.ReplaceAll(manifest(t, w.namespace, options{Kind: "Deployment"}), "web", "fresh"))
 	daemons := writeFile(t, strings.ReplaceAll(manifest(t, w.namespace, options{Kind: "DaemonSet"}), "web", "daemons"))

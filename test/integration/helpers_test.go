@@ -189,7 +189,7 @@ func letsGo(t *testing.T) {
 // fall takes the heartbeat away, as a controller does that ends.
 func fall(t *testing.T) {
 	t.Helper()
-	if _, err := cp.Kubectl(context.WithoutCancel(t.Context()), "annotate", "-n", controller.Namespace, "serviceaccount/"+controller.ServiceAccount, api.ReadyUntilAnnotation+"-"); err != nil {
+	if err := controller.Beat(context.WithoutCancel(t.Context()), cp, 0); err != nil {
 		t.Error(err)
 	}
 }

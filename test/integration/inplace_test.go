@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 func TestResize(t *testing.T) {
@@ -66,6 +68,22 @@ func TestPartition(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before)
+
+	// Each step of an image rollout is the StatefulSet controller's, and the answer to each write has its partition.
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":4}}}}`)
+	w.kubectl("set", "image", w.ref, "app=app:2")
+	w.waitComplete()
+	for _, partition := range []string{"2", "0"} {
+		patch := `{"spec":{"updateStrategy":{"rollingUpdate":{"partition":` + partition + `}}}}`
+		if got := w.kubectl("patch", w.ref, "--patch", patch, "-o", "jsonpath={.spec.updateStrategy.rollingUpdate.partition}"); strings.TrimSpace(got) != partition {
+			t.Errorf("lowered to %s, the partition reads %s", partition, got)
+		}
+		w.waitComplete()
+	}
+	w.assertReplaced(before, "web-0", "web-1", "web-2", "web-3", "web-4")
+	if _, marked := w.get().Annotations[api.HandedOverAnnotation]; marked {
+		t.Error("the mark is left behind")
+	}
 }
 
 // TestReapplies: a GitOps tool says again and again, of each kind, what the hold changes. The field is still the user's then: another

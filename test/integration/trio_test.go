@@ -20,14 +20,13 @@ import (
 // beat writes one heartbeat, as a controller does, that counts so long.
 func beat(t *testing.T, valid time.Duration) {
 	t.Helper()
-	administer(t, "annotate", "--overwrite", "-n", controller.Namespace, "serviceaccount/"+controller.ServiceAccount,
-		api.ReadyUntilAnnotation+"="+time.Now().Add(valid).UTC().Format(time.RFC3339))
+	must.Do(t, controller.Beat(t.Context(), cp, valid))
 }
 
 // heartbeat is the value of the annotation.
 func heartbeat(t *testing.T) string {
 	t.Helper()
-	account := must.Get(client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), controller.ServiceAccount, metav1.GetOptions{}))(t)
+	account := must.Get(client.CoreV1().ServiceAccounts(controller.Namespace).Get(t.Context(), api.HeartbeatName, metav1.GetOptions{}))(t)
 	return account.Annotations[api.ReadyUntilAnnotation]
 }
 

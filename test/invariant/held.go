@@ -20,18 +20,18 @@ func within(spans []Span, at time.Time) bool {
 // unheard is for how long the API server may not know a heartbeat that is stored.
 const unheard = 2 * time.Second
 
-// beat is what the controller's ServiceAccount says, from a moment on.
+// beat is what the heartbeat says, from a moment on.
 type beat struct {
 	at    time.Time
 	until time.Time // zero if it says that no controller is there
 	holds bool      // all the same
 }
 
-// storeBeat takes a write to the controller's ServiceAccount into the history.
+// storeBeat takes a write of the heartbeat of a controller into the history.
 func (h *history) storeBeat(w Write) {
 	account, is := w.Object.(*corev1.ServiceAccount)
-	if !is || !slices.ContainsFunc(h.options.Controllers, func(user string) bool {
-		return user == "system:serviceaccount:"+w.ObjectRef.Namespace+":"+w.ObjectRef.Name
+	if !is || w.ObjectRef.Name != "inplace-rollout-heartbeat" || !slices.ContainsFunc(h.options.Controllers, func(user string) bool {
+		return strings.HasPrefix(user, "system:serviceaccount:"+w.ObjectRef.Namespace+":")
 	}) {
 		return
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
-// beat logs that the ServiceAccount says for how long a controller is there; it says that none is if that is 0.
+// beat logs that the heartbeat says for how long a controller is there; it says that none is if that is 0.
 func beat(valid time.Duration, more ...string) step {
 	return func(l *trail) {
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "inplace-rollout", Namespace: "inplace-rollout", Annotations: map[string]string{}}}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "inplace-rollout-heartbeat", Namespace: "inplace-rollout", Annotations: map[string]string{}}}
 		if valid > 0 {
 			now := start.Add(time.Duration(len(l.events)) * time.Minute) // of the next event
 			account.Annotations["inplace-rollout.io/ready-until"] = now.Add(valid).Format(time.RFC3339)

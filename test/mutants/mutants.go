@@ -233,6 +233,21 @@ var mutants = []mutant{
 		scenario: scenario{tests: "TestHeldIsUndone"},
 	},
 	{
+		name: "each-server", safety: "each API server is asked before Ready",
+		without: without{"what one of them says counts", []edit{
+			{"pkg/prerequisite/held.go", `		c.askEach(ctx, way, parts[2], &h)
+`, ``},
+		}},
+		scenario: scenario{tests: "TestEachAPIServer", testsOf: "./pkg/prerequisite"},
+	},
+	{
+		name: "handed-over", safety: "the heartbeat of a controller that was not ready stays until it is out of date",
+		without: without{"whoever ends takes it away", []edit{
+			{"pkg/heartbeat/heartbeat.go", `h.value != "" && h.Ready() == nil`, `h.value != ""`},
+		}},
+		scenario: scenario{tests: "TestEndsWhileNotReady", testsOf: "./pkg/heartbeat"},
+	},
+	{
 		name: "newest-obstacle", safety: "an obstacle that a new pod would have, too, is none",
 		without: without{"a container that the template names and the pod lacks is one", []edit{
 			{"pkg/resize/target.go", `				t.Absent = append(t.Absent, want.name)

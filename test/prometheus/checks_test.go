@@ -154,7 +154,7 @@ func TestShippedChecks(t *testing.T) {
 	go runner.Run(t.Context())
 	asked := func() bool {
 		return !slices.ContainsFunc(subjects, func(s podchecks.Subject) bool {
-			return slices.ContainsFunc(names, func(name string) bool { return runner.Outcomes("sts/web").Of(s.UID, name).Message == "not asked yet" })
+			return slices.ContainsFunc(names, func(name string) bool { return runner.Outcomes("sts/web").Of(s.UID, name).Message == "not queried yet" })
 		})
 	}
 	for deadline := time.After(30 * time.Second); !asked(); {

@@ -51,7 +51,7 @@ const Operator = "an operator"
 // Begins notes a workload that there is from the beginning on, and that a controller is there, or would hold.
 func (c *Cluster) Begins(workload Object) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.ReadyUntilAnnotation: "", api.WhenAbsentAnnotation: "Hold"}}}
-	c.log("patch", "serviceaccounts", "", "inplace-rollout", account, http.StatusOK)
+	c.log("patch", "serviceaccounts", "", api.HeartbeatName, account, http.StatusOK)
 	c.Audit.Writes[0].ObjectRef.Namespace = "inplace-rollout"
 	c.logs(workload, false)
 }

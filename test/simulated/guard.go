@@ -16,6 +16,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -477,7 +478,7 @@ func (g Guarded) canaryLost(t *testing.T, ahead time.Duration) {
 }
 
 // skews are by how much the clock of the API server may be ahead of those of the kubelets.
-var skews = []time.Duration{0, 8 * time.Second, -8 * time.Second}
+var skews = []time.Duration{0, resize.ClockSkew - 2*time.Second, 2*time.Second - resize.ClockSkew}
 
 // downUnseen has all pods go down some time after the edit, and before the controller looks at it. Nobody knows of them that the
 // size can only do them good: one gets it.
@@ -514,7 +515,7 @@ func (g Guarded) rescues(t *testing.T, ahead time.Duration) {
 	for _, pod := range maps.Clone(g.Pods) {
 		g.Crash(pod, true)
 	}
-	g.Rounds(20)
+	g.Rounds(int(2 * resize.ClockSkew / time.Second))
 	g.Edit(Newer)
 	g.Rounds(8)
 	if n := len(g.Sized(Newer)); n != len(g.Pods) {

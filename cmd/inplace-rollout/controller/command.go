@@ -15,6 +15,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -105,13 +108,13 @@ them is missing, the controller is not ready, says what is missing, and touches 
 	o.serving.AddCertificateFlags(f)
 	f.Float32Var(&o.qps, "kube-api-qps", 0, "requests per second to the API server; 0 or less means no limit but API Priority and Fairness")
 	f.IntVar(&o.burst, "kube-api-burst", 0, "burst of requests for --kube-api-qps; 0 means twice --kube-api-qps")
-	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize may be Deferred before that counts as final")
-	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", policy.Standard.ErrorTimeout, "how long a pod's resize may fail before that counts as final")
+	f.DurationVar(&o.defaults.DeferredTimeout, "deferred-timeout", policy.Standard.DeferredTimeout, "how long a pod's resize can be Deferred before that counts as final")
+	f.DurationVar(&o.defaults.ErrorTimeout, "error-timeout", policy.Standard.ErrorTimeout, "how long a pod's resize can fail before that counts as final")
 	f.DurationVar(&o.defaults.BoosterTimeout, "booster-timeout", policy.Standard.BoosterTimeout, "how long to wait for a startup booster to put back the size from before an edit, after a pod is Ready at its new size or the rollout is over; 0 does not wait")
-	f.DurationVar(&o.defaults.NotReadyTimeout, "not-ready-timeout", policy.Standard.NotReadyTimeout, "how long a pod of a guarded rollout may be not Ready after its resize before it counts as failed; a Deployment's progressDeadlineSeconds takes precedence")
+	f.DurationVar(&o.defaults.NotReadyTimeout, "not-ready-timeout", policy.Standard.NotReadyTimeout, "how long a pod of a guarded rollout can be not Ready after its resize before it counts as failed; a Deployment's progressDeadlineSeconds takes precedence")
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.Standard.ResizePolicy), "policy of a resource for which neither an annotation nor a resizePolicy says one: LiveResizeable or RestartOnly")
 	f.StringVar(&o.whenAbsent, "when-absent", api.LetGo, "what happens to edits while no controller is ready: LetGo leaves them to the built-in controllers, except for workloads with the action LiveResize; Hold holds all of them")
-	f.StringVar(&o.whenUnknown, "when-room-unknown", "", "what becomes of a pod that only a restart helps while it cannot be known whether a node has room for the new one: Keep or Restart; empty means Restart with --namespace, where the pods of nodes may not be listed, and else Keep")
+	f.StringVar(&o.whenUnknown, "when-room-unknown", "", "what becomes of a pod that only a restart helps while it cannot be known whether a node has room for the new one: Keep or Restart; empty means Restart with --namespace, which has no right to list the pods of nodes, and otherwise Keep")
 	f.StringSliceVar(&o.critical, "critical-namespaces", nil, "namespaces, besides "+api.CriticalNamespace+", whose workloads the cluster needs to start: an event warns of those that are opted in without the annotation "+api.AllowCriticalAnnotation+". The policy that refuses them has its own list")
 	o.checks.addFlags(f)
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be written, and write nothing")
@@ -182,7 +185,11 @@ func (o options) run(ctx context.Context) error {
 	}
 
 	gate, dog, registry := prerequisite.NewGate(), watchdog.New(server.MaxSilence), prometheus.NewRegistry()
-	heart, err := o.newHeart(config, ungated, gate)
+	checks, err := o.checks.runner(client.CoreV1().ConfigMaps(cmp.Or(server.OwnNamespace(), o.namespace, server.DefaultNamespace)), registry)
+	if err != nil {
+		return err
+	}
+	heart, err := o.newHeart(config, ungated, gate, checks)
 	if err != nil {
 		return err
 	}
@@ -200,15 +207,11 @@ func (o options) run(ctx context.Context) error {
 	if !o.dryRun {
 		go recorder.Run(ctx, &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	}
-	checks, err := o.checks.runner(client.CoreV1().ConfigMaps(cmp.Or(server.OwnNamespace(), o.namespace, server.DefaultNamespace)), registry)
-	if err != nil {
-		return err
-	}
 	installed, err := metadata.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	cluster := &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun, Metadata: installed}
+	cluster := &prerequisite.Cluster{Client: client, Namespace: o.namespace, DryRun: o.dryRun, Metadata: installed, Pod: ownPod(client), At: clientAt(config)}
 	controllers, err := newControllers(ctx, client, objects, recorder, engine.Options{
 		Namespace: o.namespace, Workers: o.workers, Sessions: o.sessions, Parallel: parallelWrites, DryRun: o.dryRun, Defaults: o.defaults, Ready: gate.Err,
 		KeepIfRoomUnknown: cmp.Or(o.whenUnknown, map[bool]string{true: restartPod, false: keepPod}[o.namespace != ""]) == keepPod,
@@ -258,9 +261,43 @@ func (o options) work(ctx context.Context, controllers *controllers, heart *hear
 	return nil
 }
 
+// clientAt makes clients for single API servers.
+func clientAt(config *rest.Config) func(address string) (kubernetes.Interface, error) {
+	return func(address string) (kubernetes.Interface, error) {
+		config, err := server.At(config, address)
+		if err != nil {
+			return nil, err
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("making a client: %w", err)
+		}
+		return client, nil
+	}
+}
+
+// ownPod reads the pod that this process runs in; nil if it runs in none. It may list pods, but not get one.
+func ownPod(client kubernetes.Interface) func(ctx context.Context) (*corev1.Pod, error) {
+	return func(ctx context.Context) (*corev1.Pod, error) {
+		namespace := server.OwnNamespace()
+		host, err := os.Hostname()
+		if namespace == "" || err != nil {
+			return nil, nil //nolint:nilnil,nilerr // it is no error that it runs in none
+		}
+		pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, host).String()})
+		if err != nil {
+			return nil, fmt.Errorf("reading pod %s/%s: %w", namespace, host, err)
+		}
+		if len(pods.Items) == 0 {
+			return nil, nil //nolint:nilnil // as with hostNetwork
+		}
+		return &pods.Items[0], nil
+	}
+}
+
 // newHeart has a limit of the rate of requests no more than the leader election has. The other config is for when this
 // process does not lead any more.
-func (o options) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate) (*heartbeat.Heart, error) {
+func (o options) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate, checks *podchecks.Runner) (*heartbeat.Heart, error) {
 	client, err := kubernetes.NewForConfig(server.Unlimited(config))
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -270,7 +307,7 @@ func (o options) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate)
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	heart := heartbeat.New(client, last, gate.Attends, o.whenAbsent)
-	heart.Began, heart.LeftOut = gate.Wake, gate.LeftOut
+	heart.Began, heart.LeftOut, heart.Checks = gate.Wake, gate.LeftOut, checks.Names
 	return heart, nil
 }
 

@@ -58,7 +58,7 @@ annotation inplace-rollout.io/initial-resources of the pod template changes that
 always or never, and --policy overrides it.
 
 The estimate is kept within the container's limit, the LimitRanges of its namespace and the
-largest node, if you may list those. Quotas and the free room of nodes are ignored. Nothing
+largest node, if you can list those. Quotas and the free room of nodes are ignored. Nothing
 is written.
 
 With --patch, a strategic merge patch is printed for each workload of the manifest that

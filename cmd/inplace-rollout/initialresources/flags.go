@@ -57,10 +57,10 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&server.KeyFile, "prometheus-client-key", server.KeyFile, "key of --prometheus-client-cert")
 	f.StringVar(&server.BearerTokenFile, "prometheus-bearer-token-file", server.BearerTokenFile, "file with the token to send")
 	f.BoolVar(&server.InsecureSkipVerify, "prometheus-insecure-skip-tls-verify", server.InsecureSkipVerify, "trust any certificate")
-	f.DurationVar(&server.Timeout, "prometheus-timeout", server.Timeout, "how long a query may take")
-	f.StringArrayVar(&o.history.Matchers, "matcher", o.history.Matchers, `matcher for all series, such as cluster="eu-1"; may be repeated`)
-	f.StringArrayVar(&o.history.CAdvisor, "cadvisor-matcher", o.history.CAdvisor, "additional matcher for the series of cAdvisor, to leave out forged ones; empty matches all; may be repeated")
-	f.StringArrayVar(&o.history.StateMetrics, "kube-state-metrics-matcher", o.history.StateMetrics, "additional matcher for the series of kube-state-metrics; empty matches all; may be repeated")
+	f.DurationVar(&server.Timeout, "prometheus-timeout", server.Timeout, "how long a query can take")
+	f.StringArrayVar(&o.history.Matchers, "matcher", o.history.Matchers, `matcher for all series, such as cluster="eu-1"; can be repeated`)
+	f.StringArrayVar(&o.history.CAdvisor, "cadvisor-matcher", o.history.CAdvisor, "additional matcher for the series of cAdvisor, to leave out forged ones; empty matches all; can be repeated")
+	f.StringArrayVar(&o.history.StateMetrics, "kube-state-metrics-matcher", o.history.StateMetrics, "additional matcher for the series of kube-state-metrics; empty matches all; can be repeated")
 	for _, m := range []struct {
 		flag, what string
 		name       *string

@@ -82,7 +82,7 @@ What differs from the file is all here.
 {{- with $o.Error }}{{ fail (printf "files/%s: %s" $file .) }}{{ end -}}
 {{- $mutating := hasPrefix "MutatingAdmissionPolicy" ($o.kind | default "") -}}
 {{- if and $o.kind (not (and $mutating (eq $hold "webhook"))) (not (has (printf "%s/%s" $o.kind $o.metadata.name) $without)) -}}
-{{- $_ := set $o.metadata "labels" (fromYaml (include "inplace-rollout.labels" $)) -}}
+{{- $_ := set $o.metadata "labels" (merge (fromYaml (include "inplace-rollout.labels" $)) ($o.metadata.labels | default dict)) -}}
 {{- if has $o.kind (list "ServiceAccount" "Role" "RoleBinding" "NetworkPolicy" "Deployment" "Service" "PodDisruptionBudget" "ConfigMap") }}{{ $_ := set $o.metadata "namespace" $namespace }}{{ end -}}
 {{- if and (eq $o.kind "ServiceAccount") (eq $o.metadata.name "inplace-rollout") }}
 {{- $_ := set $o.metadata "name" $account -}}
@@ -96,17 +96,21 @@ What differs from the file is all here.
 {{- if and (eq $o.kind "ConfigMap") (eq $o.metadata.name "inplace-rollout-estimator-default-requests") }}
 {{- $_ := set $o.data "requests.yaml" (toYaml $.Values.initialResources.estimator.defaultRequests) -}}
 {{- end -}}
+{{- /* The webhook warns itself, without a prefix, where it is asked. */ -}}
+{{- if and (eq $hold "webhook") (eq $o.kind "ValidatingAdmissionPolicy") (eq $o.metadata.name "inplace-rollout-warning") }}
+{{- $leftOut := `request.namespace in params.metadata.?annotations[?"inplace-rollout.io/left-out-namespaces"].orValue("").split(",")` -}}
+{{- $_ := set $o.spec "matchConditions" (append $o.spec.matchConditions (dict "name" "left-out" "expression" $leftOut)) -}}
+{{- end -}}
 {{- /* Whose heartbeat it is. */ -}}
 {{- if and (hasPrefix "inplace-rollout-" $o.metadata.name) (hasSuffix "-heartbeat" $o.metadata.name) (hasSuffix "Role" $o.kind) }}
 {{- range $o.rules }}{{ if has "inplace-rollout" .resourceNames }}{{ $_ := set . "resourceNames" (concat (list $account) (without .resourceNames "inplace-rollout")) }}{{ end }}{{ end -}}
 {{- end -}}
 {{- if and (hasSuffix "AdmissionPolicyBinding" $o.kind) (dig "paramRef" "namespace" "" $o.spec) }}
-{{- $_ := set $o.spec.paramRef "name" $account -}}
 {{- $_ := set $o.spec.paramRef "namespace" $namespace -}}
 {{- if $ownNamespaces }}{{ $_ := unset $o.spec.paramRef "namespace" }}{{ end -}}
 {{- end -}}
 {{- range $o.subjects }}
-{{- $_ := set . "namespace" $namespace -}}
+{{- if eq .kind "ServiceAccount" }}{{ $_ := set . "namespace" $namespace }}{{ end -}}
 {{- if eq .name "inplace-rollout" }}{{ $_ := set . "name" $account }}{{ end -}}
 {{- end -}}
 {{- if and (eq $o.kind "NetworkPolicy") (eq $o.metadata.name "inplace-rollout-webhook") $.Values.networkPolicy.apiServers }}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/DataDog/sketches-go/ddsketch"
-	"github.com/prometheus/alertmanager/pkg/labels"
 	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
@@ -81,11 +80,11 @@ func parseMatchers(texts []string) ([]string, error) {
 		if text == "" {
 			continue
 		}
-		matcher, err := labels.ParseMatcher(text)
+		matcher, err := promapi.ParseMatcher(text)
 		if err != nil {
 			return nil, fmt.Errorf("%q is not a matcher, such as cluster=\"eu-1\": %w", text, err)
 		}
-		matchers = append(matchers, matcher.String())
+		matchers = append(matchers, matcher)
 	}
 	return matchers, nil
 }

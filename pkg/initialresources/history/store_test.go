@@ -47,7 +47,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		"no token":       {saying(401, "who are you"), "--prometheus-bearer-token-file"},
 		"other path":     {saying(404, "404 page not found"), "there is no Prometheus at http://127.0.0.1"},
-		"one store less": {saying(200, empty+`,"warnings":["store 10.0.0.1 is not there"]}`), "may be incomplete: store 10.0.0.1 is not there"},
+		"one store less": {saying(200, empty+`,"warnings":["store 10.0.0.1 is not there"]}`), "might be incomplete: store 10.0.0.1 is not there"},
 		"no history":     {saying(200, empty+`}`), "check that kube-state-metrics is scraped"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// TestExitCodes: each command ends as the table says that docs/commands.md has, and each line of the table is tried.
+func TestExitCodes(t *testing.T) {
+	check := func(p place) func(*testing.T) error {
+		return func(t *testing.T) error {
+			return checkOptions{cluster: &cluster{client: p.client(t), namespace: "default"}}.run(t.Context(), &bytes.Buffer{})
+		}
+	}
+	status := func(stage func(*testing.T) *stage) func(*testing.T) error {
+		return func(t *testing.T) error {
+			return statusOptions{cluster: stage(t).cluster(t)}.run(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}, nil)
+		}
+	}
+	plan := func(policy string) func(*testing.T) error {
+		return func(t *testing.T) error {
+			edit := manifest(t, "StatefulSet", "", larger)
+			edit.SetAnnotations(map[string]string{api.ResizePolicyAnnotation: policy})
+			_, code := planned(t, newSetStage(t, 1), edit, planOptions{failOnRestart: true})
+			return cli.ExitCode(code)
+		}
+	}
+	root := func(args string) func(*testing.T) error {
+		return func(t *testing.T) error {
+			root := newRoot(append([]string{"inplace-rollout"}, strings.Fields(args)...))
+			root.SetOut(&bytes.Buffer{})
+			root.SetErr(&bytes.Buffer{})
+			return root.ExecuteContext(t.Context())
+		}
+	}
+	trials := map[string]func(*testing.T) error{
+		"check 0":  check(place{installed: true, asks: true, there: true, creates: true}),
+		"check 1":  check(place{installed: true, asks: true, creates: true}),
+		"check 2":  check(place{}),
+		"status 0": status(func(t *testing.T) *stage { return newSetStage(t, 1) }),
+		"status 2": status(heldStage),
+		"status 3": status(stoppedStage),
+		"plan 0":   plan("cpu=LiveResizeable"),
+		"plan 3":   plan("cpu=RestartOnly"),
+		" 0":       root("version --client"),
+		" 1":       root("version --server=http://127.0.0.1:1 --request-timeout=" + time.Second.String()),
+	}
+	var listed []string
+	for _, m := range cli.ExitCodes {
+		name := fmt.Sprint(m.Command, " ", int(m.Code))
+		listed = append(listed, name)
+		trial := trials[name]
+		if trial == nil {
+			t.Errorf("%q is not tried: %s", name, m.Means)
+			continue
+		}
+		if got := exitCode(trial(t)); got != int(m.Code) {
+			t.Errorf("%q: it ends with %d: %s", name, got, m.Means)
+		}
+	}
+	for name := range trials {
+		if !slices.Contains(listed, name) {
+			t.Errorf("%q is not in the table", name)
+		}
+	}
+}

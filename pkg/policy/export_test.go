@@ -1,4 +1,0 @@
-package policy
-
-// ParseTimeout is for the tests.
-var ParseTimeout = parseTimeout

@@ -1,0 +1,102 @@
+package prerequisite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+)
+
+// ErrNotAsked is why an edit is not held: nothing that holds looks at it.
+var ErrNotAsked = errors.New("the API server applies nothing in this namespace that holds edits")
+
+// ErrUnsaid is why a dry run does not show whether a controller is there.
+var ErrUnsaid = errors.New("what holds edits is of another version, and does not say whether it sees a controller")
+
+// errNone is that there is no workload to try an edit of.
+var errNone = errors.New("there is no workload")
+
+var errUndone = errors.New("another policy or a mutating webhook removes the hold")
+
+// IsAbsent reports whether an error says that no controller goes on with an edit.
+func IsAbsent(err error) bool { return errors.Is(err, errAbsent) || errors.Is(err, errWaits) }
+
+// IsUnseen reports whether an error only says that something could not be seen.
+func IsUnseen(err error) bool { return apierrors.IsForbidden(err) || errors.As(err, &unseen{}) }
+
+// Proof finds out by dry runs in a namespace, by whoever asks, of which kinds of workloads the edits are held, and whether the policy that
+// holds sees a controller. It has nothing of those that are held, [ErrNotAsked] of those that nothing holds, an error that [IsAbsent] knows
+// where no controller is there, and one that [IsUnseen] knows where that cannot be told. It needs the right to create such
+// workloads, or to patch one that there is.
+func (c *Cluster) Proof(ctx context.Context, namespace string) map[string]error {
+	found := map[string]error{}
+	for _, k := range heldKinds {
+		said, err := k.ask(ctx, c.Client.AppsV1(), namespace, looksOf(nil), plainly)
+		created := err == nil
+		if apierrors.IsForbidden(err) {
+			switch own, ownErr := c.askOwn(ctx, k, namespace); {
+			case ownErr == nil:
+				said, err = own, nil
+			case !apierrors.IsForbidden(ownErr) && !errors.Is(ownErr, errNone):
+				err = ownErr
+			}
+		}
+		switch {
+		case err != nil:
+			found[k.name] = unseen{err}
+		case !said.asked:
+			found[k.name] = ErrNotAsked
+		case said.attended == "false":
+			found[k.name] = absentAs(said.held)
+		case said.attended != "true":
+			found[k.name] = unseen{ErrUnsaid}
+		case created && k.name != "Deployment" && !said.held: // a user's new Deployment never is
+			found[k.name] = errUndone
+		}
+	}
+	return found
+}
+
+// askOwn does that by the dry run of an edit of a workload that there is, opted in if need be, for a user who may not create one.
+func (c *Cluster) askOwn(ctx context.Context, k heldKind, namespace string) (answer, error) {
+	name, err := c.anyOwn(ctx, k, namespace)
+	if err != nil {
+		return answer{}, err
+	}
+	annotations := map[string]string{api.AllowCriticalAnnotation: "true", api.ResizeActionAnnotation: "", api.AttendedAnnotation: "?"}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"labels": map[string]string{api.EnabledLabel: "true"}, "annotations": annotations},
+		"spec":     map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]string{api.DryRunName: "?"}}}},
+	})
+	if err != nil {
+		return answer{}, fmt.Errorf("encoding the edit: %w", err)
+	}
+	said, err := k.try(ctx, c.Client.AppsV1(), namespace, name, types.MergePatchType, patch, annotations)
+	said.asked = said.attended != "" // it may have other annotations of ours
+	return said, err
+}
+
+// anyOwn is the name of a workload that there is; one that is opted in, if possible.
+func (c *Cluster) anyOwn(ctx context.Context, k heldKind, namespace string) (name string, err error) {
+	for _, selector := range []string{api.EnabledLabel + "=true", ""} {
+		list, err := k.list(ctx, c.Client.AppsV1(), namespace, metav1.ListOptions{LabelSelector: selector, Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil || len(items) == 0 {
+			continue
+		}
+		if workload, err := meta.Accessor(items[0]); err == nil {
+			return workload.GetName(), nil
+		}
+	}
+	return "", errNone
+}

@@ -1,0 +1,27 @@
+package server_test
+
+import (
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
+)
+
+// TestAt: an API server that is reached by its own address shows the certificate of the Service, which each of them has.
+func TestAt(t *testing.T) {
+	for of, want := range map[*rest.Config]rest.Config{
+		{Host: "https://10.96.0.1:443"}: {Host: "https://192.0.2.2:6443", TLSClientConfig: rest.TLSClientConfig{ServerName: "10.96.0.1"}},
+		{Host: "https://api.example.com/k8s", TLSClientConfig: rest.TLSClientConfig{ServerName: "cluster-7"}}: {
+			Host: "https://192.0.2.2:6443/k8s", TLSClientConfig: rest.TLSClientConfig{ServerName: "cluster-7"},
+		},
+		{Host: "http://127.0.0.1:8080"}: {Host: "http://192.0.2.2:6443"},
+	} {
+		before := of.Host
+		got := must.Get(server.At(of, "192.0.2.2:6443"))(t)
+		if got.Host != want.Host || got.ServerName != want.ServerName || of.Host != before {
+			t.Errorf("%s: at %s, by the name %q, want %s, %q", before, got.Host, got.ServerName, want.Host, want.ServerName)
+		}
+	}
+}
