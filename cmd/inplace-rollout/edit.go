@@ -55,7 +55,7 @@ func (c *cluster) try(ctx context.Context, e edit) (unknown string, err error) {
 	case err == nil:
 		return "", nil
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot update resource"): // by RBAC, and by no admission
-		return "you may not make it", nil
+		return "you have no permission to make it", nil
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 		return "", fmt.Errorf("the API server refuses the edit: %w", err)
 	default:
