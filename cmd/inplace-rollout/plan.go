@@ -45,7 +45,7 @@ func newPlanCommand() *cobra.Command {
 
 Pass edited manifests with -f or -k; they are read as by 'kubectl apply'. Without them, the
 held rollout is shown. Nothing is written: a dry run shows whether the API server takes the
-edit, if you have permission to make it.
+edit, if you can make it.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node or in a quota),

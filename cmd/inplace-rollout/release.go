@@ -62,8 +62,9 @@ it already keep it until you delete them, or a controller reverts them.
 
 With --for-good, edits are not held again, even if the controller runs. The command first
 removes what holds edits: the bindings of the admission policies that hold and guard
-them, or the configuration of the webhook; in one namespace, the namespace's label. It
-ends when nothing has been held for some seconds. Then you can uninstall the rest.`,
+them, or the configuration of the webhook; in one namespace, the namespace's label. When
+nothing has been held for some seconds, it removes the condition inplace-rollout.io/Complete
+from the workloads, which nobody would keep true. Then you can uninstall the rest.`,
 		Example: `  # One
   inplace-rollout release sts/db
 

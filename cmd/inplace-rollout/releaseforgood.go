@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
@@ -37,7 +40,7 @@ func (o releaseOptions) runForGood(ctx context.Context, out io.Writer) error {
 		all, err := o.holds(ctx, nil)
 		if err == nil && len(all) == 0 && time.Since(last) >= quiet {
 			_, err := fmt.Fprintln(out, "Nothing is held any more.")
-			return err
+			return errors.Join(o.withdraw(ctx, out), err)
 		}
 		if err == nil && len(all) > 0 {
 			last, err = time.Now(), letGo(out, all)
@@ -52,6 +55,61 @@ func (o releaseOptions) runForGood(ctx context.Context, out io.Writer) error {
 		case <-time.After(lookAgain):
 		}
 	}
+}
+
+// withdraw takes our conditions from all workloads: nobody brings them up to date any more, and whoever waits for Complete would
+// believe it of the next edit. Those that it may not write keep theirs, and are named.
+func (o releaseOptions) withdraw(ctx context.Context, out io.Writer) error {
+	var kept []string
+	for _, k := range kinds {
+		list, err := o.objects.Resource(k.gvr()).Namespace(o.scope(o.allNamespaces)).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return explain(err)
+		}
+		for i := range list.Items {
+			u := &list.Items[i]
+			switch err := o.withdrawFrom(ctx, u); {
+			case apierrors.IsForbidden(err):
+				kept = append(kept, fmt.Sprintf("%s (namespace %s)", nameOf(u), u.GetNamespace()))
+			case err != nil && !apierrors.IsNotFound(err):
+				return fmt.Errorf("removing conditions of %s: %w", nameOf(u), err)
+			}
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "Nobody updates the condition %s any more, and you cannot patch the status of %s. It is left on %s.\n",
+		api.ConditionComplete, everyResource, strings.Join(kept, ", "))
+	return err
+}
+
+func (o releaseOptions) withdrawFrom(ctx context.Context, u *unstructured.Unstructured) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		others := slices.DeleteFunc(slices.Clone(conditions), func(c any) bool {
+			fields, _ := c.(map[string]any)
+			name, _ := fields["type"].(string)
+			return name == api.ConditionComplete || name == api.ConditionObserved
+		})
+		if len(others) == len(conditions) {
+			return nil
+		}
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.SaidOfAnnotation: nil}},
+			"status":   map[string]any{"conditions": others},
+		})
+		if err != nil {
+			return fmt.Errorf("encoding the patch: %w", err)
+		}
+		_, err = o.resource(u).Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: api.ReleaseManager}, "status")
+		if apierrors.IsConflict(err) { // the built-in controller has written its part
+			if live, errOfGet := o.resource(u).Get(ctx, u.GetName(), metav1.GetOptions{}); errOfGet == nil {
+				u = live
+			}
+		}
+		return err
+	})
 }
 
 // where is the scope of --all, in words.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,53 @@ func TestReleaseForGood(t *testing.T) {
 					t.Errorf("it ended after %s", took)
 				}
 			})
+		})
+	}
+}
+
+// TestReleaseForGoodTakesConditions: nobody keeps our conditions true any more. Others' stay, and so do all of which the caller may not
+// write the status: these are named.
+func TestReleaseForGoodTakesConditions(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		want []string
+		says string
+	}{
+		"it may":              {want: []string{"Theirs"}},
+		"it may not":          {err: apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets/status"}, "web", nil), want: []string{"Theirs", api.ConditionComplete, api.ConditionObserved}, says: "It is left on statefulset.apps/web (namespace default).\n"},
+		"somebody was faster": {err: apierrors.NewConflict(schema.GroupResource{Resource: "statefulsets"}, "web", nil), want: []string{"Theirs"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := heldStage(t)
+			o, objects := releaseForGood(t, s, true)
+			set := s.live(t)
+			var conditions []any
+			for _, of := range []string{"Theirs", api.ConditionComplete, api.ConditionObserved} {
+				conditions = append(conditions, map[string]any{"type": of, "status": "True"})
+			}
+			must.Do(t, unstructured.SetNestedSlice(set.Object, conditions, "status", "conditions"))
+			must.Do(t, objects.Tracker().Update(statefulSets.gvr(), set, "default"))
+			objects.PrependReactor("patch", "statefulsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				if a.GetSubresource() != "status" || tt.err == nil {
+					return false, nil, nil
+				}
+				err := tt.err
+				if apierrors.IsConflict(err) {
+					tt.err = nil
+				}
+				return true, nil, err
+			})
+			var out bytes.Buffer
+			must.Do(t, o.run(t.Context(), strings.NewReader(""), &out, nil))
+			after := must.Get(o.get(t.Context(), s.live(t)))(t)
+			left, _, _ := unstructured.NestedSlice(after.Object, "status", "conditions")
+			var types []string
+			for _, c := range left {
+				types = append(types, c.(map[string]any)["type"].(string))
+			}
+			if !slices.Equal(types, tt.want) || strings.Contains(out.String(), "It is left on") != (tt.says != "") || !strings.Contains(out.String(), tt.says) {
+				t.Errorf("%s: %v are left, want %v: %s", name, types, tt.want, out.String())
+			}
 		})
 	}
 }

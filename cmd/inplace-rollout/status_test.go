@@ -404,7 +404,7 @@ func TestStatusWithoutRoom(t *testing.T) {
 	}{
 		{"there is room", "300m", 1, false, "restarting: " + infeasible},
 		{"another pod has the room", "299m", 1, false, "NoNodeFits: not restarted, because the only node that is large enough has no room beside its pods: " + infeasible},
-		{"the node is too small", "199m", 0, false, "NoNodeFits: not restarted, because the only node that the pod can run on cannot hold cpu 200m (at most 199m): " + infeasible},
+		{"the node is too small", "199m", 0, false, "NoNodeFits: not restarted, because it needs 200m cpu; the only node that it can run on has 199m: " + infeasible},
 		{"a pod of another namespace has the room", "299m", -1, false, "NoNodeFits: not restarted, because the only node that is large enough has no room beside its pods: " + infeasible},
 		{"the nodes may not be seen", "199m", 1, true, "restarting: " + infeasible},
 	} {

@@ -163,7 +163,7 @@ func TestAnswers(t *testing.T) {
 		{name: "its PriorityClass was made again, lower", spec: onlyA + ", priorityClassName: high, priority: 5", kind: judge.ReasonNoNodeFits, says: full,
 			besides: "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: -5}\n---\n" + other("a", "containers: [{name: x, resources: {requests: {cpu: 3}}}]")},
 		{name: "its RuntimeClass takes more", spec: "runtimeClassName: vm", kind: judge.ReasonNoNodeFits,
-			says:    "none of the 2 nodes that the pod can run on can hold cpu 5 (at most 4)",
+			says:    "it needs 5 cpu; the largest node has 4",
 			besides: "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: vm}, handler: vm, overhead: {podFixed: {cpu: 3}}}"},
 		{name: "its RuntimeClass is for other nodes", spec: "runtimeClassName: vm", kind: judge.ReasonNoNodeFits,
 			says:    "no node that is Ready matches the node selector, affinity and tolerations of the pod",

@@ -1,9 +1,9 @@
 package capacity
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,22 +23,22 @@ import (
 // its volumes excludes it; or if it cannot allocate what the pod requests. Other pods are not
 // looked at, so a candidate is no promise.
 func candidates(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, tooLarge string) {
-	could, allowed, lacking := among(pod, volumes, nodes)
+	could, allowed, short := among(pod, volumes, nodes)
 	switch {
 	case len(could) > 0:
 		return could, ""
 	case allowed == 0:
 		return nil, "no node that is Ready matches the node selector, affinity and tolerations of the pod"
 	case allowed == 1:
-		return nil, "the only node that the pod can run on cannot hold " + lacking
+		return nil, short.on("the only node that it can run on")
 	default:
-		return nil, fmt.Sprintf("none of the %d nodes that the pod can run on can hold %s", allowed, lacking)
+		return nil, short.on("the largest node")
 	}
 }
 
-// among returns those of the nodes that are candidates, how many are open to the pod, and what of
-// its requests none of these could allocate.
-func among(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, allowed int, lacking string) {
+// among returns those of the nodes that are candidates, how many are open to the pod, and what it
+// lacks on these.
+func among(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.Node) (could []*corev1.Node, allowed int, short shortage) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	devices := devicesOf(pod, requests)
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
@@ -58,7 +58,7 @@ func among(pod *corev1.Pod, volumes []*corev1.PersistentVolume, nodes []*corev1.
 			}
 		}
 	}
-	return could, allowed, describe(requests, largest)
+	return could, allowed, shortage{requests, largest}
 }
 
 // TargetNode returns the name of the node that the pod is on or, if it has none yet, of the only
@@ -170,21 +170,35 @@ func holds(free, requests corev1.ResourceList) bool {
 	return true
 }
 
-// describe names what is requested beside the most that an open node has of it:
-// `cpu 100 (at most 8)`. Where each resource alone would fit on some node, all are
-// named.
-func describe(requests, largest corev1.ResourceList) string {
-	var all, lacking []string
-	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		request, most := requests[name], largest[name]
-		said := fmt.Sprintf("%s %s (at most %s)", name, request.String(), most.String())
-		all = append(all, said)
+// shortage is what is requested, and the most that an open node has of each resource.
+type shortage struct{ requests, largest corev1.ResourceList }
+
+// on says what the pod needs, and that the node has less: `it needs 100.15 cpu; the largest node has 4`.
+func (s shortage) on(node string) string {
+	var all, needs, has []string
+	for _, name := range slices.Sorted(maps.Keys(s.requests)) {
+		request, most := s.requests[name], s.largest[name]
+		all = append(all, amount(name, request))
 		if request.Cmp(most) > 0 {
-			lacking = append(lacking, said)
+			needs, has = append(needs, amount(name, request)), append(has, amount(name, most))
 		}
 	}
-	if len(lacking) > 0 {
-		all = lacking
+	switch len(needs) {
+	case 0: // each alone would fit on some node
+		return "it needs " + strings.Join(all, " and ") + "; no node has all of that"
+	case 1:
+		less, _, _ := strings.Cut(has[0], " ")
+		return "it needs " + needs[0] + "; " + node + " has " + less
+	default:
+		return "it needs " + strings.Join(needs, " and ") + "; " + node + " has " + strings.Join(has, " and ")
 	}
-	return strings.Join(all, ", ")
+}
+
+// amount spells a quantity as people do: 100.15 cpu, 150m cpu, 16Gi memory.
+func amount(name corev1.ResourceName, q resource.Quantity) string {
+	text := q.String()
+	if name == corev1.ResourceCPU && q.MilliValue() >= 1000 {
+		text = strconv.FormatFloat(float64(q.MilliValue())/1000, 'f', -1, 64)
+	}
+	return text + " " + string(name)
 }

@@ -41,9 +41,11 @@ func TestCandidates(t *testing.T) {
 		{name: "one node is large enough", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4")}},
 		{name: "just large enough", pod: pod, nodes: []*corev1.Node{node("a", "3")}},
 		{name: "all are too small", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "2500m")},
-			want: "none of the 2 nodes that the pod can run on can hold cpu 3 (at most 2500m)"},
+			want: "it needs 3 cpu; the largest node has 2.5"},
+		{name: "one that is meant in cores is spelled so", pod: "containers: [{name: app, resources: {requests: {cpu: 100150m}}}]", nodes: []*corev1.Node{node("a", "2"), node("b", "4")},
+			want: "it needs 100.15 cpu; the largest node has 4"},
 		{name: "the large one is cordoned", pod: pod, nodes: []*corev1.Node{node("a", "2"), node("b", "4", cordoned)},
-			want: "the only node that the pod can run on cannot hold cpu 3 (at most 2)"},
+			want: "it needs 3 cpu; the only node that it can run on has 2"},
 		{name: "a toleration of cordoned nodes", pod: "{tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}], containers: [{name: app}]}",
 			nodes: []*corev1.Node{node("a", "4", cordoned)}},
 		{name: "a taint that is not tolerated", pod: pod, nodes: []*corev1.Node{node("a", "4", tainted)},
@@ -51,12 +53,12 @@ func TestCandidates(t *testing.T) {
 		{name: "another node selector", pod: "{nodeSelector: {disk: hdd}, containers: [{name: app}]}", nodes: []*corev1.Node{node("a", "4")},
 			want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
 		{name: "a resource that no node has", pod: "containers: [{name: app, resources: {requests: {cpu: 1, example.com/gpu: 1}}}]",
-			nodes: []*corev1.Node{node("a", "4")}, want: "the only node that the pod can run on cannot hold example.com/gpu 1 (at most 0)"},
+			nodes: []*corev1.Node{node("a", "4")}, want: "it needs 1 example.com/gpu; the only node that it can run on has 0"},
 		{name: "a device of a class, which no node lists", pod: "containers: [{name: app, resources: {requests: {cpu: 1, deviceclass.resource.kubernetes.io/gpu: 1}}}]",
 			nodes: []*corev1.Node{node("a", "4")}},
 		{name: "cpu on one node, memory on another", pod: "containers: [{name: app, resources: {requests: {cpu: 4, memory: 16Gi}}}]",
 			nodes: []*corev1.Node{node("a", "4"), node("b", "2", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("16Gi") })},
-			want:  "none of the 2 nodes that the pod can run on can hold cpu 4 (at most 4), memory 16Gi (at most 16Gi)"},
+			want:  "it needs 4 cpu and 16Gi memory; no node has all of that"},
 		{name: "no nodes at all", pod: pod, want: "no node that is Ready matches the node selector, affinity and tolerations of the pod"},
 	}
 	for _, tt := range tests {
@@ -86,14 +88,14 @@ func TestDevices(t *testing.T) {
 		}
 		return tooLarge
 	}
-	if got := could(node("a", "4")); got != "the only node that the pod can run on cannot hold example.com/gpu 2 (at most 0)" {
+	if got := could(node("a", "4")); got != "it needs 2 example.com/gpu; the only node that it can run on has 0" {
 		t.Errorf("not known as a device: %q", got)
 	}
 	other := pod.DeepCopy()
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
 		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: gpu, RequestName: "container-0-request-0"}},
 	}
-	for n, want := range map[string]string{"": "", "0": "", "1": "the only node that the pod can run on cannot hold example.com/gpu 2 (at most 1)", "2": ""} {
+	for n, want := range map[string]string{"": "", "0": "", "1": "it needs 2 example.com/gpu; the only node that it can run on has 1", "2": ""} {
 		of := node("a", "4")
 		if n != "" {
 			lists(n)(of)

@@ -1,12 +1,12 @@
 package capacity
 
 import (
-	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -114,15 +114,14 @@ func (p *Places) unplaceableOn(only string, pod *corev1.Pod) judge.Refusal {
 	if node := p.byName[only]; node != nil {
 		nodes = append(nodes, node)
 	}
-	could, allowed, lacking := among(pod, nil, nodes)
-	why := "which does not match its node selector, affinity or tolerations"
-	if allowed > 0 {
-		why = "which cannot hold " + lacking
-	}
-	if len(could) > 0 {
+	could, allowed, short := among(pod, nil, nodes)
+	switch {
+	case len(could) > 0:
 		return judge.Refusal{}
+	case allowed > 0:
+		return judge.Refusal{Reason: short.on("node " + only + ", the only one that it can run on,"), Kind: judge.ReasonNoNodeFits}
 	}
-	return judge.Refusal{Reason: "it can run only on node " + only + ", " + why, Kind: judge.ReasonNoNodeFits}
+	return judge.Refusal{Reason: "it can run only on node " + only + ", which does not match its node selector, affinity or tolerations", Kind: judge.ReasonNoNodeFits}
 }
 
 // Filled returns what the LimitRanges make of a new pod of the template; nil if that is nothing, or not known.
@@ -229,17 +228,13 @@ func infeasible(f rollout.Facts, place judge.Place) judge.Refusal {
 // in plugin/pkg/admission/podresize of Kubernetes, which compares cpu and memory only).
 func onNode(spec *corev1.PodSpec, node *corev1.Node) string {
 	requests := resourcehelper.PodRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
-	var lacking []string
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		request, has := requests[name], node.Status.Allocatable[name]
-		if request.Cmp(has) > 0 {
-			lacking = append(lacking, fmt.Sprintf("%s, requested: %s, allocatable: %s", name, request.String(), has.String()))
-		}
-	}
-	if len(lacking) == 0 {
+	maps.DeleteFunc(requests, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		return name != corev1.ResourceCPU && name != corev1.ResourceMemory
+	})
+	if holds(node.Status.Allocatable, requests) {
 		return ""
 	}
-	return fmt.Sprintf("node %s is too small: %s", node.Name, strings.Join(lacking, "; "))
+	return shortage{requests, node.Status.Allocatable}.on("the node")
 }
 
 // TooLarge returns why no node could hold a pod that is made from the template, even if it were empty;

@@ -32,7 +32,7 @@ func limitsOf(least, limit string) Limits {
 // A pod of 1 cpu on a node of 2 is to become one of 2 cpus by a restart. What else a member
 // needs for that to be asked is a test of pkg/controller.
 func TestUnplaceable(t *testing.T) {
-	const tooSmall = "the only node that the pod can run on cannot hold cpu 3 (at most 2)"
+	const tooSmall = "it needs 3 cpu; the only node that it can run on has 2"
 	admitted := func(pod *corev1.Pod) {
 		tolerant(pod)
 		pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
@@ -165,8 +165,8 @@ func TestOnNode(t *testing.T) {
 	for _, tt := range []struct{ requests, want string }{
 		{"cpu: 4, memory: 8Gi", ""},
 		{"cpu: 1, ephemeral-storage: 1Gi, example.com/gpu: 1", ""},
-		{"cpu: 5", "node a is too small: cpu, requested: 5, allocatable: 4"},
-		{"memory: 9Gi, cpu: 4500m", "node a is too small: cpu, requested: 4500m, allocatable: 4; memory, requested: 9Gi, allocatable: 8Gi"},
+		{"cpu: 5", "it needs 5 cpu; the node has 4"},
+		{"memory: 9Gi, cpu: 4500m", "it needs 4.5 cpu and 9Gi memory; the node has 4 cpu and 8Gi memory"},
 	} {
 		pod := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {"+tt.requests+"}}}]").Spec}
 		if got := onNode(&pod.Spec, node("a", "4")); got != tt.want {
@@ -191,7 +191,7 @@ func TestUnplaceableOnItsNode(t *testing.T) {
 	const none = "it can run only on node gone, which does not match its node selector, affinity or tolerations"
 	for on, want := range map[string]string{
 		"large": "",
-		"small": "it can run only on node small, which cannot hold cpu 2 (at most 1)",
+		"small": "it needs 2 cpu; node small, the only one that it can run on, has 1",
 		"gone":  none,
 	} {
 		pod := podOf(t, "web", on, "1")

@@ -21,6 +21,14 @@ func (s *Session[W, K]) outcomes() rollout.Outcomes {
 	}
 }
 
+// undefined returns what there is not of the checks that a workload names; nil if nobody asks.
+func (s *Session[W, K]) undefined(names []string) []string {
+	if checks := s.controller.options.Checks; checks != nil {
+		return checks.Undefined(names)
+	}
+	return nil
+}
+
 // checked is how checks know a workload.
 func (c *Controller[W, K]) checked(name cache.ObjectName) string {
 	return c.access.Kind + " " + name.String()

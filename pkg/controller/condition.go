@@ -211,7 +211,7 @@ type message struct {
 func (c *Controller[W, K]) messageDue(w W, p rollout.Plan) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name, next := cache.MetaObjectToName(w), p.Condition.Message()
+	name, next := cache.MetaObjectToName(w), p.Condition.Told()
 	m, now, have := c.messages[name], c.clock.Now(), c.access.Condition(w)
 	if m.next != next {
 		m.next, m.since = next, now

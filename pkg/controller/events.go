@@ -52,7 +52,7 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 		return
 	}
 	if p.Condition.Reason == judge.ReasonInvalidPolicy {
-		c.recorder.Event(w, corev1.EventTypeWarning, judge.EventInvalidPolicy, p.Condition.Message())
+		c.recorder.Event(w, corev1.EventTypeWarning, judge.EventInvalidPolicy, p.Condition.Told())
 	}
 }
 

@@ -640,7 +640,7 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		if got := does(p); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
-		if have := p.Condition; have.Reason != judge.ReasonNoNodeFits || !strings.Contains(have.Message(), "the only node that the pod can run on cannot hold cpu 2m (at most 1m)") {
+		if have := p.Condition; have.Reason != judge.ReasonNoNodeFits || !strings.Contains(have.Message(), "it needs 2m cpu; the only node that it can run on has 1m") {
 			t.Errorf("%s: says %+v", tt.name, have)
 		}
 	}

@@ -66,6 +66,29 @@ func NeedsPerson(reason string) bool {
 	}
 }
 
+// Acts say what a person does next where a rollout does not go on, or not as hoped, without one. The message of a condition with the
+// reason ends with that.
+var Acts = map[string]string{
+	ReasonInfeasible:          "Choose another size, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred",
+	ReasonUnsupportedByNode:   "Update the kubelet, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred",
+	ReasonInvalid:             "Choose a size that is allowed, or change what forbids it, such as a LimitRange",
+	ReasonAdmissionDenied:     "Have it allowed, or choose another size; it is tried again every 30 s",
+	ReasonResizeError:         "Choose a higher limit, if that is below what the pod uses",
+	ReasonQuotaExceeded:       "Raise the quota, or choose a smaller size",
+	ReasonRoomUnknown:         "Look whether a node has room, and restart the pods: `kubectl inplace-rollout retry` with --action=Restart",
+	ReasonNoNodeFits:          "Choose a smaller size, make room, or add a node that is large enough",
+	ReasonDisruptionBudget:    "Wait, or allow a disruption in the PodDisruptionBudget",
+	ReasonNotReadyAfterResize: "See what `kubectl describe pod` says of it; if the size is wrong, edit it again",
+	ReasonResizeFailed:        "Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry",
+	ReasonCheckUnknown:        "Mend the check, or take it out of the annotation inplace-rollout.io/checks",
+	ReasonReverted:            "Choose another size, or undo the edit: a restart uses the size that failed",
+	ReasonDeletedAfterResize:  "Have these pods left alone and try it again: `kubectl inplace-rollout retry`, which restarts them with --action=Restart",
+	ReasonNodeLost:            "Bring the node back, or delete it",
+	ReasonPaused:              "`kubectl rollout resume` has it go on",
+	ReasonInvalidPolicy:       "Correct the annotation, or remove it",
+	ReasonWaitingForDelete:    "Delete these pods when it suits you",
+}
+
 // Reasons of events. The messages say why.
 const (
 	// EventStarted: a rollout has begun. The message says of which revision, and what changes.

@@ -168,9 +168,6 @@ func (v *Verdict) resize(o Terms) {
 		v.replace(o, cause, why)
 	case policy.Leave:
 		v.Message += "; left as it is"
-		if v.Reason == ReasonDeletedAfterResize {
-			v.Message += " until it is tried again, restarted by the action Restart, or opted out"
-		}
 	case policy.MarkUpdated:
 		v.unmarked(o)
 	}
@@ -217,6 +214,10 @@ func (v *Verdict) replace(o Terms, cause Cause, why string) {
 	case m.Unplaceable.Kind == ReasonInvalid:
 		v.Why = m.invalid(o)
 		v.Reason, v.Message = ReasonInvalid, v.Why+"; left as it is"
+		v.changesAt(m.Unplaceable.Until, o)
+	case cause == CauseInfeasible && m.Refusal.Kind == ReasonInfeasible && m.Unplaceable.Kind == ReasonNoNodeFits: // its node is no larger, either
+		v.Why = m.Unplaceable.Reason
+		v.Reason, v.Message = m.Unplaceable.Kind, m.onNode("infeasible")+", and not restarted, because "+v.Why
 		v.changesAt(m.Unplaceable.Until, o)
 	default:
 		v.Why = m.Unplaceable.Reason + ": " + why

@@ -302,6 +302,15 @@ func (r *Runner) Names() (names []string, known bool) {
 	return slices.AppendSeq(slices.Collect(maps.Keys(r.checks)), maps.Keys(r.broken)), r.known
 }
 
+// Undefined are those of the names that are no check, where that would hold a rollout up; none while it is unknown which there are.
+func (r *Runner) Undefined(names []string) []string {
+	there, known := r.Names()
+	if !known || r.options.OnUnknown == OnUnknownPass {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(there, name) })
+}
+
 // find returns a check by its name, or why there is none.
 func (r *Runner) find(name string) (*check, string) {
 	switch err := r.broken[name].err; {

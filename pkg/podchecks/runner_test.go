@@ -415,6 +415,9 @@ func TestConfigMap(t *testing.T) {
 			if got := fmt.Sprint(all, known); got != want {
 				t.Errorf("%s the names are %s, want %s", when, got, want)
 			}
+			if got := w.Undefined([]string{"latncy"}); len(got) == 1 != known {
+				t.Errorf("%s undefined are %v", when, got)
+			}
 		}
 		w.edit(func() { w.err = errors.New("away") })
 		names("before it has been read", "[] false")

@@ -212,6 +212,9 @@ func (of Spoken) Over(c Condition) bool {
 	return of.Phase == PhaseOver && of == c.Of()
 }
 
+// Told is the message, and what a person does next, where one must.
+func (c Condition) Told() string { return c.Message() + after(". ", judge.Acts[c.Reason]) }
+
 // Message is the condition's text.
 func (c Condition) Message() string {
 	return c.sentence() + c.Details + after("; not in the pods, so not sized: ", c.Absent) + after("; also resized by ", c.Others)
@@ -273,7 +276,7 @@ func (c *StoredCondition) SpeakingOf(annotations map[string]string) *StoredCondi
 
 // Stored returns the condition as it is written, with the time of its transition.
 func (c Condition) Stored(transition metav1.Time) StoredCondition {
-	stored := StoredCondition{Status: corev1.ConditionFalse, LastTransitionTime: transition, Reason: c.Reason, Message: c.Message(), Of: c.Of()}
+	stored := StoredCondition{Status: corev1.ConditionFalse, LastTransitionTime: transition, Reason: c.Reason, Message: c.Told(), Of: c.Of()}
 	if c.Complete {
 		stored.Status = corev1.ConditionTrue
 	}

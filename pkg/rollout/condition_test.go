@@ -54,6 +54,9 @@ func TestMessage(t *testing.T) {
 			t.Errorf("%+v says\n%q, want\n%q", c, got, want)
 		}
 	}
+	if got, want := rollout.Paused("2 pods").Stored(metav1.Time{}).Message, "paused by the user: 2 pods. `kubectl rollout resume` has it go on"; got != want {
+		t.Errorf("stored is %q, want %q", got, want)
+	}
 	if got, want := rollout.Invalid(errors.New("no number")), (rollout.Condition{Reason: judge.ReasonInvalidPolicy, Why: "no number"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

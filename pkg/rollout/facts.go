@@ -29,6 +29,8 @@ type Facts struct {
 	Record      *Record
 	// Outcomes of the checks that the workload names; nil knows nothing.
 	Outcomes Outcomes
+	// Undefined returns those of the names that are no check; nil knows nothing.
+	Undefined func(names []string) []string
 	// Settings in force for the rollout.
 	Settings policy.Settings
 	// Defaults where the workload says nothing.

@@ -34,12 +34,13 @@ type Guard struct {
 	// Outcomes of the checks that are named; nil knows nothing.
 	Outcomes Outcomes
 
-	again    *Record // the one before, where the user has had it tried again since; else nil
-	notes    *judge.PodNotes
-	newest   string
-	room     int // how many bytes a record may have
-	losses   *judge.Losses
-	rejected *judge.Rejected
+	undefined []string // the checks that are named, and that there are not
+	again     *Record  // the one before, where the user has had it tried again since; else nil
+	notes     *judge.PodNotes
+	newest    string
+	room      int // how many bytes a record may have
+	losses    *judge.Losses
+	rejected  *judge.Rejected
 }
 
 // CanaryDuration is for how long pods have to be well with their size.
@@ -85,6 +86,9 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 		return nil
 	}
 	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: ptr.Deref(f.Settings.NotReadyTimeout, f.Defaults.NotReadyTimeout), Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
+	if f.Undefined != nil {
+		g.undefined = f.Undefined(g.Checks)
+	}
 	g.Duration, g.losses, g.rejected = CanaryDuration(g.Guard, minReadySeconds), f.Losses, f.Rejections.First()
 	stored := f.Record
 	first := stored == nil || stored.Of == ""
@@ -439,6 +443,8 @@ func (g *guarded) mayTouch(v *judge.Verdict) bool {
 		return true
 	case g.Stopped() || len(g.failures) > 0:
 		return false
+	case len(g.undefined) > 0 && !g.Back: // no pod could prove its size
+		return v.HasSize() || g.rescues(v.Member)
 	}
 	return v.HasSize() || g.open(v) || g.of(v).touched < g.of(v).canaries || g.rescues(v.Member)
 }
@@ -470,6 +476,7 @@ func (g *guarded) end(s *Step, o Options) {
 		}
 		return
 	}
+	s.awaitChecks(g)
 	for _, v := range s.Verdicts {
 		if m := &v.Member; v.Observed == resize.Unready && !m.Since.IsZero() {
 			s.RequeueWithin(m.Since.Add(g.NotReadyTimeout).Sub(o.Now))
@@ -559,6 +566,17 @@ func (g *guarded) awaits(verdicts []*judge.Verdict, o Options) bool {
 // in any case.
 func (g *guarded) deserted(verdicts []*judge.Verdict, o Options) bool {
 	return len(verdicts) == 0 && o.Strategy != policy.OnDelete && g.Record.Phase == PhaseCanary && !g.opened(g.class(""))
+}
+
+// awaitChecks says that no pod is asked for the size, where there are not the checks that it would have to pass.
+func (s *Step) awaitChecks(g *guarded) {
+	first := slices.IndexFunc(s.Verdicts, func(v *judge.Verdict) bool { return v.Decision == policy.Resize && !v.HasSize() })
+	if len(g.undefined) == 0 || g.Back || first < 0 {
+		return
+	}
+	s.Waits = slices.Insert(s.Waits, 0, Wait{s.Verdicts[first].Member, judge.ReasonCheckUnknown,
+		"not resized, because there is no check " + strings.Join(g.undefined, ", ")})
+	s.RequeueWithin(time.Minute) // as often as it is read which there are
 }
 
 // prove keeps the rollout open until the pod has been well with its size for as long as a canary has to.

@@ -67,6 +67,27 @@ func TestNoRoomForTheRecord(t *testing.T) {
 	}
 }
 
+// TestUndefinedChecks: no pod is asked where there is not a check that it would have to pass, and the condition says so.
+func TestUndefinedChecks(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 200m}")
+	for undefined, want := range map[string]int{"": 1, "latncy": 0} {
+		for _, canary := range []string{"", "1"} {
+			settings := must.Get(policy.Read(map[string]string{api.CanaryAnnotation: canary, api.ChecksAnnotation: "errors, latncy"}))(t)
+			f := Facts{Settings: settings, Places: &anywhere{}, Now: build.Start, Undefined: func([]string) []string { return strings.Fields(undefined) }}
+			pod := build.Pod("web-0", older)
+			target := must.Get(f.Target(pod, older, newer))(t)
+			options := f.Options()
+			options.Limit, options.Guard = 1, f.Guard(Edit{Version: "b", Newest: "b", Former: func() string { return "a" }}, 0)
+			v := f.member(judge.Place{Name: "web-0", Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, options.Guard).Judge(options.Terms)
+			s := Next([]*judge.Verdict{v}, options)
+			have := s.Condition()
+			if len(s.Resize) != want || (have.Reason == judge.ReasonCheckUnknown) != (want == 0) || strings.Contains(have.Message(), "web-0: not resized, because there is no check latncy") != (want == 0) {
+				t.Errorf("undefined are %q, with the canary %q: %d pods are asked: %+v", undefined, canary, len(s.Resize), have)
+			}
+		}
+	}
+}
+
 // TestRetriedRecord: who is the canary, and that it is over, is forgotten by a retry only where a pod has failed, and the retry names that
 // very rollout: a value that is new to it, such as of a manifest that was saved before, means another one. What is tried again has
 // another name, however soon.

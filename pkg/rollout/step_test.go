@@ -132,6 +132,10 @@ func member(t *testing.T, index int, situation string) judge.Member {
 	case "no node fits":
 		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
 		m.Unplaceable = judge.Refusal{Reason: "no node can hold cpu 100", Kind: judge.ReasonNoNodeFits}
+	case "refused, and no node fits":
+		stale()
+		m.Refusal = judge.Refusal{Reason: "node too small", Kind: judge.ReasonInfeasible, Final: true, Until: now.Add(time.Minute)}
+		m.Unplaceable = judge.Refusal{Reason: "it needs 100 cpu; the largest node has 4", Kind: judge.ReasonNoNodeFits}
 	case "restart only":
 		stale()
 		m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly"
@@ -355,7 +359,7 @@ func TestNext(t *testing.T) {
 		{name: "others delete what is resized: a size that has been refused is not asked for again", lost: true, places: "refused for now|resizing", limit: 1, want: "restart 1, hold"},
 		{name: "others delete what is resized: no node has room for new pods", lost: true, places: "no node fits|stale", limit: 1, want: "hold", reason: "NoNodeFits"},
 		{name: "LiveResize: others delete what is resized, and no further pod is asked", lost: true, action: policy.LiveResize, places: "updated|stale|stale", limit: 1, want: "hold",
-			reason: "DeletedAfterResize", message: "1 of 3 pods resized; web-1: 3 pods were deleted; left as it is until it is tried again, restarted by the action Restart, or opted out; likewise web-0"},
+			reason: "DeletedAfterResize", message: "1 of 3 pods resized; web-1: 3 pods were deleted; left as it is; likewise web-0"},
 		{name: "OnDelete: others delete what is resized, and no further pod is asked", lost: true, passRestart: true, places: "updated|stale|stale", limit: 1, want: "",
 			reason: "WaitingForDelete", message: "1 of 3 pods resized; web-1: restarts when it is deleted: 3 pods were deleted; likewise web-0"},
 		{name: "LiveResize: deferred is waited for until its deadline", action: policy.LiveResize, places: "deferred|stale", limit: 1, want: "hold, look in 4m0s"},
@@ -365,6 +369,8 @@ func TestNext(t *testing.T) {
 			message: "0 of 2 pods resized; web-1: restarting: cpu of app: RestartOnly; likewise web-0"},
 		{name: "no running pod is given up for one that no node can hold", places: "no node fits|stale", limit: 1, want: "resize 0, hold",
 			reason: "NoNodeFits", message: "0 of 2 pods resized; web-1: not restarted, because no node can hold cpu 100: infeasible on node node: too big; web-0: resizing: app: cpu request 100m→150m"},
+		{name: "that its own node is too small, too, is not said again", places: "refused, and no node fits", limit: 1, want: "hold, look in 1m0s",
+			reason: "NoNodeFits", message: "0 of 1 pods resized; web-0: infeasible on node node, and not restarted, because it needs 100 cpu; the largest node has 4"},
 		{name: "a restart below a pod that is kept waits for it, and holds up nobody", places: "no node fits|infeasible|stale|stale", limit: 1, want: "resize 1, hold",
 			reason: "NoNodeFits", message: "0 of 4 pods resized; web-3: not restarted, because no node can hold cpu 100: infeasible on node node: too big; " +
 				"web-2: waits for web-3, which is kept: infeasible on node node: too big; web-1: resizing: app: cpu request 100m→150m"},

@@ -43,7 +43,7 @@ func TestUnborn(t *testing.T) {
 	}{
 		"a moment":                              {waited: time.Second},
 		"too long":                              {waited: neverCameAfter, kind: judge.ReasonAdmissionDenied, says: "no pod has been created for 30s", remade: true},
-		"too long, and no node is so large":     {waited: neverCameAfter, node: 1, kind: judge.ReasonNoNodeFits, says: "no pod has been created for 30s; a pod of the new size could not be created either: the only node that"},
+		"too long, and no node is so large":     {waited: neverCameAfter, node: 1, kind: judge.ReasonNoNodeFits, says: "no pod has been created for 30s; a pod of the new size could not be created either: it needs 2m cpu"},
 		"a LimitRange":                          {least: 2, kind: judge.ReasonInvalid, says: "must be at least 2m", remade: true},
 		"a LimitRange, and no node is so large": {least: 2, node: 1, kind: judge.ReasonInvalid, says: "must be at least 2m", remade: true},
 		"a LimitRange refuses both":             {least: 3, kind: judge.ReasonInvalid, says: "a pod of the new size could not be created either: app: cpu per Container must be at least 3m, and 2m is requested"},

@@ -606,7 +606,7 @@ func TestNextStepDeadlocks(t *testing.T) {
 }
 
 func TestNextStepNoNodeFits(t *testing.T) {
-	const cannot = "not restarted, because the only node that the pod can run on cannot hold cpu 2m (at most 1m): "
+	const cannot = "not restarted, because it needs 2m cpu; the only node that it can run on has 1m: "
 	all := held("0", everything)
 	for _, tt := range []struct {
 		name, places string

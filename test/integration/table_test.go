@@ -182,7 +182,7 @@ func TestNoNodeFits(t *testing.T) {
 	before := w.uids()
 	w.tooSmall("web-0", "web-1")
 	w.setResources("cpu=3", "cpu=3500m")
-	w.waitCondition("NoNodeFits", "none of the 2 nodes that the pod can run on can hold cpu 3 (at most 2)")
+	w.waitCondition("NoNodeFits", "it needs 3 cpu; the largest node has 2")
 	w.waitEvent("NoNodeFits", "web-1")
 	w.assertReplaced(before)
 	addToPool(t, "fits", "fits-new-1", "4")

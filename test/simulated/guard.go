@@ -1169,6 +1169,9 @@ func (a *Asks) Ask(workload string, names []string, pods []podchecks.Subject, _ 
 	}
 }
 
+// Undefined is that of controller.Checks.
+func (a *Asks) Undefined([]string) []string { return nil }
+
 // Outcomes is that of controller.Checks.
 func (a *Asks) Outcomes(workload string) podchecks.Outcomes {
 	outcomes := map[types.UID]podchecks.Outcome{}
