@@ -63,7 +63,7 @@ waits for. Of more than 20 pods, those with the same state share a row.
 With -A, each workload has a row. Long lines wrap on a terminal only.
 
 All of it is what a controller would say that looked now. What it has written into the
-condition may be some seconds behind: where that says something else, it is shown, too.
+condition might be some seconds behind: where that says something else, it is shown, too.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
 something is not, yet; and 3 if nothing goes on until a person acts. With --watch the
