@@ -161,6 +161,6 @@ func TestCheckKilled(t *testing.T) {
 	w.assertCheck("an administrator before the installation", cp.Kubeconfig(), answers{begin: "Yes: the cluster is ready for the installation\n", says: []string{
 		"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installs: ", "- Installed: nothing yet",
 	}}, "--pre")
-	w.assertCheck("a viewer before the installation", viewer, answers{code: 1, begin: "No: the cluster is not ready for the installation: you cannot install it: you lack create clusterroles"}, "--pre")
+	w.assertCheck("a viewer before the installation", viewer, answers{code: 1, begin: "No: the cluster is not ready for the installation: you cannot install it: you lack create clusterrolebindings, create clusterroles, "}, "--pre")
 	w.assertCheck("who waits for it", editor, answers{code: 1, begin: checkNo}, "--wait", "--timeout=1s")
 }
