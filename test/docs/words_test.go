@@ -24,7 +24,7 @@ var budgets = map[string]int{
 	// Install and operate.
 	"docs/install.md":         1500,
 	"docs/operations.md":      1670,
-	"docs/gitops.md":          1300,
+	"docs/gitops.md":          1350,
 	"docs/operators.md":       1350,
 	"docs/other-tools.md":     450,
 	"docs/autoscalers.md":     1300,
@@ -45,7 +45,7 @@ var budgets = map[string]int{
 }
 
 // allWords is how many all pages together may have: fewer than the sum of what each may.
-const allWords = 21_900
+const allWords = 22_000
 
 // generated are written by the program, so nobody can shorten them.
 var generated = []string{"docs/commands.md"}
