@@ -13,9 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -125,6 +129,29 @@ func TestAccountOfTheController(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestParameter: what policies ask for is the heartbeat's object. With a name that is nobody's, a policy is not asked, and nobody is told.
+func TestParameter(t *testing.T) {
+	n := 0
+	for _, o := range must.Get(deploy.Objects(deploy.Cluster, deploy.User))(t) {
+		var ref *admissionv1.ParamRef
+		switch b := o.(type) {
+		case *admissionv1.MutatingAdmissionPolicyBinding:
+			ref = b.Spec.ParamRef
+		case *admissionv1.ValidatingAdmissionPolicyBinding:
+			ref = b.Spec.ParamRef
+		}
+		if ref == nil {
+			continue
+		}
+		if n++; ref.Name != api.HeartbeatName || ref.Namespace != "inplace-rollout" {
+			t.Errorf("%T %s asks for %s/%s", o, o.(metav1.Object).GetName(), ref.Namespace, ref.Name)
+		}
+	}
+	if n < 5 {
+		t.Errorf("%d bindings have a parameter", n)
 	}
 }
 

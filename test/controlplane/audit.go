@@ -19,7 +19,8 @@ type AuditFilter func(*auditv1.Event) bool
 
 // Writes keeps the events that create, change or delete something.
 func Writes(event *auditv1.Event) bool {
-	return !slices.Contains([]string{"get", "list", "watch"}, event.Verb) && !strings.Contains(event.RequestURI, "dryRun=All")
+	return !slices.Contains([]string{"get", "list", "watch"}, event.Verb) && !strings.Contains(event.RequestURI, "dryRun=All") &&
+		!strings.HasPrefix(event.RequestURI, "/apis/authentication.k8s.io/") // a review is a question
 }
 
 // ByUser keeps the events of one user.

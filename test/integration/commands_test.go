@@ -117,7 +117,7 @@ func (p planned) holds(before, after map[string]corev1.Pod) error {
 		case judge.PodRestart:
 			ok = !same // a Deployment's is gone
 		default: // before 1.36 only the kubelet refuses what the node is too small for, when the spec has the size
-			asked := !cp.AtLeast("1.36") && strings.Contains(foreseen.Reason, "is too small")
+			asked := !cp.AtLeast("1.36") && strings.Contains(foreseen.Reason, "it needs 2 cpu")
 			ok = same && restarts == 0 && sized == asked && (!asked || !applied)
 		}
 		if !ok {
@@ -160,7 +160,7 @@ func TestCommandPlan(t *testing.T) {
 		{name: "live", patch: cpuEdit, want: map[judge.Forecast]int{judge.Live: 3}},
 		{name: "container restart", of: options{Resources: cpuRestarts}, patch: cpuEdit, want: map[judge.Forecast]int{judge.ContainerRestart: 3}},
 		{name: "a node that is too small", of: options{Pod: pool(t, "foreseen", "1500m", "4", "4")}, patch: cpuTwoEdit,
-			want: map[judge.Forecast]int{judge.Live: 2, judge.PodRestart: 1}, why: "node foreseen-0 is too small"},
+			want: map[judge.Forecast]int{judge.Live: 2, judge.PodRestart: 1}, why: "on node foreseen-0: it needs 2 cpu; the node has 1.5"},
 	} {
 		t.Run("StatefulSet/"+p.name, func(t *testing.T) {
 			parallel(t)
@@ -176,7 +176,7 @@ func TestCommandPlan(t *testing.T) {
 		w := newWorkload(t, options{Replicas: 1})
 		w.waitComplete()
 		manifest := func(limits string) string {
-			return `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: web, namespace: ` + w.namespace + `}, spec: {serviceName: web, selector: {matchLabels: {app: web}}, ` +
+			return `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: web, namespace: ` + w.namespace + `, labels: {inplace-rollout.io/enabled: 'true'}}, spec: {serviceName: web, selector: {matchLabels: {app: web}}, ` +
 				`template: {metadata: {labels: {app: web}}, spec: {containers: [{name: app, image: ` + w.get().Spec.Template.Spec.Containers[0].Image +
 				`, resources: {requests: {cpu: 100m, memory: 100Mi}` + limits + `}}]}}}}`
 		}
@@ -209,7 +209,7 @@ func TestCommandPlan(t *testing.T) {
 		{name: "on delete", of: options{Spec: "updateStrategy: {type: OnDelete}", Meta: "annotations: {" + setPolicy + ": cpu=RestartOnly}"}, patch: cpuEdit,
 			want: map[judge.Forecast]int{judge.AfterDelete: 3}, end: "WaitingForDelete"},
 		{name: "a node that is too small", of: options{Node: small(2)}, patch: cpuTwoEdit, end: "NoNodeFits",
-			want: map[judge.Forecast]int{judge.Live: 2, judge.Infeasible: 1}, why: "is too small"},
+			want: map[judge.Forecast]int{judge.Live: 2, judge.Infeasible: 1}, why: "it needs 2 cpu"},
 	} {
 		t.Run("DaemonSet/"+p.name, func(t *testing.T) {
 			parallel(t)
@@ -239,7 +239,7 @@ func testProphecy[W metav1.Object](t *testing.T, p prophecy, s *sandbox[W]) {
 	}
 
 	for _, pod := range foreseen.Pods {
-		if strings.Contains(pod.Reason, "is too small") {
+		if strings.Contains(pod.Reason, "it needs 2 cpu") {
 			s.tooSmall(pod.Name)
 		}
 	}
