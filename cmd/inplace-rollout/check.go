@@ -186,7 +186,7 @@ func (o checkOptions) until(ctx context.Context, look func(context.Context) chec
 
 // concluded gives the verdict on a sentence, by findings that decide it and others, which only tell more.
 func (r checkReport) concluded(is, isNot, whether string, deciding []finding, others ...finding) checkReport {
-	r.TypeMeta, r.Findings, r.reason = cli.Type(checkKind), append(deciding, others...), -1
+	r.TypeMeta, r.Findings, r.reason = cli.Type(checkKind), slices.Concat(deciding, others), -1
 	first := func(of outcome) bool {
 		r.reason = slices.IndexFunc(deciding, func(f finding) bool { return f.Outcome == of })
 		return r.reason >= 0
@@ -276,40 +276,51 @@ func (o checkOptions) apiServer() (f finding, answers bool) {
 // nameOfHold is what the line about what holds edits is called.
 const nameOfHold = "Hold"
 
-// held says whether edits meet what holds them: by dry runs, or by what the controller says of its own.
-func (o checkOptions) held(r prerequisite.Report, proof map[string]error) finding {
-	var not, unclear, absent []string
-	why, unseen, allowed := "", "", true
+// shown is what dry runs of edits have shown: of which kinds edits are not held, of which that is unclear, and of which no controller is seen.
+type shown struct {
+	not, unclear, absent []string
+	why, unseen          string
+	forbids              bool // what is unclear is so for want of rights, or of an answer: nothing has failed by which edits might fail, too
+}
+
+func showing(proof map[string]error) shown {
+	s := shown{forbids: true}
 	for _, kind := range prerequisite.HeldKinds {
 		switch err := proof[kind]; {
 		case err == nil:
 		case prerequisite.IsAbsent(err):
-			absent = append(absent, kind)
+			s.absent = append(s.absent, kind)
 		case prerequisite.IsUnseen(err):
-			unclear, unseen = append(unclear, kind+"s"), cmp.Or(unseen, err.Error())
-			allowed = allowed && (apierrors.IsForbidden(err) || errors.Is(err, prerequisite.ErrUnsaid)) // else edits might fail, too
+			s.unclear, s.unseen = append(s.unclear, kind+"s"), cmp.Or(s.unseen, err.Error())
+			s.forbids = s.forbids && (apierrors.IsForbidden(err) || errors.Is(err, prerequisite.ErrUnsaid))
 		default:
-			not, why = append(not, kind+"s"), cmp.Or(why, err.Error())
+			s.not, s.why = append(s.not, kind+"s"), cmp.Or(s.why, err.Error())
 		}
 	}
+	return s
+}
+
+// held says whether edits meet what holds them: by dry runs, or by what the controller says of its own.
+func (o checkOptions) held(r prerequisite.Report, proof map[string]error) finding {
+	s := showing(proof)
 	by := map[prerequisite.Way]string{
 		prerequisite.Policy: ", by MutatingAdmissionPolicies", prerequisite.Webhook: ", by MutatingWebhookConfiguration " + prerequisite.WebhookConfiguration,
 	}[r.Way]
 	switch {
 	case r.Installed != nil:
 		return finding{nameOfHold, failed, r.Installed.Error()}
-	case len(not) == len(prerequisite.HeldKinds) && r.Attendance != nil:
+	case len(s.not) == len(prerequisite.HeldKinds) && r.Attendance != nil:
 		return finding{nameOfHold, failed, "inplace-rollout is not installed, or not for this namespace: a dry run shows that nothing holds edits"}
-	case len(not) > 0:
-		return finding{nameOfHold, failed, fmt.Sprintf("edits of %s are not held: %s", strings.Join(not, ", "), why)}
-	case len(absent) > 0:
+	case len(s.not) > 0:
+		return finding{nameOfHold, failed, fmt.Sprintf("edits of %s are not held: %s", strings.Join(s.not, ", "), s.why)}
+	case len(s.absent) > 0:
 		return finding{nameOfHold, noted, "the API server asks what holds edits" + by + ", which sees no controller, as a dry run shows"}
-	case len(unclear) == 0:
+	case len(s.unclear) == 0:
 		return finding{nameOfHold, passed, "edits are held" + by + ", as a dry run shows"}
-	case r.Controller == nil && r.Attendance == nil && allowed:
+	case r.Controller == nil && r.Attendance == nil && s.forbids:
 		return finding{nameOfHold, passed, "edits are held" + by + ", as the controller finds by its own dry runs"}
 	}
-	return finding{nameOfHold, unknown, fmt.Sprintf("you could make no dry run of an edit of %s: %s", strings.Join(unclear, ", "), unseen)}
+	return finding{nameOfHold, unknown, fmt.Sprintf("you could make no dry run of an edit of %s: %s", strings.Join(s.unclear, ", "), s.unseen)}
 }
 
 // attended says whether a controller is there: what holds knows it best.

@@ -51,7 +51,7 @@ func owned(entries []metav1.ManagedFieldsEntry) (own, others *fieldpath.Set, err
 		if entry.FieldsV1 == nil {
 			continue
 		}
-		if err := of[i].FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+		if err := of[i].FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
 			return nil, nil, err //nolint:wrapcheck // by the caller
 		}
 		applies, helms := entry.Operation == metav1.ManagedFieldsOperationApply, slices.Contains(helm, entry.Manager)

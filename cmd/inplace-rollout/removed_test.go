@@ -19,7 +19,9 @@ const fieldsOfSize = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"n
 	"f:resources":{"f:requests":{"f:cpu":{},"f:memory":{}},"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}}}`
 
 func entry(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
-	return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	owned := &metav1.FieldsV1{}
+	owned.SetRawString(fields)
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, FieldsV1: owned}
 }
 
 // What a manifest does not say any more goes, where whoever applies it has set it.

@@ -336,7 +336,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	}
 	if err != nil {
 		r.now(rollout.Plan{Condition: rollout.Invalid(err)})
-		return r, nil //nolint:nilerr // it says so
+		return r, nil
 	}
 	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: policy.Standard, Next: true}, u)
 	if err != nil {
@@ -362,10 +362,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 // now has the report say what a controller would that looked at the workload now: what it has written may be behind, and is shown
 // where it says something else.
 func (r *statusReport) now(p rollout.Plan) {
-	written, c := &writtenCondition{r.Reason, r.Message, r.written}, p.Condition
-	if c.Reason == "" && r.Held && len(p.Verdicts) > 0 { // the hold is about to end
-		c = p.Step.Condition()
-	}
+	written, c := &writtenCondition{r.Reason, r.Message, r.written}, r.conditionOf(p)
 	kept := c.Reason == judge.ReasonProgressing && slices.Contains(remembered, r.Reason)
 	switch known := r.written != nil && c.Reason != "" && r.Reason != judge.ReasonPending; {
 	case known && kept:
@@ -381,6 +378,14 @@ func (r *statusReport) now(p rollout.Plan) {
 		r.Condition = written
 	}
 	r.Stopped = !r.Complete && (judge.NeedsPerson(r.Reason) && !r.moves(p, kept) || p.Canary && r.recorded.awaitsPromotion())
+}
+
+// conditionOf is the condition that a controller would write by a plan.
+func (r *statusReport) conditionOf(p rollout.Plan) rollout.Condition {
+	if p.Condition.Reason == "" && r.Held && len(p.Verdicts) > 0 { // the hold is about to end
+		return p.Step.Condition()
+	}
+	return p.Condition
 }
 
 // refuse has the pods that would be asked now say why the controller does not ask them.

@@ -217,7 +217,7 @@ func (o observation) forecastBase(ctx context.Context, q capacity.Question, base
 	if err != nil {
 		return nil, "", err
 	}
-	*o.Facts.Notes = *facts.Notes
+	*o.Notes = *facts.Notes
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(judge.Pods(members, options.Terms), options)}}
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason

@@ -116,26 +116,36 @@ func (p *Policies) add(files fs.FS, controller string, tables *Tables, names ...
 		}
 	}
 	for _, object := range objects {
-		if object, ok := object.(*registrationv1.ValidatingAdmissionPolicy); ok && object.Name == prerequisite.WarningPolicy && len(names) == 0 {
-			deploy.SetDefaults(object)
-			if p.warner, err = compileWarner(object); err != nil {
-				return fmt.Errorf("compiling the policy %s: %w", object.Name, err)
-			}
+		if len(names) > 0 && !slices.Contains(names, object.(metav1.Object).GetName()) {
+			continue
 		}
-		if object, ok := object.(*registrationv1.MutatingAdmissionPolicy); ok && (len(names) == 0 || slices.Contains(names, object.Name)) {
-			deploy.SetDefaults(object)
-			compiled, err := compile(object)
-			if err == nil && (compiled.parameter == configMap) != (tables != nil) {
-				err = fmt.Errorf("its parameters are of the kind %q, which is not supported here", compiled.parameter)
-			}
-			if err != nil {
-				return fmt.Errorf("compiling the policy %s: %w", object.Name, err)
-			}
-			compiled.tables, compiled.bindings = tables, bindings[object.Name]
-			p.byName[object.Name] = compiled
+		deploy.SetDefaults(object)
+		if err := p.compile(object, tables, bindings); err != nil {
+			return fmt.Errorf("compiling the policy %s: %w", object.(metav1.Object).GetName(), err)
 		}
 	}
 	return nil
+}
+
+// compile compiles an object that is a policy by which something is changed, or warned of.
+func (p *Policies) compile(object runtime.Object, tables *Tables, bindings map[string][]binding) (err error) {
+	switch object := object.(type) {
+	case *registrationv1.ValidatingAdmissionPolicy:
+		if object.Name == prerequisite.WarningPolicy {
+			p.warner, err = compileWarner(object)
+		}
+	case *registrationv1.MutatingAdmissionPolicy:
+		compiled, err := compile(object)
+		if err == nil && (compiled.parameter == configMap) != (tables != nil) {
+			err = fmt.Errorf("its parameters are of the kind %q, which is not supported here", compiled.parameter)
+		}
+		if err != nil {
+			return err
+		}
+		compiled.tables, compiled.bindings = tables, bindings[object.Name]
+		p.byName[object.Name] = compiled
+	}
+	return err
 }
 
 // Names are those of the policies, in alphabetical order.
