@@ -17,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -44,7 +45,8 @@ annotations stay as they are, for the next edit.
 Pods that are done are not touched. If no rollout is in flight, the command says so. With
 -A it retries all rollouts in flight; with -l, those in the namespace that the selector
 selects. It leaves guarded rollouts alone that were stopped, unless you name one, or
---stopped is given. If the controller does not run, it retries when it starts.
+--stopped is given. While no controller is ready, it is an error: any write to a held workload
+would end the hold.
 
 By hand, give the annotation inplace-rollout.io/retry any new value, such as now, or
 now;Restart with an action. A guarded rollout that was stopped is retried only by its
@@ -148,6 +150,9 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 	if over, err := o.over(ctx, u); err != nil || over != "" {
 		return nothing + over, err
 	}
+	if err := o.keepsHold(ctx, u); err != nil {
+		return "", fmt.Errorf("retrying %s: %w", nameOf(u), err)
+	}
 	var after *unstructured.Unstructured
 	err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
 		after, err = o.ask(ctx, u)
@@ -167,6 +172,19 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 		return "", fmt.Errorf("retrying %s: %w", nameOf(u), err)
 	}
 	return o.asked(after)
+}
+
+// keepsHold returns an error where any write to a held workload would let it go, because no controller is there.
+func (o retryOptions) keepsHold(ctx context.Context, u *unstructured.Unstructured) error {
+	if !policy.Held(u) {
+		return nil
+	}
+	settings, err := policy.InForce(u.GetAnnotations())
+	there := (&prerequisite.Cluster{Client: o.client, Namespace: u.GetNamespace()}).Report(ctx)
+	if there.Controller == nil || there.Waits(err == nil && settings.Action == policy.LiveResize) {
+		return nil
+	}
+	return fmt.Errorf("this write would end the hold and restart pods: %w", there.Controller)
 }
 
 // over returns why the rollout of a workload is over; empty if it is in flight. It is an

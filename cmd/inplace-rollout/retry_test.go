@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -238,5 +240,20 @@ func TestUndo(t *testing.T) {
 				t.Errorf("afterwards it requests %s", cpu)
 			}
 		})
+	}
+}
+
+// TestRetryWithoutAController: any write to a held workload lets it go then, unless it waits for a controller.
+func TestRetryWithoutAController(t *testing.T) {
+	for action, refused := range map[policy.Action]bool{policy.LiveResizePreferred: true, policy.LiveResize: false} {
+		s := newSetStage(t, 2)
+		s.heldAt(t, larger)
+		s.set.Annotations[api.InForceAnnotation] = string(action) + ";"
+		u, c := s.live(t), s.cluster(t)
+		c.client = place{installed: true, reads: true, published: true, beats: -time.Minute}.client(t)
+		if got, err := (retryOptions{cluster: c}).retry(t.Context(), u); (err != nil) != refused ||
+			refused && !strings.Contains(err.Error(), "this write would end the hold and restart pods: no controller is ready") {
+			t.Errorf("%s: %q, %v", action, got, err)
+		}
 	}
 }
