@@ -81,7 +81,7 @@ var Acts = map[string]string{
 	ReasonNotReadyAfterResize: "See what `kubectl describe pod` says of it; if the size is wrong, edit it again",
 	ReasonResizeFailed:        "Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry",
 	ReasonCheckUnknown:        "Mend the check, or take it out of the annotation inplace-rollout.io/checks",
-	ReasonReverted:            "Choose another size, or undo the edit: a restart uses the size that failed",
+	ReasonReverted:            "Choose another size, or undo the edit: `kubectl rollout restart` uses the size that failed",
 	ReasonDeletedAfterResize:  "Have these pods left alone and try it again: `kubectl inplace-rollout retry`, which restarts them with --action=Restart",
 	ReasonNodeLost:            "Bring the node back, or delete it",
 	ReasonPaused:              "`kubectl rollout resume` has it go on",
