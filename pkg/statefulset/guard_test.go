@@ -115,46 +115,6 @@ func TestGuardAndPartition(t *testing.T) {
 	}
 }
 
-// TestGuardAndPartitionAbove: where the user keeps all pods back, nothing is tried, and nothing is held for that. When he lowers the
-// partition, one pod gets the size first.
-func TestGuardAndPartitionAbove(t *testing.T) {
-	for what, first := range map[string]int32{"3 pods": 3, "more than there are": 5} {
-		t.Run(what, func(t *testing.T) {
-			c := newCluster(t, 3, controller.Options{})
-			g := c.guarded(t)
-			partitionAt := func(n int32) {
-				c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n })
-			}
-			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
-			partitionAt(first)
-			g.Edit(newer)
-			g.Completes(t)
-			if n := partition(c.Set); n != int(first) || len(g.Sized(newer)) > 0 {
-				t.Errorf("let go, the partition is %d, and %v have the size", n, g.Sized(newer))
-			}
-			partitionAt(0)
-			if c.Rounds(100); len(g.Sized(newer)) != 1 || g.Phase() != rollout.PhaseCanary {
-				t.Errorf("lowered, %v have the size: %+v", g.Sized(newer), g.Condition())
-			}
-			g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
-			g.Completes(t)
-		})
-	}
-}
-
-// TestGuardAndPartitionRaised: a canary that the user keeps back afterwards is still one, and the rollout waits for him.
-func TestGuardAndPartitionRaised(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
-	g.Edit(newer)
-	g.Until(t, "tried", func() bool { return len(g.Sized(newer)) == 1 })
-	c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(3)) })
-	if c.Rounds(100); !g.Held() || len(g.Sized(newer)) != 1 {
-		t.Errorf("held is %t, and %v have the size", g.Held(), g.Sized(newer))
-	}
-}
-
 // TestGuardedRestarts: where only new pods can have the size, one of them is the canary.
 func TestGuardedRestarts(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})

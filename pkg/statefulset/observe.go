@@ -94,7 +94,7 @@ func (o observation) options() rollout.Options {
 	if !rolling(o.set) {
 		options.Strategy = policy.OnDelete
 	}
-	if policy.Held(o.set) && !o.triesNone() || !rolling(o.set) {
+	if policy.Held(o.set) || !rolling(o.set) {
 		options.Guard = o.Guard(rollout.Edit{
 			Version: rollout.RevisionNamed(o.set.Status.UpdateRevision), Newest: o.set.Status.UpdateRevision, Former: o.former, Began: o.newest().Renewed,
 		}, o.set.Spec.MinReadySeconds)
@@ -103,13 +103,6 @@ func (o observation) options() rollout.Options {
 		options.ReadyTimeout = o.ReadyTimeout(options)
 	}
 	return options
-}
-
-// triesNone reports whether the user keeps all pods back, and none has the size as a canary, or has failed with it: nothing is to be
-// guarded before the partition is lowered, which is held, and begins a record.
-func (o observation) triesNone() bool {
-	tried := o.Record != nil && (o.Record.Stopped() || len(o.Record.Canaries) > 0)
-	return rolling(o.set) && !tried && replicas(o.set) > 0 && wishedPartition(o.set) >= replicas(o.set)
 }
 
 // newest returns the set's template, as its newest revision has it. The caller has made sure
