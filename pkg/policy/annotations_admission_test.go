@@ -99,6 +99,24 @@ func TestUnknownAnnotations(t *testing.T) {
 		}
 	}
 
+	// kubectl rollout undo brings what a ReplicaSet has; an edit that somebody writes is their own.
+	deployment := func(image string, annotations ...string) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: set("true", annotations...).ObjectMeta}
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "app", Image: image}}
+		return d
+	}
+	for manager, refused := range map[string]bool{"": false, "kubectl-edit": true} {
+		w := write{kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), object: deployment("a", canry), old: deployment("b"), manager: manager}
+		if allowed, why := accepts(t, w); allowed == refused {
+			t.Errorf("a Deployment goes back, by %q: allowed %t: %s", manager, allowed, why)
+		}
+		if w.object = deployment("b", canry); manager == "" {
+			if allowed, _ := accepts(t, w); allowed {
+				t.Error("an annotation alone is allowed")
+			}
+		}
+	}
+
 	// On other objects than workloads.
 	elsewhere := []string{"initial-resources", "initial-resources-room", "initial-resources-estimate", "ready-until", "when-absent", "left-out-namespaces"}
 	names := must.Get(os.ReadFile("../api/names.go"))(t)

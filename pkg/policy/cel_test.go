@@ -45,6 +45,7 @@ type write struct {
 	kind        schema.GroupVersionKind
 	object, old runtime.Object
 	subresource string
+	manager     string // that an update names
 	params      runtime.Object
 }
 
@@ -78,7 +79,7 @@ func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admi
 		resource := w.kind.GroupVersion().WithResource(strings.ToLower(w.kind.Kind) + "s")
 		operation, options := apiserver.Create, runtime.Object(&metav1.CreateOptions{})
 		if w.old != nil {
-			operation, options = apiserver.Update, &metav1.UpdateOptions{}
+			operation, options = apiserver.Update, &metav1.UpdateOptions{FieldManager: w.manager}
 		}
 		named := must.Get(meta.Accessor(w.object))(t)
 		attributes := apiserver.NewAttributesRecord(w.object, w.old, w.kind, named.GetNamespace(), named.GetName(), resource, w.subresource, operation, options, false, &user.DefaultInfo{Name: "somebody"})
