@@ -29,6 +29,7 @@ func TestUndoKeepsPolicyAndAction(t *testing.T) {
 	for name := range before {
 		d.annotatePod(name, simInfeasible)
 	}
+	d.kubectl("annotate", "replicaset", "-l", "app=web", "inplace-rollout.io/canry=1") // of somebody, from before such a name was refused
 	d.kubectl("rollout", "undo", "deployment/web")
 	d.waitCondition("Infeasible", "left as it is")
 	d.assertReplaced(before)
