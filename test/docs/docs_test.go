@@ -98,7 +98,7 @@ func (p *place) test(t *testing.T, b block) error {
 		return p.console(t, b)
 	case "yaml":
 		return p.manifest(t, b)
-	case "", "text", "mermaid":
+	case "", "text", "mermaid", "hcl":
 		for line := range strings.Lines(b.text) {
 			if programs.MatchString(strings.TrimSpace(line)) {
 				return fmt.Errorf("a command that is not run: %s", line)
@@ -132,8 +132,8 @@ func (p *place) console(t *testing.T, b block) error {
 	return nil
 }
 
-// settings are configuration files of other programs, by a key at their top.
-var settings = []string{"scrape_configs"}
+// settings are parts of the configuration of other programs, by a key at their top.
+var settings = []string{"scrape_configs", "rules", "ignoreDifferences"}
 
 // manifest lets the API server judge the objects of a block.
 func (p *place) manifest(t *testing.T, b block) error {
@@ -143,7 +143,7 @@ func (p *place) manifest(t *testing.T, b block) error {
 		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
 			return fmt.Errorf("reading the manifest: %w", err)
 		}
-		if slices.ContainsFunc(settings, func(key string) bool { return object[key] != nil }) {
+		if object["kind"] == nil && slices.ContainsFunc(settings, func(key string) bool { return object[key] != nil }) {
 			continue
 		}
 		if object["apiVersion"] == nil || object["kind"] == nil {
