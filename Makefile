@@ -74,7 +74,7 @@ test-all: ## Run everything, one part after the other, and print a table; goes o
 # What runs in several goroutines is tested with the race detector; what is pure, or simulated in one goroutine, without. On one
 # processor each: the runtime crashes where two fire timers of one bubble of testing/synctest with the race detector (all timers of
 # a bubble share one race context).
-RACED = $(shell grep -rlE --include='*.go' '^\s+go [a-z]|sync\.|WaitGroup' cmd pkg | grep -v _test.go | xargs -n 1 dirname | sort -u | grep -v pkg/deployment | sed 's|^|./|')
+RACED = $(shell grep -rlE --include='*.go' '^\s+go [a-z]|sync\.|WaitGroup' cmd initialresources pkg | grep -v _test.go | xargs -n 1 dirname | sort -u | grep -vE 'pkg/deployment|backtest' | sed 's|^|./|')
 
 # The gate draws the same cases each time, so that it fails for what was changed alone. `make fuzz` draws others.
 # What takes longest goes first, so that no processor waits for it at the end.
@@ -85,15 +85,15 @@ unit: ## Run the unit tests
 	go test ./pkg/statefulset $$(go list ./... | grep -vxF "$$(go list $(RACED))")
 	go test -C hack/tools/image ./...
 	go test -C hack/tools/govulncheck ./...
-	go test -C test/backtest ./...
+	go test -C initialresources/backtest ./...
 
 FUZZTIME := 20s
 CHECKS := 3000
 
 .PHONY: fuzz
 fuzz: ## Fuzz what reads input, and what plans, and draw new cases of each property (FUZZTIME=20s CHECKS=3000 each)
-	RAPID_CHECKS=$(CHECKS) go test -count=1 -timeout 60m $$(grep -rl --include='*_test.go' pgregory.net/rapid deploy pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
-	@grep -rl --include='*_test.go' '^func Fuzz' pkg | while read -r file; do \
+	RAPID_CHECKS=$(CHECKS) go test -count=1 -timeout 60m $$(grep -rl --include='*_test.go' pgregory.net/rapid deploy initialresources pkg | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	@grep -rl --include='*_test.go' '^func Fuzz' initialresources pkg | while read -r file; do \
 		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' "$$file"); do \
 			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$$(dirname "$$file")"; \
 		done; \
@@ -107,17 +107,20 @@ ON_CONTROL_PLANES = GOGC=800 go test -count=1 -timeout 60m -p 1 $(if $(RUN),-run
 
 .PHONY: integration
 integration: tools build ## Run the tests on a control plane that every change must pass (RUN=^TestUndo$$)
-	$(ON_CONTROL_PLANES) -tags integration -parallel 6 ./test/integration ./test/initialresources/admission
+	$(ON_CONTROL_PLANES) -tags integration -parallel 6 ./test/integration ./initialresources/test/admission
 
 # What a folder of the ring around needs beside a control plane. ./test/integration has them all.
 NEEDED_BY_chart := gitops-tools
 NEEDED_BY_prometheus := monitoring-tools
-NEEDED_BY_estimator := monitoring-tools
 NEEDED_BY_integration := $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools
 
 .PHONY: around
 around: tools build $(foreach folder,$(notdir $(or $(ONLY),integration)),$(NEEDED_BY_$(folder))) ## Run those with other tools, an older version, or much time (ONLY=./test/docs)
 	$(ON_CONTROL_PLANES) -tags around -parallel 4 $(or $(ONLY),$(call TAGGED,around))
+
+.PHONY: initial-resources
+initial-resources: tools monitoring-tools build ## Run the tests of initial resources on a control plane, with the real Prometheus
+	$(ON_CONTROL_PLANES) -tags integration,around -parallel 4 ./initialresources/test/...
 
 OLDER := $(patsubst hack/tools/kubernetes-%,$(K8S)-%/.kubernetes,$(wildcard hack/tools/kubernetes-*))
 
@@ -189,7 +192,7 @@ bench-report: ## Bring what was measured into docs/performance.md
 
 .PHONY: backtest
 backtest: ## Compare estimates with what pods went on to use, beside other rules, for docs/estimates.md
-	@go run -C test/backtest . --page $(CURDIR)/docs/estimates.md --picture $(CURDIR)/docs/backtest.svg
+	@go run -C initialresources/backtest . --page $(CURDIR)/docs/estimates.md --picture $(CURDIR)/docs/backtest.svg
 
 .PHONY: bench-stuck
 bench-stuck: tools build ## Measure an edit beside 500 workloads that are stuck (STUCK=1000)
@@ -202,7 +205,7 @@ lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for c
 	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run --build-tags release ./...
 	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
 	cd hack/tools/argocd && $(CURDIR)/bin/golangci-lint run ./...
-	cd test/backtest && $(CURDIR)/bin/golangci-lint run ./...
+	cd initialresources/backtest && $(CURDIR)/bin/golangci-lint run ./...
 	cd test/scheduler && $(CURDIR)/bin/golangci-lint run ./...
 	cd hack/conntrack && $(CURDIR)/bin/golangci-lint run ./...
 	go mod verify

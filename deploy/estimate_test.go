@@ -20,8 +20,8 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/inplace-rollout/inplace-rollout/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -67,9 +67,9 @@ func newNamer(t *testing.T) func(t rapid.TB, image, container string) (version, 
 	}
 }
 
-// TestImages reads images as pkg/initialresources/estimate does.
+// TestImages reads images as initialresources/estimate does.
 func TestImages(t *testing.T) {
-	text := must.Get(os.ReadFile("../pkg/initialresources/estimate/testdata/images.yaml"))(t)
+	text := must.Get(os.ReadFile("../initialresources/estimate/testdata/images.yaml"))(t)
 	var rows []struct{ Image, Name, Version, Entry, Role string }
 	must.Do(t, yaml.UnmarshalStrict(text, &rows))
 	name := newNamer(t)

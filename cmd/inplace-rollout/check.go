@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
-	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/initialresources"
+	"github.com/inplace-rollout/inplace-rollout/initialresources"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"

@@ -17,7 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
-	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/initialresources"
+	"github.com/inplace-rollout/inplace-rollout/initialresources"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 

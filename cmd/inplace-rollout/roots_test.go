@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 

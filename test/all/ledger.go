@@ -127,7 +127,7 @@ type part struct {
 }
 
 // common is what every part is built from, beside the packages that its own import.
-var common = []string{"go.mod", "go.sum", "Makefile", ".ci", "hack", "deploy", "cmd", "pkg", "test/controlplane"}
+var common = []string{"go.mod", "go.sum", "Makefile", ".ci", "hack", "deploy", "cmd", "initialresources", "pkg", "test/controlplane"}
 
 // parts are all that there are, the shortest first: whoever resumes wants to know soon. The gate is the first one.
 var parts = slices.Concat(
@@ -135,13 +135,14 @@ var parts = slices.Concat(
 		{name: "test", make: []string{"test"}, packages: []string{"./..."}, tags: "integration"},
 		{name: "lint", make: []string{"lint"}, packages: []string{"./..."}, tags: "integration,around,e2e"},
 		{name: "room", make: []string{"scheduler-oracle"}, packages: []string{"./pkg/capacity", "./pkg/resize", "./pkg/judge", "./pkg/rollout"}, beside: []string{"test/scheduler"}},
-		{name: "fuzz", make: []string{"fuzz"}, packages: []string{"./deploy", "./pkg/..."}},
+		{name: "fuzz", make: []string{"fuzz"}, packages: []string{"./deploy", "./initialresources/...", "./pkg/..."}},
 		{name: "release", make: []string{"release-check"}, beside: []string{"CHANGELOG.md"}},
 		{name: "e2e", make: []string{"e2e", "E2E=required"}, packages: []string{"./test/e2e", "./test/demo"}, tags: "e2e"},
 		{name: "e2e-cgroup-v2", make: []string{"e2e-cgroup-v2", "E2E=required"}, packages: []string{"./test/e2e"}, tags: "e2e"},
 	},
-	around("benchmark", "controlplane", "prometheus", "initialresources/admission", "initialresources/estimator", "hold", "gates", "chart", "docs", "worlds", "matrix", "integration"),
+	around("benchmark", "controlplane", "prometheus", "hold", "gates", "chart", "docs", "worlds", "matrix", "integration"),
 	[]part{
+		{name: "initial-resources", make: []string{"initial-resources"}, packages: []string{"./initialresources/..."}, tags: "integration,around"},
 		{name: "former", make: []string{"former"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
 		{name: "simulations", make: []string{"simulations"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
 		{name: "soak", make: []string{"soak"}, packages: []string{"./test/worlds"}},

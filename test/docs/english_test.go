@@ -98,7 +98,7 @@ func texts(t *testing.T) map[string]string {
 			}
 		}
 	}
-	for _, folder := range []string{"cmd", "pkg"} {
+	for _, folder := range []string{"cmd", "initialresources", "pkg"} {
 		must.Do(t, filepath.WalkDir(filepath.Join(controller.Root(), folder), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -73,7 +73,7 @@ var shortly = []string{
 }
 
 // estimates are those of initial resources; its table has a name that is in both lists.
-var estimates = []string{"TestRules$", "TestAskedAgain$", "TestLater$", "TestWorkloads$", "TestManyContainers$", "TestValues$", "TestOlderValues$"}
+var estimates = []string{"TestRules$", "TestAskedAgain$", "TestLater$", "TestWorkloads$", "TestManyContainers$", "TestValues$", "TestOlderValues$", "TestLabelOfTables$"}
 
 // real are those on a real node: cpu and memory up and down, for each kind.
 var real = []string{"TestEdits$"}
@@ -87,7 +87,7 @@ func (c cell) tests(short bool) (packages []string, tag string, names []string) 
 	if short {
 		names = shortly
 	}
-	return []string{"./test/integration", "./test/initialresources/admission"}, "integration,around", slices.Concat(names, estimates)
+	return []string{"./test/integration", "./initialresources/test/admission"}, "integration,around", slices.Concat(names, estimates)
 }
 
 // result is what became of a cell's tests.

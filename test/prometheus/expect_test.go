@@ -10,12 +10,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
-	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/initialresources/history"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
-// expected are the samples that pkg/initialresources/history promises of containers, worked out from what
+// expected are the samples that initialresources/history promises of containers, worked out from what
 // the history says of them. Scrapes and steps are on one grid, and a range has two scrapes.
 type expected struct{ cpu, memory []float64 }
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/estimate"
-	"github.com/inplace-rollout/inplace-rollout/pkg/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/initialresources/history"
 )
 
 // TestNothingThere: what nobody scrapes is missed at once, and not taken for unused.
