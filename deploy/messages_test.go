@@ -43,7 +43,7 @@ func TestNobodyReadsAMessage(t *testing.T) {
 	inCEL, comments := regexp.MustCompile(`.*(\.\??|\[\??")message\b.*`), regexp.MustCompile(`(?m)^ *#.*`)
 	inGo := regexp.MustCompile(`(\b(strings\.\w+|fmt\.Sscan\w*|Match\w*|Find\w*)\([^,\n]*|\bParse\([^\n]*)\.Message[,)]`)
 	var found []string
-	for _, pattern := range []string{"cluster/*.yaml", "../cmd/*/*.go", "../cmd/*/*/*.go", "../pkg/*/*.go", "../pkg/*/*/*.go"} {
+	for _, pattern := range []string{"cluster/*.yaml", "../cmd/*/*.go", "../cmd/*/*/*.go", "../pkg/*/*.go", "../initialresources/*.go", "../initialresources/*/*.go"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
 			t.Fatal(pattern, err)

@@ -87,7 +87,7 @@ func (k *plainKind) Access() Access[*appsv1.ReplicaSet] {
 				},
 			}, &corev1.Pod{}, 0, cache.Indexers{})
 		},
-		Decode: Typed[*appsv1.ReplicaSet],
+		Decode: DecodeTyped[*appsv1.ReplicaSet],
 		Strip: func(w *appsv1.ReplicaSet, atRest bool) *appsv1.ReplicaSet {
 			stripped := *w
 			if atRest {
@@ -120,10 +120,21 @@ func (k *plainKind) Access() Access[*appsv1.ReplicaSet] {
 			k.condition, k.patched = k.written, strings.Join(subresources, "")+" "+string(patch)
 			return w, nil
 		},
-		Selector:      func(w *appsv1.ReplicaSet) *metav1.LabelSelector { return w.Spec.Selector },
-		Observed:      func(*appsv1.ReplicaSet) bool { return !k.unobserved },
-		Condition:     func(*appsv1.ReplicaSet) *rollout.StoredCondition { return k.condition },
-		HasConditions: func(w *appsv1.ReplicaSet) bool { return k.condition != nil || len(w.Status.Conditions) > 0 },
+		Selector: func(w *appsv1.ReplicaSet) *metav1.LabelSelector { return w.Spec.Selector },
+		ObservedGeneration: func(w *appsv1.ReplicaSet) int64 {
+			if k.unobserved {
+				return w.Generation - 1
+			}
+			return w.Generation
+		},
+		ConditionOf: func(w *appsv1.ReplicaSet, of string) *rollout.StoredCondition {
+			if of != api.ConditionComplete && len(w.Status.Conditions) > 0 {
+				return &rollout.StoredCondition{}
+			} else if of != api.ConditionComplete {
+				return nil
+			}
+			return k.condition
+		},
 		NewCondition: func(c rollout.StoredCondition, _ metav1.Time) any {
 			k.written = &c
 			return nil

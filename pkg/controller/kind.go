@@ -8,8 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -52,7 +55,7 @@ type Access[W Workload] struct {
 	// NewPodInformer watches the pods of a namespace that selector matches.
 	NewPodInformer func(namespace, selector string) cache.SharedIndexInformer
 	// Decode reads a workload as the API server hands it out. What it has returned, or Strip, it
-	// returns as it is. It fails if obj is something else. See [Typed].
+	// returns as it is. It fails if obj is something else. See [DecodeTyped].
 	Decode func(obj any) (W, error)
 	// Strip returns a copy of w without what nothing reads of a workload. Of one at rest that is
 	// its template, too.
@@ -65,15 +68,13 @@ type Access[W Workload] struct {
 	Patch func(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error)
 	// Selector of the workload's pods.
 	Selector func(w W) *metav1.LabelSelector
-	// Observed reports whether the status of w speaks of its template.
-	Observed func(w W) bool
+	// ObservedGeneration is what the status of w says of that.
+	ObservedGeneration func(w W) int64
 	// SameTemplate reports whether two versions of a workload have the same template to the
 	// built-in controller.
 	SameTemplate func(a, b W) bool
-	// Condition inplace-rollout.io/Complete, or nil.
-	Condition func(w W) *rollout.StoredCondition
-	// HasConditions reports whether the status of w has any condition of ours.
-	HasConditions func(w W) bool
+	// ConditionOf returns the condition of w of that type, or nil.
+	ConditionOf func(w W, of string) *rollout.StoredCondition
 	// NewCondition is a condition, written now, as this kind has it.
 	NewCondition func(c rollout.StoredCondition, now metav1.Time) any
 
@@ -86,11 +87,52 @@ type Access[W Workload] struct {
 	LeftBehind func(name cache.ObjectName) (rollout.Write, error)
 }
 
+// Condition returns the condition inplace-rollout.io/Complete of w, if it speaks of the edit that w has now; else nil.
+func (a Access[W]) Condition(w W) *rollout.StoredCondition {
+	return a.ConditionOf(w, api.ConditionComplete).SpeakingOf(w.GetAnnotations())
+}
+
+// HasConditions reports whether the status of w has any condition of ours.
+func (a Access[W]) HasConditions(w W) bool {
+	return a.Condition(w) != nil || a.ConditionOf(w, api.ConditionObserved) != nil
+}
+
+// Observed reports whether the status of w speaks of its template. Before that, the built-in controller may not have seen that it is held.
+func (a Access[W]) Observed(w W) bool {
+	return rollout.ObservedGeneration(a.ObservedGeneration(w), a.ConditionOf(w, api.ConditionObserved)) >= w.GetGeneration()
+}
+
 // ListPods lists the pods of one workload.
 type ListPods func() ([]*corev1.Pod, error)
 
-// Typed is [Access].Decode where the client hands out workloads in their Go type.
-func Typed[W Workload](obj any) (w W, err error) {
+// TypedClient is what client-go has for the workloads of one kind in a namespace.
+type TypedClient[W Workload, L runtime.Object] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (W, error)
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, o metav1.PatchOptions, subresources ...string) (W, error)
+}
+
+// Typed returns the access to workloads by such clients. What is different for the kind is not in it.
+func Typed[C TypedClient[W, L], W Workload, L runtime.Object](client kubernetes.Interface, in func(namespace string) C) Access[W] {
+	return Access[W]{
+		NewPodInformer: func(namespace, selector string) cache.SharedIndexInformer {
+			return pods.NewInformer(client, namespace, selector)
+		},
+		Decode: DecodeTyped[W],
+		Get: func(ctx context.Context, name cache.ObjectName) (W, error) {
+			return in(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		},
+		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+			return in(namespace).List(ctx, o)
+		},
+		Patch: func(ctx context.Context, w W, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
+			return in(w.GetNamespace()).Patch(ctx, w.GetName(), kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
+		},
+	}
+}
+
+// DecodeTyped is [Access].Decode where the client hands out workloads in their Go type.
+func DecodeTyped[W Workload](obj any) (w W, err error) {
 	w, is := obj.(W)
 	if !is {
 		return w, fmt.Errorf("a %T where a %T belongs", obj, w)

@@ -1,53 +1,32 @@
 package daemonset
 
 import (
-	"context"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
-	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
 // Access is that of controller.Kind.
 func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
-	return controller.Access[*appsv1.DaemonSet]{
-		Kind: kindName,
-		NewInformer: func(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
-			return appsinformers.NewFilteredDaemonSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
-		},
-		NewPodInformer: func(namespace, selector string) cache.SharedIndexInformer {
-			return pods.NewInformer(k.client, namespace, selector)
-		},
-		Decode: controller.Typed[*appsv1.DaemonSet],
-		Strip:  strip,
-		Get: func(ctx context.Context, name cache.ObjectName) (*appsv1.DaemonSet, error) {
-			return k.client.AppsV1().DaemonSets(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-		},
-		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
-			return k.client.AppsV1().DaemonSets(namespace).List(ctx, o)
-		},
-		Patch: func(ctx context.Context, set *appsv1.DaemonSet, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
-			return k.client.AppsV1().DaemonSets(set.Namespace).Patch(ctx, set.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
-		},
-		Selector:     func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
-		Observed:     statusObserved,
-		SameTemplate: func(a, b *appsv1.DaemonSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) },
-		Condition:    condition,
-		HasConditions: func(set *appsv1.DaemonSet) bool {
-			return condition(set) != nil || conditionOf(set, api.ConditionObserved) != nil
-		},
-		NewCondition: newCondition,
+	access := controller.Typed(k.client, func(namespace string) typedappsv1.DaemonSetInterface { return k.client.AppsV1().DaemonSets(namespace) })
+	access.Kind, access.Strip, access.NewCondition = kindName, strip, newCondition
+	access.NewInformer = func(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
+		return appsinformers.NewFilteredDaemonSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
 	}
+	access.Selector = func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
+	access.ObservedGeneration = func(set *appsv1.DaemonSet) int64 { return set.Status.ObservedGeneration }
+	access.SameTemplate = func(a, b *appsv1.DaemonSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) }
+	access.ConditionOf = conditionOf
+	return access
 }
 
 // strip leaves of a set what is read of it.
@@ -59,19 +38,14 @@ func strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
 	return &stripped
 }
 
-// statusObserved reports whether the status of the set speaks of its template.
-func statusObserved(set *appsv1.DaemonSet) bool {
-	return rollout.ObservedGeneration(set.Status.ObservedGeneration, conditionOf(set, api.ConditionObserved)) >= set.Generation
-}
-
 // condition returns the set's condition inplace-rollout.io/Complete, or nil.
 func condition(set *appsv1.DaemonSet) *rollout.StoredCondition {
 	return conditionOf(set, api.ConditionComplete).SpeakingOf(set.Annotations)
 }
 
 // conditionOf returns the set's condition of that type, or nil.
-func conditionOf(set *appsv1.DaemonSet, kind appsv1.DaemonSetConditionType) *rollout.StoredCondition {
-	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == kind })
+func conditionOf(set *appsv1.DaemonSet, of string) *rollout.StoredCondition {
+	i := slices.IndexFunc(set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return string(c.Type) == of })
 	if i < 0 {
 		return nil
 	}

@@ -46,16 +46,13 @@ func (k Kind) Access() controller.Access[*Deployment] {
 		Patch: func(ctx context.Context, d *Deployment, kind types.PatchType, patch []byte, subresources ...string) (runtime.Object, error) {
 			return k.objects.Resource(deployments).Namespace(d.Namespace).Patch(ctx, d.Name, kind, patch, metav1.PatchOptions{FieldManager: api.FieldManager}, subresources...)
 		},
-		Selector:     func(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector },
-		Observed:     statusObserved,
-		SameTemplate: func(a, b *Deployment) bool { return a.template.Same(b.template) },
-		Condition:    condition,
-		HasConditions: func(d *Deployment) bool {
-			return condition(d) != nil || conditionOf(d, api.ConditionObserved) != nil
-		},
-		NewCondition: newCondition,
-		Watch:        k.watch,
-		LeftBehind:   k.leftBehind,
+		Selector:           func(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector },
+		ObservedGeneration: func(d *Deployment) int64 { return d.Status.ObservedGeneration },
+		SameTemplate:       func(a, b *Deployment) bool { return a.template.Same(b.template) },
+		ConditionOf:        conditionOf,
+		NewCondition:       newCondition,
+		Watch:              k.watch,
+		LeftBehind:         k.leftBehind,
 	}
 }
 
@@ -67,12 +64,6 @@ func strip(d *Deployment, atRest bool) *Deployment {
 		stripped.template = nil
 	}
 	return stripped
-}
-
-// statusObserved reports whether the status of the Deployment speaks of its template. Before that,
-// the Deployment controller may not have seen that it is held.
-func statusObserved(d *Deployment) bool {
-	return rollout.ObservedGeneration(d.Status.ObservedGeneration, conditionOf(d, api.ConditionObserved)) >= d.Generation
 }
 
 func newCondition(c rollout.StoredCondition, now metav1.Time) any {

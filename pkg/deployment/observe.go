@@ -499,8 +499,8 @@ func condition(d *Deployment) *rollout.StoredCondition {
 }
 
 // conditionOf returns the Deployment's condition of that type, or nil.
-func conditionOf(d *Deployment, kind appsv1.DeploymentConditionType) *rollout.StoredCondition {
-	c := deploymentutil.GetDeploymentCondition(d.Status, kind)
+func conditionOf(d *Deployment, of string) *rollout.StoredCondition {
+	c := deploymentutil.GetDeploymentCondition(d.Status, appsv1.DeploymentConditionType(of))
 	if c == nil {
 		return nil
 	}

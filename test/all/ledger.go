@@ -75,15 +75,17 @@ func (l ledger) proves(ctx context.Context, root string, p part) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	diff := exec.CommandContext(ctx, "git", append([]string{"diff", "--quiet", o.Commit, "--"}, paths...)...)
-	diff.Dir = root
-	err = diff.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) { // something has changed, or the commit is gone
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("asking git for changes: %w", err)
+	for _, of := range paths {
+		diff := exec.CommandContext(ctx, "git", append([]string{"diff", "--quiet", o.Commit, "--"}, of...)...)
+		diff.Dir = root
+		err = diff.Run()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) { // something has changed, or the commit is gone
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("asking git for changes: %w", err)
+		}
 	}
 	return true, nil
 }
@@ -126,7 +128,7 @@ type part struct {
 	beside   []string
 }
 
-// common is what every part is built from, beside the packages that its own import.
+// common is what every part runs, beside the packages that its own import.
 var common = []string{"go.mod", "go.sum", "Makefile", ".ci", "hack", "deploy", "cmd", "initialresources", "pkg", "test/controlplane"}
 
 // parts are all that there are, the shortest first: whoever resumes wants to know soon. The gate is the first one.
@@ -174,18 +176,33 @@ func cells(names ...string) []part {
 	return found
 }
 
-// paths are the folders and files of the module that the part is built from.
-func (p part) paths(root string) ([]string, error) {
-	found := slices.Concat(common, p.beside)
-	if len(p.packages) == 0 {
-		return found, nil
+// paths are the folders and files of the module that the part is built from, for git: first its own, and then those of what it runs and
+// imports, but for their tests.
+func (p part) paths(root string) (paths [2][]string, err error) {
+	own, err := p.folders(root)
+	if err != nil {
+		return paths, err
 	}
-	list := exec.Command("go", append([]string{"list", "-deps", "-test", "-tags", p.tags, "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}"}, p.packages...)...)
+	imports, err := p.folders(root, "-deps", "-test")
+	if err != nil {
+		return paths, err
+	}
+	tests := []string{":(exclude,glob)**/*_test.go", ":(exclude,glob)**/testdata/**"}
+	return [2][]string{append(own, "go.mod"), slices.Concat(common, imports, tests)}, nil
+}
+
+// folders are those of the part's packages, and what is beside them; how says of which other packages, too.
+func (p part) folders(root string, how ...string) ([]string, error) {
+	if len(p.packages) == 0 {
+		return slices.Clone(p.beside), nil
+	}
+	list := exec.Command("go", slices.Concat([]string{"list"}, how, []string{"-tags", p.tags, "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}"}, p.packages)...)
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing what %s is built from: %w", p.name, err)
 	}
+	found := slices.Clone(p.beside)
 	for dir := range strings.FieldsSeq(string(out)) {
 		path, err := filepath.Rel(root, dir)
 		if err != nil {
