@@ -64,6 +64,7 @@ With -A, each workload has a row. Long lines wrap on a terminal only.
 
 All of it is what a controller would say that looked now. What it has written into the
 condition can be some seconds behind: where that says something else, it is shown, too.
+If you cannot list nodes, what the condition says of them is taken to be true.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
 something is not, yet; and 3 if nothing goes on until a person acts. With --watch the
@@ -335,9 +336,10 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		_, err = policy.ReadClasses(u.GetAnnotations())
 	}
 	if err != nil {
-		r.now(rollout.Plan{Condition: rollout.Invalid(err)})
+		r.now(rollout.Plan{Condition: rollout.Invalid(err)}, false)
 		return r, nil
 	}
+	world.RoomUnknown = "" // to the workload before
 	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: policy.Standard, Next: true}, u)
 	if err != nil {
 		return r, err
@@ -355,22 +357,25 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	if c := &forecast.Plan.Condition; c.Version == rollout.EditNamed(u.GetAnnotations()[api.EditAnnotation]) { // which nobody can look up
 		c.Version = rollout.RevisionNamed(r.Revision)
 	}
-	r.now(forecast.Plan)
+	r.now(forecast.Plan, world.RoomUnknown != "")
 	return r, nil
 }
 
 // now has the report say what a controller would that looked at the workload now: what it has written may be behind, and is shown
-// where it says something else.
-func (r *statusReport) now(p rollout.Plan) {
+// where it says something else. But it knows more than the plan where that rests on less than the controller sees.
+func (r *statusReport) now(p rollout.Plan, unseen bool) {
 	written, c := &writtenCondition{r.Reason, r.Message, r.written}, r.conditionOf(p)
-	kept := c.Reason == judge.ReasonProgressing && slices.Contains(remembered, r.Reason)
+	kept := c.Reason == judge.ReasonProgressing && (slices.Contains(remembered, r.Reason) || unseen && slices.Contains(ofNodes, r.Reason))
 	switch known := r.written != nil && c.Reason != "" && r.Reason != judge.ReasonPending; {
 	case known && kept:
 		r.refuse(p)
 	case known:
 		r.Complete, r.Reason, r.Message = c.Complete, c.Reason, c.Message()
 		_, spelled := rollout.Spell(p.Waits)
-		c.Details = strings.TrimPrefix(c.Details, spelled) // the pods say it themselves
+		if rest, all := strings.CutPrefix(c.Details, spelled); all {
+			_, others := rollout.Spell(slices.DeleteFunc(slices.Clone(p.Waits), r.podsSay))
+			c.Details = others + rest
+		}
 		r.short = c.Message()
 	}
 	r.lose()
@@ -388,11 +393,20 @@ func (r *statusReport) conditionOf(p rollout.Plan) rollout.Condition {
 	return p.Condition
 }
 
-// refuse has the pods that would be asked now say why the controller does not ask them.
+// podsSay reports whether the table of pods has what a wait says.
+func (r *statusReport) podsSay(w rollout.Wait) bool {
+	return slices.ContainsFunc(r.Pods, func(p podStatus) bool { return p.Name == w.Member.Name || p.Why == ofSet(w) })
+}
+
+// refuse has the pods that would be asked or restarted now say why the controller does not do it.
 func (r *statusReport) refuse(p rollout.Plan) {
 	for i := range r.Pods {
-		if pod := &r.Pods[i]; slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }) {
+		pod := &r.Pods[i]
+		if slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }) {
 			pod.Reason = r.Reason
+		}
+		if why, restarts := strings.CutPrefix(pod.Why, "restarting: "); restarts {
+			pod.Reason, pod.Why = r.Reason, "not restarted: "+why
 		}
 	}
 }
@@ -425,6 +439,9 @@ var remembered = []string{
 	judge.ReasonQuotaExceeded, judge.ReasonAdmissionDenied, judge.ReasonUnsupportedByNode, judge.ReasonDisruptionBudget, judge.ReasonRoomUnknown,
 	judge.ReasonPodRejected, judge.ReasonDeletedAfterResize, judge.ReasonCheckUnknown, judge.ReasonResizeFailed, judge.ReasonNamespaceLeftOut,
 }
+
+// ofNodes are those that rest on what not everybody may see: nodes, and what new pods refer to.
+var ofNodes = []string{judge.ReasonNoNodeFits, judge.ReasonInfeasible, judge.ReasonInvalid, judge.ReasonNodeLost}
 
 // count is how many pods are in each state.
 func (r *statusReport) count() map[podState]int {
@@ -485,7 +502,7 @@ func completeOf(u *unstructured.Unstructured) map[string]any {
 func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatus {
 	m := f.Member
 	p := podStatus{Name: m.Name, Class: m.Class, State: stateWaiting, Reason: f.Waits, Why: f.Message}
-	waits := slices.DeleteFunc(slices.Clone(plan.Waits), func(w rollout.Wait) bool { return w.Member.Name != m.Name })
+	waits := waitsOf(m, plan.Waits)
 	if len(waits) > 0 {
 		i := max(slices.IndexFunc(waits, func(w rollout.Wait) bool { return w.Reason != judge.ReasonProgressing }), 0)
 		p.Reason, p.Why = waits[i].Reason, waits[i].Message
@@ -511,6 +528,26 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 	r.prove(&p, f)
 	return p
 }
+
+// waitsOf returns the waits of a pod, or those of its ReplicaSet if that is not the one whose pods are resized.
+func waitsOf(m judge.Member, all []rollout.Wait) (waits []rollout.Wait) {
+	set := ""
+	if m.Pod != nil && m.Differs != "" {
+		set = ptr.Deref(metav1.GetControllerOf(m.Pod), metav1.OwnerReference{}).Name
+	}
+	for _, w := range all {
+		switch w.Member.Name {
+		case m.Name:
+			waits = append(waits, w)
+		case set:
+			waits = append(waits, rollout.Wait{Member: m, Reason: w.Reason, Message: ofSet(w)})
+		}
+	}
+	return waits
+}
+
+// ofSet is what pods of a ReplicaSet say of a wait of that.
+func ofSet(w rollout.Wait) string { return w.Member.Name + ": " + w.Message }
 
 // show sets the state of a pod that is there. Waits: it has still to show something, be it updated or not.
 func (p *podStatus) show(f judge.PodForecast, waits bool) {

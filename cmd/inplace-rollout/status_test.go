@@ -244,6 +244,13 @@ func TestStatus(t *testing.T) {
 			s.deploy.Annotations[api.CanaryAnnotation], s.deploy.Annotations[api.CanaryDurationAnnotation] = "1", "10m"
 			s.recorded(rollout.Record{Phase: rollout.PhaseCanary, Of: rollout.EditNamed("5209"), From: "a"}, s.pods[2])
 		}),
+		"deployment-kept": func(t *testing.T) *stage {
+			s := heldDeploymentOf(2)(t)
+			s.deploy.Annotations[api.InForceAnnotation] = "LiveResize;"
+			s.replicaSet(t, "web-b", "2", larger, 2)
+			s.others[len(s.others)-1].(metav1.Object).GetAnnotations()[api.HoldAnnotation] = "false" // the Deployment controller has seen it
+			return s
+		},
 		"daemonset": heldDaemonSetOf(4, func(s *stage) {
 			build.Resized(&s.daemons.Spec.Template)(s.pods[0])
 			s.pods[0].Labels["controller-revision-hash"] = "b"
@@ -399,18 +406,21 @@ func TestStatusWithoutRoom(t *testing.T) {
 		cpu       string // of the node
 		others    int    // that are there, with 100m each; fewer than none are in another namespace
 		forbidden bool
+		said      string // as the condition's reason
 		want      string
 	}{
-		{"there is room", "300m", 1, false, "restarting: " + infeasible},
-		{"another pod has the room", "299m", 1, false, "NoNodeFits: not restarted, because the only node that is large enough has no room beside its pods: " + infeasible},
-		{"the node is too small", "199m", 0, false, "NoNodeFits: not restarted, because it needs 200m cpu; the only node that it can run on has 199m: " + infeasible},
-		{"a pod of another namespace has the room", "299m", -1, false, "NoNodeFits: not restarted, because the only node that is large enough has no room beside its pods: " + infeasible},
-		{"the nodes may not be seen", "199m", 1, true, "restarting: " + infeasible},
+		{"there is room", "300m", 1, false, "Progressing", "restarting: " + infeasible},
+		{"another pod has the room", "299m", 1, false, "Progressing", "NoNodeFits: not restarted, because the only node that is large enough has no room beside its pods: " + infeasible},
+		{"the node is too small", "199m", 0, false, "Progressing", "NoNodeFits: not restarted, because it needs 200m cpu; the only node that it can run on has 199m: " + infeasible},
+		{"a pod of another namespace has the room", "299m", -1, false, "Progressing", "NoNodeFits: not restarted, because the only node that is large enough has no room beside its pods: " + infeasible},
+		{"the nodes may not be seen", "199m", 1, true, "Progressing", "restarting: " + infeasible},
+		{"the nodes may not be seen, but the controller sees them", "199m", 1, true, "NoNodeFits", "NoNodeFits: not restarted: " + infeasible},
+		{"there is room by now", "300m", 1, false, "NoNodeFits", "restarting: " + infeasible},
 	} {
 		s := newSetStage(t, 1)
 		s.heldAt(t, larger)
 		s.asked(0, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
-		s.nodes = []*corev1.Node{node("node", tt.cpu)}
+		s.nodes, s.set.Status.Conditions[0].Reason = []*corev1.Node{node("node", tt.cpu)}, tt.said
 		for i := range max(tt.others, -tt.others) {
 			other := build.Pod(fmt.Sprint("other-", i), build.Size(t, size))
 			if tt.others < 0 {
@@ -425,8 +435,9 @@ func TestStatusWithoutRoom(t *testing.T) {
 			})
 		}
 		reports := must.Get(o.reports(t.Context(), nil))(t)
-		if got := reports[0].Pods[0].why(); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.what, got, tt.want)
+		reason, _, kept := strings.Cut(tt.want, ": not")
+		if got := reports[0].Pods[0].why(); got != tt.want || kept != (reports[0].Reason == reason) {
+			t.Errorf("%s: got %s and %q, want %q", tt.what, reports[0].Reason, got, tt.want)
 		}
 	}
 }

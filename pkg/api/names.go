@@ -75,7 +75,7 @@ const (
 	// SaidOfAnnotation has for machines what our conditions say to people: of which template a StatefulSet or DaemonSet is Complete, or
 	// left to its controller, and which edit of a Deployment exceeds its progress deadline. See rollout.Spoken. It is written together with
 	// the conditions. Complete needs none of a Deployment: its controller would copy the annotation to each new ReplicaSet. But where the
-	// strategy is Recreate, letting go of the hold says that its edit is over, until the status shows that.
+	// strategy is Recreate, letting go of the hold says that its edit is over, until the status shows that, also if it is opted out.
 	SaidOfAnnotation = "inplace-rollout.io/said-of"
 
 	// HandedOverAnnotation is on a StatefulSet whose user keeps pods back that differ in more than their size from the newest revision,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -117,6 +118,8 @@ func (c *Controller[W, K]) withdraw(ctx context.Context, name cache.ObjectName) 
 		return 0, fmt.Errorf("reading a workload that might have been opted out: %w", err)
 	case !c.says(w):
 		return c.withdrawnFor(name), nil
+	case strings.HasPrefix(w.GetAnnotations()[api.SaidOfAnnotation], rollout.OverUnnamed) && !c.access.Observed(w):
+		return ProgressInterval, nil // whoever opts in again needs it
 	case c.options.DryRun:
 		klog.FromContext(ctx).Info("Would take the condition away")
 		return 0, nil

@@ -58,16 +58,20 @@ func TestWithdraw(t *testing.T) {
 		`{"$patch":"delete","type":"inplace-rollout.io/Complete"},{"$patch":"delete","type":"inplace-rollout.io/Observed"}]}}`
 	said := &rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: judge.ReasonProgressing}
 	optedOut := func(w *appsv1.ReplicaSet) { w.Labels = nil }
+	recreated := func(w *appsv1.ReplicaSet) {
+		w.Labels, w.Annotations = nil, map[string]string{api.SaidOfAnnotation: "Over;generation 3 of web;"}
+	}
 	for _, tt := range []struct {
-		name   string
-		gone   bool
-		change func(*appsv1.ReplicaSet)
-		said   *rollout.StoredCondition
-		dryRun bool
-		fails  error
-		unread error
-		again  bool
-		want   string
+		name       string
+		gone       bool
+		unobserved bool
+		change     func(*appsv1.ReplicaSet)
+		said       *rollout.StoredCondition
+		dryRun     bool
+		fails      error
+		unread     error
+		again      bool
+		want       string
 	}{
 		{name: "opted out", change: optedOut, said: said, want: taken},
 		{name: "opted out by a value", change: func(w *appsv1.ReplicaSet) { w.Labels[api.EnabledLabel] = "false" }, said: said, want: taken},
@@ -76,12 +80,13 @@ func TestWithdraw(t *testing.T) {
 		{name: "about to be deleted", change: func(w *appsv1.ReplicaSet) { w.Labels, w.DeletionTimestamp = nil, ptr.To(metav1.Now()) }, said: said},
 		{name: "opted in again meanwhile", change: func(*appsv1.ReplicaSet) {}, said: said},
 		{name: "an older ClusterRole", change: optedOut, said: said, unread: apierrors.NewForbidden(schema.GroupResource{Resource: "plains"}, "web", nil), again: true},
+		{name: "a Recreate was over, and the status does not show that", change: recreated, unobserved: true, said: said, again: true},
 		{name: "a dry run", change: optedOut, said: said, dryRun: true},
 		{name: "it fails", change: optedOut, said: said, fails: errors.New("the API server is tired")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEngine(t, Options{DryRun: tt.dryRun, Ready: func() error { return nil }})
-			e.kind.condition, e.kind.fails, e.kind.unread = tt.said, tt.fails, tt.unread
+			e.kind.condition, e.kind.fails, e.kind.unread, e.kind.unobserved = tt.said, tt.fails, tt.unread, tt.unobserved
 			if !tt.gone {
 				tt.change(e.w)
 				e.kind.there = func() *appsv1.ReplicaSet { return e.w }

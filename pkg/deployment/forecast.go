@@ -255,7 +255,9 @@ func (o observation) forecastOther(rs *replicaSet) []judge.PodForecast {
 	var forecasts []judge.PodForecast
 	for _, pod := range o.podsOf(rs) {
 		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Differs: reason}}
-		forecasts = append(forecasts, judge.PodForecast{Member: m, Forecast: judge.PodRestart, Reason: reason})
+		forecasts = append(forecasts, judge.PodForecast{
+			Member: m, Forecast: judge.PodRestart, Reason: reason, Waits: judge.ReasonProgressing, Message: "waiting for the Deployment controller",
+		})
 	}
 	return forecasts
 }

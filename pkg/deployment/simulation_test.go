@@ -632,10 +632,25 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 }
 
 // TestRecreateEditedAtOnce: with Recreate, an edit is held as soon as the hold of the one before has gone, though the status still says
-// what it says in the middle of a built-in rollout. So is one after the Deployment controller has said that it is resumed.
+// what it says in the middle of a built-in rollout. So is one after the Deployment controller has said that it is resumed, or after it was
+// opted out and in again.
 func TestRecreateEditedAtOnce(t *testing.T) {
 	load(t)
-	for name, resumed := range map[string]bool{"at once": false, "once it is resumed": true} {
+	for name, then := range map[string]func(*simulation){
+		"at once": func(*simulation) {},
+		"once it is resumed": func(s *simulation) { // checkPausedConditions: it writes the status that it has read
+			said := s.d.DeepCopy()
+			said.Status.Conditions = append(said.Status.Conditions, appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Reason: "DeploymentResumed"})
+			s.putStatus(said)
+		},
+		"once it is opted out and in": func(s *simulation) {
+			for _, in := range []string{"false", "true"} {
+				s.user(func(d *appsv1.Deployment) { d.Labels[api.EnabledLabel] = in })
+				s.sees(true, true, true)
+				s.Look()
+			}
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			d := webDeployment(older, 3)
 			recreate(&scene{d: d})
@@ -655,11 +670,7 @@ func TestRecreateEditedAtOnce(t *testing.T) {
 					s.sees(true, true, true)
 					s.Look()
 				}
-				if resumed { // checkPausedConditions: it writes the status that it has read
-					said := s.d.DeepCopy()
-					said.Status.Conditions = append(said.Status.Conditions, appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Reason: "DeploymentResumed"})
-					s.putStatus(said)
-				}
+				then(s)
 			}
 			s.Rest()
 			if left := s.Unfinished(); left != "" || !slices.Equal(before, slices.Sorted(maps.Keys(s.Pods))) {

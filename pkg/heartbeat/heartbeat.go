@@ -59,6 +59,8 @@ type Heart struct {
 	LeftOut func() []string
 	// Checks, if set, returns the names of the checks that workloads may name; false while they are unknown.
 	Checks func() (names []string, known bool)
+	// Standby, if set, returns an error while this process does not lead, nor another one.
+	Standby func() error
 	// Began, if set, is called when it has begun to beat, also after a pause or a failure.
 	Began func()
 
@@ -135,10 +137,14 @@ func (h *Heart) Leads() bool {
 	return h.leads
 }
 
-// Err returns why the heartbeat has failed for so long that edits are not held; nil if it has not, or is not due.
+// Err returns why the heartbeat has failed for so long that edits are not held, or that nobody is there who beats; nil if it has
+// not, or is not due, or is another's.
 func (h *Heart) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.leads && h.Standby != nil {
+		return h.Standby()
+	}
 	if h.err == nil || time.Since(h.since) < overdue || h.Ready() != nil {
 		return nil
 	}

@@ -182,8 +182,9 @@ func TestBeats(t *testing.T) {
 		var leftOut atomic.Value
 		leftOut.Store([]string{})
 		heart.LeftOut = func() []string { return leftOut.Load().([]string) }
-		if heart.Leads() {
-			t.Error("it leads before it runs")
+		heart.Standby = func() error { return errors.New("no replica leads") }
+		if heart.Leads() || heart.Err() == nil {
+			t.Error("it leads before it runs, or is as good as ready though nobody does")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -206,6 +207,9 @@ func TestBeats(t *testing.T) {
 		expect("every 10 s", 3, saying(start.Add(65*time.Second)))
 		if !heart.Leads() || began.Load() != 1 {
 			t.Errorf("leads %t, and has begun %d times", heart.Leads(), began.Load())
+		}
+		if err := heart.Err(); err != nil {
+			t.Errorf("it beats: %v", err)
 		}
 		missing.Store(true)
 		time.Sleep(time.Minute)

@@ -168,6 +168,7 @@ func (c Condition) Rejecting(r *judge.Rejected) Condition {
 //	Over;revision web-5d4b648cbf;2
 //	HandedOver;template generation 4;
 //	Late;edit 42;
+//	Over;generation 7 of 0c8d7b3e;
 type Spoken struct {
 	Phase   Phase
 	Version Version
@@ -175,6 +176,9 @@ type Spoken struct {
 	// those of classes of nodes.
 	Except string
 }
+
+// OverUnnamed begins what deploy/cluster/hold.yaml makes of Over;edit 42; at opt-out: nobody names edits then.
+const OverUnnamed = string(PhaseOver) + ";generation "
 
 // exceptClasses is where pods have the size of their node's class, or had it before.
 const exceptClasses = "classes"

@@ -50,6 +50,15 @@ func (e *LeaderElection) Gate(config *rest.Config) { config.Wrap(e.gate.transpor
 // Alive returns an error if the Lease has expired and this process goes on.
 func (e *LeaderElection) Alive() error { return e.health.Check(nil) }
 
+// Standby returns an error unless another replica is seen to lead, so that this one need not. The Lease of one that was killed
+// counts for nothing, though nobody else can lead until it has run out.
+func (e *LeaderElection) Standby() error {
+	if e.gate.othersLead() {
+		return nil
+	}
+	return fmt.Errorf("no replica leads yet: waiting for Lease %s/%s, which one that was killed keeps for %s", e.namespace, e.lease, leaseDuration)
+}
+
 // Run runs work while this process is the leader. Losing the Lease is an error:
 // the process has to start anew.
 func (e *LeaderElection) Run(ctx context.Context, work func(context.Context)) error {

@@ -37,8 +37,10 @@ type leaseGate struct {
 	until time.Time
 	// wall is the same without Go's monotonic clock, which stands still while the machine is suspended. The clock on the wall may be
 	// set back, so each alone ends the term.
-	wall     time.Time
-	expiry   *time.Timer
+	wall   time.Time
+	expiry *time.Timer
+	// others is until when another replica leads, as far as it was seen to renew its Lease.
+	others   time.Time
 	underway map[*http.Request]context.CancelCauseFunc
 	idle     chan struct{} // closed when nothing is under way; nil if nobody waits for that
 }
@@ -71,6 +73,20 @@ func (g *leaseGate) leads() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.open()
+}
+
+// othersLead reports whether another replica was seen to renew its Lease a moment ago.
+func (g *leaseGate) othersLead() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Now().Before(g.others)
+}
+
+// sawRenewal notes that another replica has just renewed its Lease. If it dies now, one takes over before its heartbeat runs out.
+func (g *leaseGate) sawRenewal() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.others = time.Now().Add(2 * leaseDuration)
 }
 
 // callOff cancels the writes that are under way, if the term has ended.
@@ -209,9 +225,10 @@ type gatedLock struct {
 	resourcelock.Interface
 	gate *leaseGate
 
-	holder string // of the Lease as it was last read
-	ours   bool   // this process has taken it, and has not read since that another one has
-	known  bool   // the Lease has been there
+	holder  string      // of the Lease as it was last read
+	renewal metav1.Time // of that
+	ours    bool        // this process has taken it, and has not read since that another one has
+	known   bool        // the Lease has been there
 	// orphaned is since when the Lease has had no holder, though nobody has given it back.
 	orphaned time.Time
 }
@@ -222,12 +239,16 @@ func (l *gatedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, nil, err
 	}
-	if l.holder = ""; err == nil {
-		l.holder = record.HolderIdentity
+	before := l.renewal
+	if l.holder, l.renewal = "", (metav1.Time{}); err == nil {
+		l.holder, l.renewal = record.HolderIdentity, record.RenewTime
 	}
 	if l.holder != "" && l.holder != l.Identity() {
 		l.ours = false
 		l.gate.end()
+		if l.known && !l.renewal.Equal(&before) { // the first one may be of a process that is gone
+			l.gate.sawRenewal()
+		}
 	}
 	switch {
 	case l.free(record):

@@ -322,6 +322,35 @@ func TestLeaseTakenAway(t *testing.T) {
 	}
 }
 
+// TestStandby: another replica leads if it is seen to renew its Lease. That of one which was killed says nothing.
+func TestStandby(t *testing.T) {
+	inGateWorld(t, func(t *testing.T, w *gateWorld) {
+		election, start := &LeaderElection{gate: w.gate}, metav1.Now()
+		heldBy := func(holder string, renewed time.Duration) *resourcelock.LeaderElectionRecord {
+			return &resourcelock.LeaderElectionRecord{HolderIdentity: holder, RenewTime: metav1.NewTime(start.Add(renewed))}
+		}
+		for i, tt := range []struct {
+			read  *resourcelock.LeaderElectionRecord
+			after time.Duration
+			leads bool
+		}{
+			{nil, 0, false},
+			{heldBy("b", 0), 0, false},
+			{heldBy("b", 0), 2 * time.Second, false},
+			{heldBy("b", time.Second), 2 * time.Second, true},
+			{heldBy("b", time.Second), leaseDuration, true}, // this one is about to take over
+			{heldBy("b", time.Second), 2 * leaseDuration, false},
+		} {
+			time.Sleep(tt.after)
+			w.record = tt.read
+			_, _, _ = w.lock.Get(t.Context())
+			if err := election.Standby(); (err == nil) != tt.leads {
+				t.Errorf("%d: another one leads: %v, want %t", i, err, tt.leads)
+			}
+		}
+	})
+}
+
 func TestLeaseGateKeepsDeadlines(t *testing.T) {
 	inGateWorld(t, func(t *testing.T, w *gateWorld) {
 		w.renew()

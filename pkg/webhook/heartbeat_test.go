@@ -186,6 +186,18 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s: opted out, it still speaks of %q", kind, got)
 		}
 	}
+	for said, want := range map[string]string{"Over;edit 7;": "Over;generation 3 of it;", "Over;edit 6;": "", "Late;edit 7;": ""} {
+		was := workload(t, "Deployment", "", fmt.Sprintf(", %s: %q, %s: %q", api.EditAnnotation, "7", api.SaidOfAnnotation, said), "2026-11-24T03:00:00Z")
+		was.SetGeneration(3)
+		was.SetUID("it")
+		for edit, want := range map[string]string{"": want, ":2": ""} {
+			out := workload(t, "Deployment", edit, "", "2026-11-24T03:00:01Z")
+			out.SetLabels(nil)
+			if got := admit(t, policies, webhook.Write{Old: was, Object: out, User: "user"}).GetAnnotations()[api.SaidOfAnnotation]; got != want {
+				t.Errorf("%s, opted out with image %q: it speaks of %q, want %q", said, edit, got, want)
+			}
+		}
+	}
 }
 
 // TestPending: an edit that is held with a canary is not proved from the first moment, also where it overtakes a rollout that was.
@@ -455,6 +467,7 @@ func TestDeploymentWithoutPods(t *testing.T) {
 	for about, tt := range map[string]struct {
 		until, had string
 		said       string // of the edit 7, which was the last
+		optsIn     bool   // only this write does
 		recreate   bool
 		replicas   int64
 		generation int64
@@ -472,6 +485,10 @@ func TestDeploymentWithoutPods(t *testing.T) {
 		"it recreates":                                 {until: until, recreate: true, replicas: 1, status: seen},
 		"it was let go, and nobody has looked":         {until: until, said: "Over;edit 7;", recreate: true, replicas: 1, status: seen, held: true},
 		"it recreates for a later edit":                {until: until, said: "Over;edit 6;", recreate: true, replicas: 1, status: seen},
+		"and it was opted out since":                   {until: until, said: "Over;generation 1 of it;", optsIn: true, recreate: true, replicas: 1, generation: 1, status: seen, held: true},
+		"and edited after that":                        {until: until, said: "Over;generation 1 of it;", optsIn: true, recreate: true, replicas: 1, generation: 2, status: seen},
+		"that was another one of the name":             {until: until, said: "Over;generation 1 of another;", optsIn: true, recreate: true, replicas: 1, generation: 1, status: seen},
+		"a ReplicaSet had that when it was opted in":   {until: until, said: "Over;edit 7;", optsIn: true, recreate: true, replicas: 1, generation: 1, status: seen},
 		"it has recreated":                             {until: until, recreate: true, replicas: 1, status: running, held: true},
 	} {
 		policies := following(t, deploy.User, map[string]map[string]string{"inplace-rollout": {api.ReadyUntilAnnotation: tt.until}})
@@ -479,6 +496,7 @@ func TestDeploymentWithoutPods(t *testing.T) {
 		for _, o := range []*unstructured.Unstructured{old, object} {
 			o.Object["status"] = tt.status
 			o.SetGeneration(tt.generation)
+			o.SetUID("it")
 			if tt.said != "" {
 				must.Do(t, unstructured.SetNestedStringMap(o.Object, map[string]string{api.EditAnnotation: "7", api.SaidOfAnnotation: tt.said}, "metadata", "annotations"))
 			}
@@ -486,6 +504,9 @@ func TestDeploymentWithoutPods(t *testing.T) {
 			if spec["replicas"] = tt.replicas; tt.recreate {
 				spec["strategy"] = map[string]any{"type": "Recreate"}
 			}
+		}
+		if tt.optsIn {
+			old.SetLabels(nil)
 		}
 		after := admit(t, policies, webhook.Write{Old: old, Object: object, User: "user"})
 		if free := isFree(t, after); free == tt.held {

@@ -331,9 +331,9 @@ func (p *Process) get(ctx context.Context, path string) (string, error) {
 	return string(said), nil
 }
 
-// WaitReady waits until the controller is ready, at most 30 seconds.
+// WaitReady waits until the controller is ready, at most two minutes: the Lease of one that was killed runs out before.
 func (p *Process) WaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
 		err := p.Ready(ctx)

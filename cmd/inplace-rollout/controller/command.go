@@ -193,9 +193,12 @@ func (o options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.elects() {
+		heart.Standby = election.Standby
+	}
 	ready := func() error {
 		if err := cmp.Or(gate.Err(), heart.Err()); err != nil || !heart.Leads() {
-			return err // an upgrade waits for replicas that are ready, and nobody may lead meanwhile that beats
+			return err // an upgrade waits for replicas that are ready, and the one that leads meanwhile may not beat
 		}
 		return gate.Ready()
 	}
