@@ -270,6 +270,7 @@ func TestNextStep(t *testing.T) {
 		{name: "restart: of a pod whose limit cannot be taken away", places: "limited|live|updated", changes: []change{maxUnavailable("2")}, want: "resize web-1, delete web-0"},
 		{name: "restart: of one such pod, which shows whether a new one has the limit, too", places: "limited|limited", changes: []change{maxUnavailable("2")}, want: "delete web-0"},
 		{name: "restart: of none if it has", places: "limited|updated, given a limit", want: "resize web-0"},
+		{name: "restart: nor if we have set it in another one since", places: "limited|left with a limit|updated, given a limit", want: "resize web-0"},
 		{name: "restart: if it has not, the DaemonSet controller does it", places: "limited|limited|updated", want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
 		{name: "restart: with maxSurge it comes last", places: "other image|live|updated", changes: []change{maxSurge("2")}, want: "resize web-1"},
 		{name: "restart: and is the DaemonSet controller's", places: "other image|updated|updated", changes: []change{maxSurge("2")}, want: "release, hand over: " + image},

@@ -182,7 +182,6 @@ func (w *world) newPod(set *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 	uid := w.NextUID()
 	pod := simulated.NewPod(uid, fmt.Sprintf("web-%03s", uid), &set.Spec.Template)
 	pod.CreationTimestamp = w.Stamp()
-	pod.CreationTimestamp = w.Stamp()
 	pod.Labels = map[string]string{"app": "web", appsv1.ControllerRevisionHashLabelKey: hash}
 	if generation := templateGeneration(set); generation != "" {
 		pod.Labels[templateGenerationLabel] = generation

@@ -510,6 +510,7 @@ func TestNextStep(t *testing.T) {
 		{name: "and when the others are done", sets: "a newer closed restart-a-1: resized|resized by others",
 			changes: changes{inForce(";cpu:decrease=RestartOnly"), bounds(1, 1)}, want: "evict a-1"},
 		{name: "A→C→A: what cannot be taken back is replaced", sets: "a newer: newer|left with a limit", changes: changes{bounds(1, 1)}, want: "evict a-1"},
+		{name: "what a new pod has of admission stays where we have set it, too", sets: "a newer acknowledged: left with a limit|given a limit", want: "release"},
 		{name: "A→C→A: a size that somebody else has set is left alone", sets: "a newer acknowledged: newer|resized by others", want: "release"},
 		{name: "A→C→D: the base is adopted by D, whatever C left", sets: "a other adopted: older|of other|resized", want: "resize a-0"},
 

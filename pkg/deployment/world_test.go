@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
@@ -152,7 +151,7 @@ func (w *world) createSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 		return nil
 	}
 	rs.UID, rs.Generation, rs.Status = w.NextUID(), 1, appsv1.ReplicaSetStatus{}
-	rs.CreationTimestamp = metav1.NewTime(w.Stamp().Truncate(time.Second))
+	rs.CreationTimestamp = w.Stamp()
 	return w.writeSet(rs)
 }
 
@@ -746,7 +745,7 @@ func (w *world) newPod(rs *appsv1.ReplicaSet) *corev1.Pod {
 	uid := w.NextUID()
 	pod := simulated.NewPod(uid, fmt.Sprintf("%s-%s", rs.Name, uid), &rs.Spec.Template)
 	build.OwnedBy(rs, "ReplicaSet")(pod)
-	pod.CreationTimestamp = metav1.NewTime(w.Stamp().Truncate(time.Second))
+	pod.CreationTimestamp = w.Stamp()
 	pod.Labels = maps.Clone(rs.Spec.Template.Labels)
 	w.birth(rs, pod)
 	return pod

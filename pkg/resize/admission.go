@@ -12,57 +12,104 @@ import (
 
 // Admission is what is known of what admission gives to new pods of a template. The zero value knows nothing.
 type Admission struct {
-	// Made is a pod that was made of the template; nil if there is none yet.
-	Made *corev1.Pod
+	// Made are pods that were made of the template.
+	Made Witnesses
 	// Filled returns what LimitRanges make of a new pod, where there is none to be seen; nil if that is nothing, or not known.
 	// It may be nil.
 	Filled func() *corev1.PodSpec
-	// Before is a pod of another template, and Said that template; nil if there is none. What it has of what neither says, new
-	// pods will have, too: an edit changes nothing in that.
-	Before *corev1.Pod
-	Said   *corev1.PodTemplateSpec
+	// Before are pods of other templates. What they have of what neither template says, new pods will have, too: an edit changes
+	// nothing in that.
+	Before Witnesses
+}
+
+// Witnesses are pods that show what admission gives at birth: of those that tell of the same values, the youngest.
+type Witnesses []Witness
+
+// Witness is a pod that does.
+type Witness struct {
+	Pod *corev1.Pod
+	// Said is the template that the pod was made of; nil where that is the one in question.
+	Said *corev1.PodTemplateSpec
+
+	set string // what resizes have set, of which the pod does not tell
+}
+
+// Add adds a pod, unless a younger one tells of the same.
+func (w *Witnesses) Add(pod *corev1.Pod, said *corev1.PodTemplateSpec) {
+	set := ""
+	for _, entry := range pod.ManagedFields {
+		if Recorded(entry) && entry.FieldsV1 != nil {
+			set += entry.FieldsV1.GetRawString()
+		}
+	}
+	i := slices.IndexFunc(*w, func(other Witness) bool { return other.Said == said && other.set == set })
+	switch {
+	case i < 0:
+		*w = append(*w, Witness{pod, said, set})
+	case (*w)[i].Pod.CreationTimestamp.Before(&pod.CreationTimestamp):
+		(*w)[i].Pod = pod
+	}
+}
+
+// show returns what says what the youngest of the pods that tell of a value has, and whether there is one.
+func (w Witnesses) show() func(Change) (has *resource.Quantity, known bool) {
+	all := make([]func(Change) (*resource.Quantity, bool), len(w))
+	for i, of := range w {
+		all[i] = of.born()
+	}
+	return func(c Change) (has *resource.Quantity, known bool) {
+		var youngest *corev1.Pod
+		for i, of := range w {
+			if value, is := all[i](c); is && (youngest == nil || youngest.CreationTimestamp.Before(&of.Pod.CreationTimestamp)) {
+				youngest, has = of.Pod, value
+			}
+		}
+		return has, youngest != nil
+	}
+}
+
+// born returns what says what the pod has from its birth, and whether it tells of that. It does not of a value that somebody has
+// set by a resize, or that its template says.
+func (w Witness) born() func(Change) (has *resource.Quantity, known bool) {
+	set, err := ownersOf(w.Pod)
+	if err != nil {
+		return func(Change) (*resource.Quantity, bool) { return nil, false }
+	}
+	all := parts(&w.Pod.Spec)
+	var said []part
+	if w.Said != nil {
+		said = parts(&w.Said.Spec)
+	}
+	return func(c Change) (has *resource.Quantity, known bool) {
+		have, says := counterpart(all, part{name: c.Container}), counterpart(said, part{name: c.Container})
+		switch {
+		case w.Said != nil && (says == nil || says.wanted(c.Side, c.Resource) != nil):
+			return nil, false
+		case have != nil && set.in(*have).of(c.Side, c.Resource) != (owner{}):
+			return nil, false
+		default:
+			return valueOf(have, c), true
+		}
+	}
 }
 
 // giving returns what says what new pods have of a value that their template does not say, and whether that is known.
 func (a Admission) giving() func(Change) (given *resource.Quantity, known bool) {
-	made, before := born(a.Made), born(a.Before)
-	var said []part
-	if a.Before != nil {
-		said = parts(&a.Said.Spec)
-	}
+	made, before := a.Made.show(), a.Before.show()
 	return func(c Change) (given *resource.Quantity, known bool) {
 		if given, known = made(c); known {
 			return given, true
 		}
-		of := part{name: c.Container}
 		if a.Filled != nil {
 			if filled := a.Filled(); filled != nil {
-				given = valueOf(counterpart(parts(filled), of), c)
+				given = valueOf(counterpart(parts(filled), part{name: c.Container}), c)
 			}
 		}
-		if says := counterpart(said, of); given == nil && says != nil && says.wanted(c.Side, c.Resource) == nil {
+		if given == nil {
 			given, _ = before(c)
 		}
 		return given, given != nil
 	}
-}
-
-// born returns what says what a pod, which may be nil, has from its birth, and whether that is known. A value that somebody has
-// set by a resize shows nothing of that.
-func born(pod *corev1.Pod) func(Change) (has *resource.Quantity, known bool) {
-	if pod != nil {
-		if set, err := ownersOf(pod); err == nil {
-			all := parts(&pod.Spec)
-			return func(c Change) (has *resource.Quantity, known bool) {
-				have := counterpart(all, part{name: c.Container})
-				if have == nil || set.in(*have).of(c.Side, c.Resource) == (owner{}) {
-					return valueOf(have, c), true
-				}
-				return nil, false
-			}
-		}
-	}
-	return func(Change) (*resource.Quantity, bool) { return nil, false }
 }
 
 func valueOf(p *part, c Change) *resource.Quantity {
@@ -77,11 +124,13 @@ func (a Admission) Shows(template *corev1.PodTemplateSpec) string {
 	a.Filled = nil
 	var shows strings.Builder
 	says, gives := parts(&template.Spec), a.giving()
-	for _, pod := range []*corev1.Pod{a.Made, a.Before} {
-		if pod == nil {
-			continue
-		}
-		for _, p := range parts(&pod.Spec) {
+	var named []string
+	for _, of := range slices.Concat(a.Made, a.Before) {
+		for _, p := range parts(&of.Pod.Spec) {
+			if slices.Contains(named, p.name) {
+				continue
+			}
+			named = append(named, p.name)
 			said := counterpart(says, p)
 			for _, name := range resizable {
 				for _, side := range sides {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -382,9 +383,14 @@ func TestKnowing(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}, limits: {memory: 200Mi}"), size("")
 	same, another, tooLow := size("memory: 200Mi"), size("memory: 300Mi"), size("memory: 50Mi")
 	guaranteed, limited := size("cpu: 200m, memory: 100Mi"), size("cpu: 200m")
-	made := func(of *corev1.PodTemplateSpec, change ...func(*corev1.Pod)) *corev1.Pod {
-		return build.Pod("web-1", of, change...)
+	made := func(of *corev1.PodTemplateSpec, change ...func(*corev1.Pod)) resize.Witnesses {
+		return resize.Witnesses{{Pod: build.Pod("web-1", of, change...)}}
 	}
+	by := func(said *corev1.PodTemplateSpec, pods resize.Witnesses) resize.Witnesses {
+		pods[0].Said = said
+		return pods
+	}
+	later := func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(build.Start) }
 	filled := func(as *corev1.PodTemplateSpec) func() *corev1.PodSpec {
 		return func() *corev1.PodSpec { return &as.Spec }
 	}
@@ -398,19 +404,21 @@ func TestKnowing(t *testing.T) {
 	}{
 		{name: "nothing is known", unproved: true},
 		{name: "a new pod has it", admission: resize.Admission{Made: made(same)}, changes: stays},
-		{name: "a new pod lacks it", admission: resize.Admission{Made: made(newer), Filled: filled(same), Before: made(same), Said: newer}},
+		{name: "a new pod lacks it", admission: resize.Admission{Made: made(newer), Filled: filled(same), Before: by(newer, made(same))}},
 		{name: "a new pod has another one", admission: resize.Admission{Made: made(another)}, changes: set},
 		{name: "a new pod has one below the request", admission: resize.Admission{Made: made(tooLow)}},
 		{name: "a new pod has one that makes it of another class", admission: resize.Admission{Made: made(size("cpu: 200m, memory: 300Mi"))}, older: guaranteed, newer: limited},
 		{name: "a resize has set that of the new pod", admission: resize.Admission{Made: made(same, build.Ours(ours))}, unproved: true},
+		{name: "nor does a younger one tell, but an older one", admission: resize.Admission{Made: append(made(same, later, build.Ours(ours)), made(another)...)}, changes: set},
+		{name: "the youngest of those that tell does", admission: resize.Admission{Made: append(made(another), made(same, later)...)}, changes: stays},
 		{name: "a LimitRange fills it in", admission: resize.Admission{Filled: filled(same)}, changes: stays},
 		{name: "a LimitRange fills in another one", admission: resize.Admission{Filled: filled(another)}, changes: set},
 		{name: "no LimitRange does", admission: resize.Admission{Filled: filled(newer)}, unproved: true},
 		{name: "none is known", admission: resize.Admission{Filled: func() *corev1.PodSpec { return nil }}, unproved: true},
-		{name: "a pod of the edit before has another one", admission: resize.Admission{Before: made(another), Said: newer}, changes: set},
-		{name: "its template says that", admission: resize.Admission{Before: made(another), Said: another}, unproved: true},
-		{name: "a resize has set that", admission: resize.Admission{Before: made(another, build.Ours(ours)), Said: newer}, unproved: true},
-		{name: "it has none", admission: resize.Admission{Before: made(newer), Said: newer}, unproved: true},
+		{name: "a pod of the edit before has another one", admission: resize.Admission{Before: by(newer, made(another))}, changes: set},
+		{name: "its template says that", admission: resize.Admission{Before: by(another, made(another))}, unproved: true},
+		{name: "a resize has set that", admission: resize.Admission{Before: by(newer, made(another, build.Ours(ours)))}, unproved: true},
+		{name: "it has none", admission: resize.Admission{Before: by(newer, made(newer))}, unproved: true},
 	} {
 		from, to := cmp.Or(tt.older, older), cmp.Or(tt.newer, newer)
 		target := must.Get(resize.For(build.Pod("web-0", from), from, to))(t)
@@ -449,7 +457,9 @@ func TestTakenBack(t *testing.T) {
 		{"it is edited", asked, c, build.Pod("web-1", born), "", "app: cpu request 100m→900m, app: cpu limit 400m→900m"},
 	} {
 		target, err := resize.For(tt.pod, a, tt.newer)
-		target = target.Knowing(resize.Admission{Made: tt.made})
+		if tt.made != nil {
+			target = target.Knowing(resize.Admission{Made: resize.Witnesses{{Pod: tt.made}}})
+		}
 		if changes, effects := resize.Describe(target.Changes), resize.Describe(target.Effects); err != nil || changes != tt.changes || effects != tt.effects {
 			t.Errorf("%s: changes %s, want %s; effects %s, want %s; %v", tt.name, changes, tt.changes, effects, tt.effects, err)
 		}

@@ -233,19 +233,17 @@ func (f Facts) Whole(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (res
 }
 
 // Knowing returns the facts with what admission gives to new pods of the template. It shows in the youngest of the pods that
-// were made of it, or count as updated: such a pod has kept nothing that new ones lack. Without any, LimitRanges tell, and the youngest pod
-// of another template. Of is the very template that a pod was made of, or counts as one of; nil if that is not known.
+// were made of it, or count as updated, and tell of it: such a pod has kept nothing that new ones lack. Without any, LimitRanges tell, and
+// the youngest pod of another template. Of is the very template that a pod was made of, or counts as one of; nil if that is not known.
 func (f Facts) Knowing(template *corev1.PodTemplateSpec, pods []*corev1.Pod, of func(*corev1.Pod) *corev1.PodTemplateSpec) Facts {
 	a := resize.Admission{Filled: sync.OnceValue(func() *corev1.PodSpec { return f.Places.Filled(template) })}
-	younger := func(pod, than *corev1.Pod) bool {
-		return than == nil || than.CreationTimestamp.Before(&pod.CreationTimestamp)
-	}
 	for _, pod := range pods {
-		switch said := of(pod); {
-		case said == template && younger(pod, a.Made):
-			a.Made = pod
-		case said != nil && said != template && younger(pod, a.Before):
-			a.Before, a.Said = pod, said
+		switch said := of(pod); said {
+		case nil:
+		case template:
+			a.Made.Add(pod, nil)
+		default:
+			a.Before.Add(pod, said)
 		}
 	}
 	f.Admission = a

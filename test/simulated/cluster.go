@@ -34,8 +34,10 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
-// Stamp is the time that the API server notes of a write.
-func (c *Cluster) Stamp() metav1.Time { return metav1.NewTime(c.Clock.Now().Add(c.Ahead)) }
+// Stamp is the time that the API server notes of a write, in seconds.
+func (c *Cluster) Stamp() metav1.Time {
+	return metav1.NewTime(c.Clock.Now().Add(c.Ahead).Truncate(time.Second))
+}
 
 // Outcome is what becomes of the resize of one pod to one size.
 type Outcome struct {

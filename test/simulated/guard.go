@@ -271,6 +271,7 @@ func unguardedOnDelete(t *testing.T, of func(t *testing.T, pods int) Guarded) {
 	for _, passed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("it is opted out, its canary has passed: %t", passed), func(t *testing.T) { of(t, 5).optedOut(t, passed) })
 	}
+	t.Run("admission gives new pods the limit that is removed", func(t *testing.T) { of(t, 3).givesBack(t) })
 	t.Run("resized pods are deleted", func(t *testing.T) {
 		deletedAfterResize(t, func(t *testing.T) Guarded {
 			if g := of(t, 6); g.Scale == nil { // whoever is deleted comes back with the size

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -60,6 +62,9 @@ func (h Hands) admit(pod *corev1.Pod) {
 	spec := &pod.Spec
 	for i := range spec.Containers {
 		if r := &spec.Containers[i].Resources; (h.Values == byWebhook || h.Values == byLimitRange) && r.Limits.Memory().IsZero() {
+			if r.Limits == nil {
+				r.Limits = corev1.ResourceList{}
+			}
 			r.Limits[corev1.ResourceMemory], r.Requests[corev1.ResourceMemory] = defaultLimit, defaultLimit
 		}
 	}
@@ -95,6 +100,28 @@ func (h Hands) admit(pod *corev1.Pod) {
 		r.Requests[corev1.ResourceMemory] = resource.MustParse("512Ki")
 	}
 	pod.Status.QOSClass = qos.ComputePodQOS(pod)
+}
+
+// givesBack has admission give new pods a limit that an edit removes. One pod is restarted, which shows that, also by the clock of an API
+// server that is behind the one that made the others. They get it in place, and keep it when something else is edited.
+func (g Guarded) givesBack(t *testing.T) {
+	t.Helper()
+	for i, edit := range []Version{{Image: 1, CPU: 1, Memory: 2}, {Image: 1, CPU: 2}, {Image: 1, CPU: 3}} {
+		before, kept := g.UIDs(), 0
+		g.Edit(edit)
+		g.Rounds(60)
+		for name, pod := range g.Pods {
+			kept += asInt(pod.UID == before[name])
+			if size := SizeOf(pod); size != (Version{CPU: edit.CPU, Memory: max(edit.Memory, 1)}) {
+				t.Errorf("%v: %s has %v", edit, name, size)
+			}
+		}
+		if c := g.Condition(); kept != len(before)-i%2 || !c.Complete() {
+			t.Errorf("%v: %d of %d pods are as before: %+v", edit, kept, len(before), c)
+		}
+		g.HandsOn(Hands{Values: byWebhook})
+		g.Ahead -= 10 * time.Minute
+	}
 }
 
 // defaultLimit is what some hands give to containers without a limit of memory; a version has it, too.
