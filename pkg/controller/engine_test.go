@@ -617,6 +617,23 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// TestTrusted: of a pod that counts as resized though its kubelet does not show it, that is told once, of it and of its workload.
+func TestTrusted(t *testing.T) {
+	e, older, newer := newEngine(t, Options{}), build.Size(t, "limits: {cpu: 100m}"), build.Size(t, "limits: {cpu: 150m}")
+	pod := build.Pod("web-0", older, build.Resized(newer), build.ResizedAt(build.Start), func(pod *corev1.Pod) {
+		pod.Status.ContainerStatuses[0].Resources.Limits = older.Spec.Containers[0].Resources.Limits
+	})
+	m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Target: must.Get(resize.For(pod, older, newer))(t).Trusting()}}
+	for range 2 {
+		e.note(e.session, e.w, nil, rollout.Facts{}, rollout.Plan{Step: rollout.Step{Verdicts: []*judge.Verdict{{Member: m}}}})
+	}
+	const told = "counts as resized: node node has allocated the size, but does not show that it is applied: app: cpu limit 150m is not applied"
+	n, ofPod, ofWorkload := len(e.events), <-e.events, <-e.events
+	if n != 2 || ofPod != "Warning ResizeUnconfirmed "+told || ofWorkload != "Warning ResizeUnconfirmed web-0: "+told {
+		t.Errorf("%d events: %q, %q", n, ofPod, ofWorkload)
+	}
+}
+
 // With --dry-run nothing is written or recorded, and nothing waits.
 func TestDryRun(t *testing.T) {
 	e := newEngine(t, Options{DryRun: true})

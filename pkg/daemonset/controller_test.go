@@ -13,13 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -37,7 +34,6 @@ type cluster struct {
 // newCluster has a set of former that is at rest on so many nodes.
 func newCluster(t testing.TB, nodes int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
 	t.Helper()
-	load(t)
 	c, client := &cluster{world: newWorld(t, webSet(former), nodes, outcomes)}, &fake.Clientset{}
 	c.Serve(client)
 	c.Harness = simulated.NewHarness[*appsv1.DaemonSet, *history](t, c, c.Cluster, client, nil)
@@ -75,10 +71,6 @@ func (c *cluster) replaced(before map[string]*corev1.Pod) string {
 	}
 	slices.Sort(nodes)
 	return strings.Join(nodes, " ")
-}
-
-func onNode(name string) func(*corev1.Pod) bool {
-	return func(pod *corev1.Pod) bool { return capacity.TargetNode(pod) == name }
 }
 
 // TestHandedOverOnce: a rollout with maxSurge that was held is no edit during a surge.
@@ -151,33 +143,6 @@ func TestLabelsOfAnotherLife(t *testing.T) {
 	}
 }
 
-// Where one pod is kept for want of room, the next one has its turn, and is kept, too, if it has none.
-func TestNoRoomBesideOthers(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{}, simulated.Outcome{Infeasible: true})
-	c.Client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		node, is := action.(clienttesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch("spec.nodeName")
-		if !is {
-			return false, nil, nil
-		}
-		crowd := build.Pod("crowd", build.Size(t, "requests: {cpu: 3m}"))
-		crowd.Spec.NodeName = node
-		return true, &corev1.PodList{Items: []corev1.Pod{*crowd}}, nil
-	})
-	for _, node := range c.world.Nodes {
-		node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("4m")
-	}
-	c.nodesChange()
-	before := maps.Clone(c.Pods)
-	c.edit(newer)
-	c.Rounds(50, apierrors.IsConflict)
-	if gone := c.replaced(before); gone != "" {
-		t.Errorf("given up, and there is no room: %s", gone)
-	}
-	if have := condition(c.Set); have.Reason != judge.ReasonNoNodeFits {
-		t.Errorf("says %+v", have)
-	}
-}
-
 // TestRun runs the workers themselves, for the race detector; one step fails.
 func TestRun(t *testing.T) {
 	c := newCluster(t, 4, controller.Options{Workers: 2, Metrics: controller.NewMetrics(prometheus.NewRegistry())})
@@ -191,7 +156,6 @@ func TestRun(t *testing.T) {
 // Of several that say the same, the one with the highest number is that of the template. One that nobody can read is as if it
 // were gone.
 func TestHistory(t *testing.T) {
-	load(t)
 	set := webSet(newer)
 	made := func(v version, hash string, number int64, change func(*appsv1.ControllerRevision)) appsv1.ControllerRevision {
 		of := set.DeepCopy()
@@ -234,7 +198,6 @@ func TestHistory(t *testing.T) {
 // server the same template, of the same generation. Whoever took the former revision for the newest
 // would let go before the pods are of the one that is still to be made.
 func TestHistoryOfAnotherSpelling(t *testing.T) {
-	load(t)
 	set := webSet(former)
 	set.Spec.Template = *set.Spec.Template.DeepCopy()
 	size := set.Spec.Template.Spec.Containers[0].Resources.Requests

@@ -181,7 +181,6 @@ func givenUp(o *observation) {
 // pods they are joined by +, the oldest first. The set is held.
 func observed(t *testing.T, places string, changes ...change) observation {
 	t.Helper()
-	load(t)
 	set := webSet(newer)
 	set.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
 	set.Annotations[api.HoldAnnotation], set.Annotations[appsv1.DeprecatedTemplateGeneration] = "RollingUpdate", "2"
@@ -322,6 +321,7 @@ func TestNextStep(t *testing.T) {
 			p, err := planned(observed(t, tt.places, tt.changes...))
 			simulated.Does(t, p, err, does(p), tt.want)
 			simulated.LooksAfter(t, p, tt.after)
+			simulated.LooksFirst(t, p, tt.want, "resize", "mark")
 		})
 	}
 }

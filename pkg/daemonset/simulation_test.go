@@ -187,7 +187,6 @@ func newSimulation(t testing.TB, r simulated.T, set *appsv1.DaemonSet, nodes int
 }
 
 func TestSimulation(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 500)
 	rapid.Check(t, func(r *rapid.T) {
 		set := webSet(version{Image: rapid.SampledFrom([]int{1, 3}).Draw(r, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(r, "memory")})
@@ -207,7 +206,6 @@ func TestSimulation(t *testing.T) {
 // TestSimulationOfRoom: nodes have no room for a while, and users edit meanwhile. Others go on beside a pod
 // that waits for room, but not where it has something to lose when it gets its size, such as that it had no limit.
 func TestSimulationOfRoom(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := simulated.OfRoom(happenings)
 	rapid.Check(t, func(r *rapid.T) {
@@ -224,7 +222,6 @@ func TestSimulationOfRoom(t *testing.T) {
 
 // TestSimulationOfCanaries: one size kills pods. Whatever happens, others do not get it.
 func TestSimulationOfCanaries(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 200)
 	often := simulated.OfCanaries(happenings, map[string]int{"opt": 1})
 	rapid.Check(t, func(r *rapid.T) {
@@ -247,7 +244,6 @@ func TestSimulationOfCanaries(t *testing.T) {
 // is restarted for what a new one would have, too, one edit restarts a pod at most once, no value is touched that nobody has
 // edited, and each rollout completes, or its condition says who must act.
 func TestSimulationOfHands(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := simulated.OfHands(happenings)
 	rapid.Check(t, func(r *rapid.T) {
@@ -268,7 +264,6 @@ func TestSimulationOfHands(t *testing.T) {
 // TestSimulationOfComplete: whatever users do to the strategy, the hold and the label, Complete is
 // never said while a pod is of another revision or size, and comes to be said.
 func TestSimulationOfComplete(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 250)
 	often := simulated.OfStrategy(happenings)
 	often["orphan"] = 2
@@ -283,41 +278,4 @@ func TestSimulationOfComplete(t *testing.T) {
 		defer s.Stop()
 		s.Completes(happens)
 	})
-}
-
-// TestWatchOfPodsIsBehind: a resize that is infeasible, by what the controller has seen, has been
-// carried out a moment ago. So neither is the DaemonSet controller let loose, nor the pod deleted.
-func TestWatchOfPodsIsBehind(t *testing.T) {
-	load(t)
-	for nodes := range 2 { // with a second one, whose pod is to be resized still, we would delete the first
-		s := newSimulation(t, t, webSet(former), 1+nodes, nil)
-		s.User(func(set *appsv1.DaemonSet) { set.Spec.UpdateStrategy = strategies[1] })
-		before := maps.Clone(s.Pods)
-		s.Infeasible(onNode(nodeName(0)))
-		if nodes > 0 {
-			s.world.readiness(nodeName(1), false)
-		}
-		s.User(func(set *appsv1.DaemonSet) { set.Spec.Template = *templates[newer] })
-		for range 2 {
-			s.Others(1)
-			s.Sees(true, true, true)
-			if !slices.ContainsFunc(slices.Collect(maps.Values(s.Pods)), func(pod *corev1.Pod) bool { return pod.Generation > 1 }) {
-				s.Look() // asks the pod
-			}
-		}
-		s.Judge = nil
-		s.Others(1) // the kubelet carries it out
-		s.Look()
-		if !policy.Held(s.Set) {
-			t.Errorf("%d nodes: by a watch that is behind, it let go", 1+nodes)
-		}
-		s.Mend()
-		s.Rest()
-		for name, pod := range before {
-			if left := s.Unfinished(); left != "" || s.Pods[name] == nil || s.Pods[name].UID != pod.UID {
-				t.Errorf("%d nodes: unfinished: %q; %s is another one", 1+nodes, left, name)
-			}
-		}
-		s.Stop()
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,16 +49,7 @@ var fields = simulated.Fields[*appsv1.DaemonSet]{
 	Admission: simulated.NewAdmission[appsv1.DaemonSet]("daemonsets"),
 }
 
-var (
-	loaded    sync.Once
-	templates map[version]*corev1.PodTemplateSpec
-)
-
-// load makes the templates of all versions.
-func load(t testing.TB) {
-	t.Helper()
-	loaded.Do(func() { templates = simulated.Templates(t) })
-}
+var templates = simulated.Templates()
 
 // world is a small cluster with the DaemonSet controller.
 type world struct {

@@ -45,7 +45,6 @@ type cluster struct {
 // newCluster has a Deployment of older that is at rest.
 func newCluster(t testing.TB, replicas int, options controller.Options, change ...func(*appsv1.Deployment)) *cluster {
 	t.Helper()
-	load(t)
 	d := webDeployment(older, replicas)
 	for _, f := range change {
 		f(d)

@@ -109,7 +109,6 @@ func boosted(pod *corev1.Pod) {
 // set named detached holds the pods that were taken out of the first one.
 func observed(t *testing.T, sets string, changes ...change) observation {
 	t.Helper()
-	load(t)
 	s := &scene{d: webDeployment(newer, 0), node: simulated.LargeNode()}
 	s.d.Annotations[api.HoldAnnotation], s.d.Annotations["deployment.kubernetes.io/revision"] = "false", "2"
 	total := 0
@@ -524,9 +523,7 @@ func TestNextStep(t *testing.T) {
 				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
 			}
 			simulated.LooksAfter(t, p, tt.after)
-			if loose := strings.NewReplacer("resize", "").Replace(tt.want) != "" && !strings.HasPrefix(tt.want, "resize"); p.NeedsLiveRead() != loose {
-				t.Errorf("looks at the API server first: %t, want %t", p.NeedsLiveRead(), loose)
-			}
+			simulated.LooksFirst(t, p, tt.want, "resize")
 		})
 	}
 }
@@ -808,7 +805,6 @@ func TestToCome(t *testing.T) {
 }
 
 func TestSortAsDeleted(t *testing.T) {
-	load(t)
 	made := func(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		return build.Pod(name, templates[older], change...)
 	}
@@ -847,7 +843,6 @@ func withField(t *testing.T, object runtime.Object, value string) *unstructured.
 }
 
 func TestSame(t *testing.T) {
-	load(t)
 	d := webDeployment(newer, 1)
 	spelled := webSet(d, "a", newer, 1)
 	spelled.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0.002")
@@ -891,7 +886,6 @@ func had(rs *replicaSet) *previousTemplate {
 
 // TestForeignMark: of a mark that we cannot have written, nothing goes into the history.
 func TestForeignMark(t *testing.T) {
-	load(t)
 	d := webDeployment(newer, 3)
 	for _, tt := range []struct {
 		name string
@@ -918,7 +912,6 @@ func mustJSON(t *testing.T, value any) []byte {
 }
 
 func TestNewHistory(t *testing.T) {
-	load(t)
 	d := webDeployment(newer, 3)
 	d.Spec.MinReadySeconds = 7
 	set := webSet(d, "a", older, 3)
@@ -984,7 +977,6 @@ func TestReplicaSetName(t *testing.T) {
 
 // TestPatches applies the patches of ReplicaSets.
 func TestPatches(t *testing.T) {
-	load(t)
 	d := webDeployment(newer, 1)
 	stored := map[string]*unstructured.Unstructured{"live": withField(t, webSet(d, "live", older, 1), "x"), "idle": build.Stored(t, webSet(d, "idle", newer, 0))}
 	stored["live"].SetLabels(map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "forged"}) // which says nothing of the pods

@@ -388,14 +388,12 @@ func (s *simulation) history() string {
 }
 
 func TestSimulation(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 250)
 	simulate(t, []int{1, 3}, happenings)
 }
 
 // TestSimulationOfRestarts: every container restarts for another size, and pods crash.
 func TestSimulationOfRestarts(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 250)
 	simulate(t, []int{3}, ofRestarts)
 }
@@ -404,7 +402,6 @@ func TestSimulationOfRestarts(t *testing.T) {
 // is restarted for what a new one would have, too, one edit restarts no more pods than there are replicas, no value is touched
 // that nobody has edited, and each rollout completes, or its condition says who must act.
 func TestSimulationOfHands(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := simulated.OfHands(happenings)
 	rapid.Check(t, func(r *rapid.T) {
@@ -467,7 +464,6 @@ func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
 // TestSimulationOfRoom: users edit sizes while nodes have no room. Others go on beside a pod that waits for
 // room, but not where it has something to lose when it gets its size, such as that it had no limit.
 func TestSimulationOfRoom(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	rapid.Check(t, func(r *rapid.T) {
 		d := webDeployment(version{Image: 1, CPU: 1, Memory: rapid.IntRange(0, 2).Draw(r, "memory")}, rapid.IntRange(2, 5).Draw(r, "replicas"))
@@ -484,7 +480,6 @@ func TestSimulationOfRoom(t *testing.T) {
 
 // TestSimulationOfCanaries: one size kills pods. Whatever happens, others do not get it.
 func TestSimulationOfCanaries(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := simulated.OfCanaries(happenings, map[string]int{"scale": 3, "release": 0})
 	rapid.Check(t, func(r *rapid.T) {
@@ -596,7 +591,6 @@ func (s *simulation) comeToRest(t *testing.T) {
 // been replaced a moment ago by one that can be resized. So the ReplicaSet does not get the template
 // yet, and the Deployment controller is not let loose.
 func TestWatchOfPodsIsBehind(t *testing.T) {
-	load(t)
 	for _, replicas := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d others are resized", replicas-1), func(t *testing.T) {
 			s := newSimulation(t, t, webDeployment(older, replicas), nil)
@@ -635,7 +629,6 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 // what it says in the middle of a built-in rollout. So is one after the Deployment controller has said that it is resumed, or after it was
 // opted out and in again.
 func TestRecreateEditedAtOnce(t *testing.T) {
-	load(t)
 	for name, then := range map[string]func(*simulation){
 		"at once": func(*simulation) {},
 		"once it is resumed": func(s *simulation) { // checkPausedConditions: it writes the status that it has read
@@ -686,7 +679,6 @@ func TestRecreateEditedAtOnce(t *testing.T) {
 // TestRecreateDuringAHold: others set the strategy Recreate while an edit is held, as some rollout tools do. No more pods are down for
 // that edit than it allowed, whether the others can only be restarted or are of another template.
 func TestRecreateDuringAHold(t *testing.T) {
-	load(t)
 	const replicas = 4
 	for name, tt := range map[string]struct {
 		surge, unavailable int

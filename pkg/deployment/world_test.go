@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -914,16 +913,7 @@ var (
 	otherImage = version{Image: 2, CPU: 1}
 )
 
-var (
-	loaded    sync.Once
-	templates map[version]*corev1.PodTemplateSpec
-)
-
-// load makes the templates of all versions.
-func load(t testing.TB) {
-	t.Helper()
-	loaded.Do(func() { templates = simulated.Templates(t) })
-}
+var templates = simulated.Templates()
 
 // webDeployment is an opted-in Deployment of v; its status is empty.
 func webDeployment(v version, replicas int) *appsv1.Deployment {

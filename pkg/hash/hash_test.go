@@ -32,96 +32,44 @@ func spec(fields string) string {
 
 func TestEqual(t *testing.T) {
 	tests := map[string]struct{ a, b string }{
-		"a cpu request changes": {
-			app("resources: {requests: {cpu: 100m}}"),
-			app("resources: {requests: {cpu: 200m}}"),
-		},
-		"cpu and memory appear": {
-			app(""),
-			app("resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}"),
-		},
-		"cpu and memory of an init container change": {
-			spec("initContainers: [{name: init, resources: {limits: {cpu: 1, memory: 1Gi}}}]"),
-			spec("initContainers: [{name: init, resources: {limits: {cpu: 2, memory: 2Gi}}}]"),
-		},
-		"the pod's own cpu and memory appear": {
-			spec(""),
-			spec("resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}"),
-		},
+		"a cpu request changes": {app("resources: {requests: {cpu: 100m}}"), app("resources: {requests: {cpu: 200m}}")},
+		"cpu and memory appear": {app(""), app("resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}")},
+		"cpu and memory of an init container change": {spec("initContainers: [{name: init, resources: {limits: {cpu: 1, memory: 1Gi}}}]"),
+			spec("initContainers: [{name: init, resources: {limits: {cpu: 2, memory: 2Gi}}}]")},
+		"the pod's own cpu and memory appear": {spec(""), spec("resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}")},
 		"resources, requests and limits are empty": {
 			spec(""),
 			"{spec: {resources: {limits: {}}, " +
 				"containers: [{name: app, image: 'app:1', resources: {requests: {}, limits: {}}}]}}",
 		},
-		"cpu changes beside an equal extended resource": {
-			app("resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}"),
-			app("resources: {limits: {cpu: 2, nvidia.com/gpu: '1'}}"),
-		},
-		"a quantity is spelled in binary and in decimal": {
-			app("resources: {limits: {ephemeral-storage: 0.5Gi}}"),
-			app("resources: {limits: {ephemeral-storage: 536870912}}"),
-		},
-		"a quantity is spelled in milli, with a point and with an exponent": {
-			spec("overhead: {cpu: 1500m, memory: 1.0, other: 1000}"),
-			spec("overhead: {cpu: '1.5', memory: 1000m, other: 1e3}"),
-		},
-		"a quantity below milli is rounded up": {
-			spec("overhead: {cpu: 0.1m}"),
-			spec("overhead: {cpu: 1m}"),
-		},
-		"the size limit of a volume is spelled differently": {
-			spec("volumes: [{name: v, emptyDir: {sizeLimit: 1Gi}}]"),
-			spec("volumes: [{name: v, emptyDir: {sizeLimit: 1024Mi}}]"),
-		},
-		"a divisor is spelled differently": {
-			app("env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1}}}]"),
-			app("env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1000m}}}]"),
-		},
-		"keys are in another order": {
-			`{"metadata": {"name": "x", "labels": {"a": "1", "b": "2"}}, "spec": {}}`,
-			`{"spec": {}, "metadata": {"labels": {"b": "2", "a": "1"}, "name": "x"}}`,
-		},
+		"cpu changes beside an equal extended resource":  {app("resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}"), app("resources: {limits: {cpu: 2, nvidia.com/gpu: '1'}}")},
+		"a quantity is spelled in binary and in decimal": {app("resources: {limits: {ephemeral-storage: 0.5Gi}}"), app("resources: {limits: {ephemeral-storage: 536870912}}")},
+		"a quantity is spelled in milli, with a point and with an exponent": {spec("overhead: {cpu: 1500m, memory: 1.0, other: 1000}"),
+			spec("overhead: {cpu: '1.5', memory: 1000m, other: 1e3}")},
+		"a quantity below milli is rounded up":              {spec("overhead: {cpu: 0.1m}"), spec("overhead: {cpu: 1m}")},
+		"the size limit of a volume is spelled differently": {spec("volumes: [{name: v, emptyDir: {sizeLimit: 1Gi}}]"), spec("volumes: [{name: v, emptyDir: {sizeLimit: 1024Mi}}]")},
+		"a divisor is spelled differently": {app("env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1}}}]"),
+			app("env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1000m}}}]")},
+		"keys are in another order": {`{"metadata": {"name": "x", "labels": {"a": "1", "b": "2"}}, "spec": {}}`,
+			`{"spec": {}, "metadata": {"labels": {"b": "2", "a": "1"}, "name": "x"}}`},
 		"nulls, empty lists and zero values mean nothing": {
 			app(""),
 			"{metadata: {creationTimestamp: null, labels: {}}, spec: {hostNetwork: false, volumes: [], nodeSelector: {}, " +
 				"containers: [{name: app, image: 'app:1', args: [], tty: false, workingDir: '', securityContext: null}]}}",
 		},
-		"a ControllerRevision adds $patch": {
-			app(""),
-			"{$patch: replace, spec: {containers: [{name: app, image: 'app:1'}]}}",
-		},
-		"an empty variable has no value": {
-			app("env: [{name: A}]"),
-			app("env: [{name: A, value: ''}]"),
-		},
-		"the deprecated service account is an alias": {
-			spec("serviceAccount: robot"),
-			spec("serviceAccountName: robot, serviceAccount: robot"),
-		},
-		"the service account's name wins over the alias": {
-			spec("serviceAccountName: robot, serviceAccount: other"),
-			spec("serviceAccountName: robot"),
-		},
-		"a volume without a source is an empty directory": {
-			spec("volumes: [{name: v}]"),
-			spec("volumes: [{name: v, emptyDir: {}}]"),
-		},
-		"NotRequired is what the kubelet takes for no resize policy": {
-			app(""),
-			app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}, {resourceName: memory, restartPolicy: NotRequired}]"),
-		},
-		"so it makes no difference beside RestartContainer, nor does the order": {
-			app("resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"),
-			app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}, {resourceName: memory, restartPolicy: RestartContainer}]"),
-		},
-		"resize policies are in another order": {
-			app("resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}, {resourceName: cpu, restartPolicy: RestartContainer}]"),
-			app("resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}, {resourceName: memory, restartPolicy: RestartContainer}]"),
-		},
-		"an init container's resize policy has the same default": {
-			spec("initContainers: [{name: init}]"),
-			spec("initContainers: [{name: init, resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]}]"),
-		},
+		"a ControllerRevision adds $patch":                {app(""), "{$patch: replace, spec: {containers: [{name: app, image: 'app:1'}]}}"},
+		"an empty variable has no value":                  {app("env: [{name: A}]"), app("env: [{name: A, value: ''}]")},
+		"the deprecated service account is an alias":      {spec("serviceAccount: robot"), spec("serviceAccountName: robot, serviceAccount: robot")},
+		"the service account's name wins over the alias":  {spec("serviceAccountName: robot, serviceAccount: other"), spec("serviceAccountName: robot")},
+		"a volume without a source is an empty directory": {spec("volumes: [{name: v}]"), spec("volumes: [{name: v, emptyDir: {}}]")},
+		"NotRequired is what the kubelet takes for no resize policy": {app(""),
+			app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}, {resourceName: memory, restartPolicy: NotRequired}]")},
+		"so it makes no difference beside RestartContainer, nor does the order": {app("resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"),
+			app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}, {resourceName: memory, restartPolicy: RestartContainer}]")},
+		"resize policies are in another order": {app("resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}, {resourceName: cpu, restartPolicy: RestartContainer}]"),
+			app("resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}, {resourceName: memory, restartPolicy: RestartContainer}]")},
+		"an init container's resize policy has the same default": {spec("initContainers: [{name: init}]"),
+			spec("initContainers: [{name: init, resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]}]")},
 		"a tag that moves is always pulled": {
 			"{spec: {containers: [{image: app}, {image: 'app:latest'}, {image: 'host:5000/app'}]}}",
 			"{spec: {containers: [{image: app, imagePullPolicy: Always}, {image: 'app:latest', imagePullPolicy: Always}, " +
@@ -152,22 +100,15 @@ func TestDifferences(t *testing.T) {
 		a, b string
 		want []string
 	}{
-		"the image changes, and cpu": {
-			app("resources: {limits: {cpu: 1}}"),
-			"{spec: {containers: [{name: app, image: 'app:2', resources: {limits: {cpu: 2}}}]}}",
-			[]string{"spec.containers[app].image"},
-		},
+		"the image changes, and cpu": {app("resources: {limits: {cpu: 1}}"), "{spec: {containers: [{name: app, image: 'app:2', resources: {limits: {cpu: 2}}}]}}",
+			[]string{"spec.containers[app].image"}},
 		"a pod is restarted by kubectl": {
 			app(""),
 			"{metadata: {annotations: {kubectl.kubernetes.io/restartedAt: now}}, " +
 				"spec: {containers: [{name: app, image: 'app:1'}]}}",
 			[]string{"metadata.annotations[kubectl.kubernetes.io/restartedAt]"},
 		},
-		"an empty label appears": {
-			"{}",
-			"{metadata: {labels: {a: ''}}}",
-			[]string{"metadata.labels.a"},
-		},
+		"an empty label appears": {"{}", "{metadata: {labels: {a: ''}}}", []string{"metadata.labels.a"}},
 		"other resources change": {
 			app("resources: {limits: {cpu: 1, ephemeral-storage: 1Gi, nvidia.com/gpu: 1}}"),
 			app("resources: {limits: {cpu: 1, ephemeral-storage: 2Gi}, requests: {hugepages-2Mi: 2Mi}}"),
@@ -177,82 +118,35 @@ func TestDifferences(t *testing.T) {
 				"spec.containers[app].resources.requests.hugepages-2Mi",
 			},
 		},
-		"a zero request is not an absent one": {
-			app(""),
-			app("resources: {requests: {ephemeral-storage: 0}}"),
-			[]string{"spec.containers[app].resources.requests.ephemeral-storage"},
-		},
-		"resource claims change": {
-			app("resources: {claims: [{name: gpu}]}"),
-			app("resources: {claims: [{name: npu}]}"),
-			[]string{"spec.containers[app].resources.claims[gpu]", "spec.containers[app].resources.claims[npu]"},
-		},
-		"the resize policy changes": {
-			app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]"),
-			app("resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"),
-			[]string{"spec.containers[app].resizePolicy[0]"},
-		},
-		"cpu counts where it is not that of a container": {
-			spec("overhead: {cpu: 1}"),
-			spec("overhead: {cpu: 2}, nodeSelector: {cpu: fast}"),
-			[]string{"spec.nodeSelector.cpu", "spec.overhead.cpu"},
-		},
-		"storage requested for an ephemeral volume grows": {
-			spec("volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {resources: {requests: {storage: 1Gi}}}}}}]"),
+		"a zero request is not an absent one": {app(""), app("resources: {requests: {ephemeral-storage: 0}}"),
+			[]string{"spec.containers[app].resources.requests.ephemeral-storage"}},
+		"resource claims change": {app("resources: {claims: [{name: gpu}]}"), app("resources: {claims: [{name: npu}]}"),
+			[]string{"spec.containers[app].resources.claims[gpu]", "spec.containers[app].resources.claims[npu]"}},
+		"the resize policy changes": {app("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]"),
+			app("resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"), []string{"spec.containers[app].resizePolicy[0]"}},
+		"cpu counts where it is not that of a container": {spec("overhead: {cpu: 1}"), spec("overhead: {cpu: 2}, nodeSelector: {cpu: fast}"),
+			[]string{"spec.nodeSelector.cpu", "spec.overhead.cpu"}},
+		"storage requested for an ephemeral volume grows": {spec("volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {resources: {requests: {storage: 1Gi}}}}}}]"),
 			spec("volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {resources: {requests: {storage: 2Gi}}}}}}]"),
-			[]string{"spec.volumes[v].ephemeral.volumeClaimTemplate.spec.resources.requests.storage"},
-		},
-		"a default gives way": {
-			spec(""),
-			spec("terminationGracePeriodSeconds: 0, dnsPolicy: Default"),
-			[]string{"spec.dnsPolicy", "spec.terminationGracePeriodSeconds"},
-		},
-		"a pull policy is not the image's default": {
-			app(""),
-			app("imagePullPolicy: Always"),
-			[]string{"spec.containers[app].imagePullPolicy"},
-		},
-		"false is not absent where the API can tell them apart": {
-			app(""),
-			"{spec: {hostUsers: false, containers: [{name: app, image: 'app:1', securityContext: {runAsUser: 0}}]}}",
-			[]string{"spec.containers[app].securityContext.runAsUser", "spec.hostUsers"},
-		},
+			[]string{"spec.volumes[v].ephemeral.volumeClaimTemplate.spec.resources.requests.storage"}},
+		"a default gives way":                      {spec(""), spec("terminationGracePeriodSeconds: 0, dnsPolicy: Default"), []string{"spec.dnsPolicy", "spec.terminationGracePeriodSeconds"}},
+		"a pull policy is not the image's default": {app(""), app("imagePullPolicy: Always"), []string{"spec.containers[app].imagePullPolicy"}},
+		"false is not absent where the API can tell them apart": {app(""), "{spec: {hostUsers: false, containers: [{name: app, image: 'app:1', securityContext: {runAsUser: 0}}]}}",
+			[]string{"spec.containers[app].securityContext.runAsUser", "spec.hostUsers"}},
 		"an empty object is not an absent one": {
 			spec("affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: a}]}}"),
 			spec("affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: " +
 				"[{topologyKey: a, namespaceSelector: {}}]}}"),
 			[]string{"spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].namespaceSelector"},
 		},
-		"unknown fields count, even if zero": {
-			"{}",
-			"{future: 1, spec: {future: false, containers: [{name: app, future: ''}]}, metadata: {$patch: replace}}",
-			[]string{"future", "metadata.$patch", "spec.containers[app]", "spec.future"},
-		},
-		"a key with dots is no path": {
-			"{}",
-			"{spec.dnsPolicy: ClusterFirst, spec: {'': {}}}",
-			[]string{"[spec.dnsPolicy]", `spec[""]`},
-		},
-		"a number is not the string of it": {
-			"{spec: {containers: [{name: app, ports: [{containerPort: 80}]}]}}",
-			"{spec: {containers: [{name: app, ports: [{containerPort: '80'}]}]}}",
-			[]string{"spec.containers[app].ports[0].containerPort"},
-		},
-		"a container is put first": {
-			app(""),
-			"{spec: {containers: [{name: proxy}, {name: app, image: 'app:1'}]}}",
-			[]string{"spec.containers[proxy]"},
-		},
-		"the first variable appears": {
-			app(""),
-			app("env: [{name: A, value: a}]"),
-			[]string{"spec.containers[app].env[A]"},
-		},
-		"the order of containers changes": {
-			"{spec: {containers: [{name: a}, {name: b}]}}",
-			"{spec: {containers: [{name: b}, {name: a}]}}",
-			[]string{"spec.containers"},
-		},
+		"unknown fields count, even if zero": {"{}", "{future: 1, spec: {future: false, containers: [{name: app, future: ''}]}, metadata: {$patch: replace}}",
+			[]string{"future", "metadata.$patch", "spec.containers[app]", "spec.future"}},
+		"a key with dots is no path": {"{}", "{spec.dnsPolicy: ClusterFirst, spec: {'': {}}}", []string{"[spec.dnsPolicy]", `spec[""]`}},
+		"a number is not the string of it": {"{spec: {containers: [{name: app, ports: [{containerPort: 80}]}]}}",
+			"{spec: {containers: [{name: app, ports: [{containerPort: '80'}]}]}}", []string{"spec.containers[app].ports[0].containerPort"}},
+		"a container is put first":        {app(""), "{spec: {containers: [{name: proxy}, {name: app, image: 'app:1'}]}}", []string{"spec.containers[proxy]"}},
+		"the first variable appears":      {app(""), app("env: [{name: A, value: a}]"), []string{"spec.containers[app].env[A]"}},
+		"the order of containers changes": {"{spec: {containers: [{name: a}, {name: b}]}}", "{spec: {containers: [{name: b}, {name: a}]}}", []string{"spec.containers"}},
 		"elements without names, or with the same one, are counted": {
 			app("args: [a, b], volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /b}]"),
 			app("args: [a, c, ''], volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /c}]"),
@@ -262,16 +156,10 @@ func TestDifferences(t *testing.T) {
 				"spec.containers[app].volumeMounts[1].mountPath",
 			},
 		},
-		"an init container becomes an ordinary one": {
-			"{spec: {initContainers: [{name: a}]}}",
-			"{spec: {containers: [{name: a}]}}",
-			[]string{"spec.containers[a]", "spec.initContainers[a]"},
-		},
-		"a volume changes its kind": {
-			spec("volumes: [{name: v}]"),
-			spec("volumes: [{name: v, configMap: {name: c}}]"),
-			[]string{"spec.volumes[v].configMap.name", "spec.volumes[v].emptyDir"},
-		},
+		"an init container becomes an ordinary one": {"{spec: {initContainers: [{name: a}]}}", "{spec: {containers: [{name: a}]}}",
+			[]string{"spec.containers[a]", "spec.initContainers[a]"}},
+		"a volume changes its kind": {spec("volumes: [{name: v}]"), spec("volumes: [{name: v, configMap: {name: c}}]"),
+			[]string{"spec.volumes[v].configMap.name", "spec.volumes[v].emptyDir"}},
 	}
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -91,6 +92,44 @@ func TestWebhookKeepsAll(t *testing.T) {
 	} {
 		if allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.is, old: tt.was}); allowed != tt.allowed {
 			t.Errorf("%s: allowed: %t: %s", name, allowed, said)
+		}
+	}
+}
+
+// TestUndone: whatever another policy, which may be asked after ours, undoes of a hold, the edit is refused, or what is left keeps all pods.
+func TestUndone(t *testing.T) {
+	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard.yaml")
+	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	about := func(hold bool) metav1.ObjectMeta {
+		o := metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 2, ResourceVersion: "7"}
+		if hold {
+			o.Annotations = map[string]string{api.HoldAnnotation: "0"}
+		}
+		return o
+	}
+	for kind, made := range map[string]func(hold, keeps bool, template corev1.PodSpec) runtime.Object{
+		"StatefulSet": func(hold, keeps bool, template corev1.PodSpec) runtime.Object {
+			partition := map[bool]int32{true: 2147483647}[keeps]
+			return &appsv1.StatefulSet{ObjectMeta: about(hold), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Template: corev1.PodTemplateSpec{Spec: template}, UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
+				Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition},
+			}}}
+		},
+		"Deployment": func(hold, keeps bool, template corev1.PodSpec) runtime.Object {
+			return &appsv1.Deployment{ObjectMeta: about(hold), Spec: appsv1.DeploymentSpec{Paused: keeps, Template: corev1.PodTemplateSpec{Spec: template}}}
+		},
+		"DaemonSet": func(hold, keeps bool, template corev1.PodSpec) runtime.Object {
+			strategy := map[bool]appsv1.DaemonSetUpdateStrategyType{true: appsv1.OnDeleteDaemonSetStrategyType, false: appsv1.RollingUpdateDaemonSetStrategyType}[keeps]
+			return &appsv1.DaemonSet{ObjectMeta: about(hold), Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: template}, UpdateStrategy: appsv1.DaemonSetUpdateStrategy{
+				Type: strategy, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))},
+			}}}
+		},
+	} {
+		for i := range 8 {
+			held, hold, keeps := i&1 > 0, i&2 > 0, i&4 > 0 // before the edit, and what is left of both then
+			allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind(kind), object: made(hold, keeps, corev1.PodSpec{SchedulerName: "new"}), old: made(held, held, corev1.PodSpec{})})
+			if want := keeps && (hold || !held && kind != "StatefulSet"); allowed != want { // else it looks as if its user had paused it, or wanted OnDelete
+				t.Errorf("%s, held before: %t, the hold's annotation is left: %t, and what keeps its pods: %t: allowed %t: %s", kind, held, hold, keeps, allowed, said)
+			}
 		}
 	}
 }

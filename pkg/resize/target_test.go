@@ -3,6 +3,7 @@ package resize_test
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 func TestFor(t *testing.T) {
-	const sized = "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]"
+	const sized, ourLimits = "requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}", `{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}`
 	inject := func(pod *corev1.Pod) {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "injected", Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m")},
@@ -31,320 +32,138 @@ func TestFor(t *testing.T) {
 	}
 	tests := []struct {
 		name         string
-		older, newer string
+		older, newer string // the template, or the size of its only container
 		change       []func(*corev1.Pod)
 		changes      string
 		obstacles    []string
-		patch        string // the spec of the patch
+		patch        string // its spec, if not empty: that a patch makes the changes is proved by TestPatchLeadsToSpec
 		absent       []string
 	}{
-		{
-			name:  "what the newer template says is set, and only what differs is sent",
-			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 300Mi}}}]",
-			changes: "app: cpu request 100m→150m, app: memory limit 200Mi→300Mi",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"memory":"300Mi"},"requests":{"cpu":"150m"}}}]}`,
-		},
-		{
-			name:  "another way to write the same quantity is no change",
-			older: "containers: [{name: app, resources: {requests: {cpu: 1000m, memory: 0.5Gi}}}]",
-			newer: "containers: [{name: app, resources: {requests: {cpu: 1, memory: 512Mi}}}]",
-		},
-		{
-			name:    "limits only: the request follows the limit, and the pod stays Guaranteed",
-			older:   "containers: [{name: app, resources: {limits: {cpu: 100m, memory: 100Mi}}}]",
-			newer:   "containers: [{name: app, resources: {limits: {cpu: 200m, memory: 100Mi}}}]",
-			changes: "app: cpu request 100m→200m, app: cpu limit 100m→200m",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"200m"},"requests":{"cpu":"200m"}}}]}`,
-		},
-		{
-			name:  "an injected sidecar keeps its own size",
-			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
-			change:  []func(*corev1.Pod){inject},
-			changes: "app: cpu request 100m→150m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}`,
-		},
-		{
-			name:    "a limit that a LimitRange filled in stays, because neither template says it",
-			older:   "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
-			newer:   "containers: [{name: app, resources: {requests: {cpu: 150m}}}]",
-			change:  []func(*corev1.Pod){limitRange},
-			changes: "app: cpu request 100m→150m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}`,
-		},
-		{
-			name:      "a limit that only the older template says would have to be removed",
-			older:     sized,
-			newer:     "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m}}}]",
-			obstacles: []string{"app: the memory limit is removed"},
-		},
-		{
-			name:  "A→C→D: the abandoned C's cpu goes, although A and D have the same",
-			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 150Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
+		{name: "what the newer template says is set, and only what differs is sent", older: sized,
+			newer: "requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 300Mi}", changes: "app: cpu request 100m→150m, app: memory limit 200Mi→300Mi",
+			patch: `{"containers":[{"name":"app","resources":{"limits":{"memory":"300Mi"},"requests":{"cpu":"150m"}}}]}`},
+		{name: "another way to write the same quantity is no change", older: "requests: {cpu: 1000m, memory: 0.5Gi}", newer: "requests: {cpu: 1, memory: 512Mi}"},
+		{name: "limits only: the request follows the limit, and the pod stays Guaranteed", older: "limits: {cpu: 100m, memory: 100Mi}", newer: "limits: {cpu: 200m, memory: 100Mi}",
+			changes: "app: cpu request 100m→200m, app: cpu limit 100m→200m"},
+		{name: "an injected sidecar keeps its own size", older: sized, newer: "requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}",
+			change: []func(*corev1.Pod){inject}, changes: "app: cpu request 100m→150m"},
+		{name: "a limit that a LimitRange filled in stays, because neither template says it", older: "requests: {cpu: 100m}", newer: "requests: {cpu: 150m}",
+			change: []func(*corev1.Pod){limitRange}, changes: "app: cpu request 100m→150m"},
+		{name: "a limit that only the older template says would have to be removed", older: sized, newer: "requests: {cpu: 100m, memory: 100Mi}, limits: {cpu: 200m}",
+			obstacles: []string{"app: the memory limit is removed"}},
+		{name: "A→C→D: the abandoned C's cpu goes, although A and D have the same", older: sized, newer: "requests: {cpu: 100m, memory: 150Mi}, limits: {cpu: 200m, memory: 200Mi}",
 			change: []func(*corev1.Pod){func(pod *corev1.Pod) {
 				pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("180m")
 			}, build.Ours(ourRequests)},
-			changes: "app: cpu request 180m→100m, app: memory request 100Mi→150Mi",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"100m","memory":"150Mi"}}}]}`,
-		},
-		{
-			name:      "A→C→D: a limit that we set for the abandoned C would have to be removed",
-			older:     "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
-			newer:     "containers: [{name: app, resources: {requests: {cpu: 120m}}}]",
-			change:    []func(*corev1.Pod){limitRange, build.Ours(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`)},
-			changes:   "app: cpu request 100m→120m",
-			obstacles: []string{"app: the memory limit is removed"},
-			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"120m"}}}]}`,
-		},
-		{
-			name:      "a request that becomes equal to the limit everywhere changes the QoS class",
-			older:     sized,
-			newer:     "containers: [{name: app, resources: {requests: {cpu: 200m, memory: 200Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
-			changes:   "app: cpu request 100m→200m, app: memory request 100Mi→200Mi",
-			obstacles: []string{"the QoS class would change from Burstable to Guaranteed"},
-			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"200m","memory":"200Mi"}}}]}`,
-		},
-		{
-			name:      "the first request of a BestEffort pod changes the QoS class",
-			older:     "containers: [{name: app}]",
-			newer:     "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
-			changes:   "app: cpu request none→100m",
-			obstacles: []string{"the QoS class would change from BestEffort to Burstable"},
-			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"100m"}}}]}`,
-		},
-		{
-			name:    "an explicit zero is not absent",
-			older:   "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 1Mi}}}]",
-			newer:   "containers: [{name: app, resources: {requests: {cpu: 0, memory: 1Mi}}}]",
-			changes: "app: cpu request 100m→0",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"0"}}}]}`,
-		},
-		{
-			name:    "a sidecar (restartable init container) is resized like a container",
-			older:   "{initContainers: [{name: proxy, restartPolicy: Always, resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
-			newer:   "{initContainers: [{name: proxy, restartPolicy: Always, resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}",
-			changes: "proxy: cpu request 10m→20m",
-			patch:   `{"initContainers":[{"name":"proxy","resources":{"requests":{"cpu":"20m"}}}]}`,
-		},
-		{
-			name:    "a plain init container is resized too",
-			older:   "{initContainers: [{name: setup, resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
-			newer:   "{initContainers: [{name: setup, resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}",
-			changes: "setup: cpu request 10m→20m",
-			patch:   `{"initContainers":[{"name":"setup","resources":{"requests":{"cpu":"20m"}}}]}`,
-		},
-		{
-			name:      "a plain init container with RestartContainer cannot be resized",
-			older:     "{initContainers: [{name: setup, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
-			newer:     "{initContainers: [{name: setup, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}",
-			changes:   "setup: cpu request 10m→20m",
-			obstacles: []string{"init container setup with the resize policy RestartContainer cannot be resized"},
-			patch:     `{"initContainers":[{"name":"setup","resources":{"requests":{"cpu":"20m"}}}]}`,
-		},
-		{
-			name:    "the pod's own resources are resized, and a missing request is what the containers request",
+			changes: "app: cpu request 180m→100m, app: memory request 100Mi→150Mi"},
+		{name: "A→C→D: a limit that we set for the abandoned C would have to be removed", older: "requests: {cpu: 100m}", newer: "requests: {cpu: 120m}",
+			change:  []func(*corev1.Pod){limitRange, build.Ours(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:memory":{}}}}}}}`)},
+			changes: "app: cpu request 100m→120m", obstacles: []string{"app: the memory limit is removed"}},
+		{name: "a request that becomes equal to the limit everywhere changes the QoS class", older: sized,
+			newer: "requests: {cpu: 200m, memory: 200Mi}, limits: {cpu: 200m, memory: 200Mi}", changes: "app: cpu request 100m→200m, app: memory request 100Mi→200Mi",
+			obstacles: []string{"the QoS class would change from Burstable to Guaranteed"}},
+		{name: "the first request of a BestEffort pod changes the QoS class", older: "containers: [{name: app}]", newer: "requests: {cpu: 100m}",
+			changes: "app: cpu request none→100m", obstacles: []string{"the QoS class would change from BestEffort to Burstable"}},
+		{name: "an explicit zero is not absent", older: "requests: {cpu: 100m, memory: 1Mi}", newer: "requests: {cpu: 0, memory: 1Mi}", changes: "app: cpu request 100m→0"},
+		{name: "a sidecar (restartable init container) is resized like a container",
+			older: "{initContainers: [{name: proxy, restartPolicy: Always, resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
+			newer: "{initContainers: [{name: proxy, restartPolicy: Always, resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}", changes: "proxy: cpu request 10m→20m"},
+		{name: "a plain init container is resized too", older: "{initContainers: [{name: setup, resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
+			newer: "{initContainers: [{name: setup, resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}", changes: "setup: cpu request 10m→20m",
+			patch: `{"initContainers":[{"name":"setup","resources":{"requests":{"cpu":"20m"}}}]}`},
+		{name: "a plain init container with RestartContainer cannot be resized",
+			older:   "{initContainers: [{name: setup, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: 10m}}}], containers: [{name: app}]}",
+			newer:   "{initContainers: [{name: setup, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: 20m}}}], containers: [{name: app}]}",
+			changes: "setup: cpu request 10m→20m", obstacles: []string{"init container setup with the resize policy RestartContainer cannot be resized"}},
+		{name: "the pod's own resources are resized, and a missing request is what the containers request",
 			older:   "{resources: {requests: {cpu: 100m}, limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
 			newer:   "{resources: {limits: {cpu: 2}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}",
 			changes: "pod: cpu request 100m→150m, pod: cpu limit 1→2, app: cpu request 100m→150m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}],"resources":{"limits":{"cpu":"2"},"requests":{"cpu":"150m"}}}`,
-		},
-		{
-			name:    "a limit of the pod that follows from its containers' grows with them",
+			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}],"resources":{"limits":{"cpu":"2"},"requests":{"cpu":"150m"}}}`},
+		{name: "a limit of the pod that follows from its containers' grows with them",
 			older:   "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 1}}}]}",
 			newer:   "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 2}}}]}",
-			changes: "pod: cpu limit 1→2, app: cpu limit 1→2",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2"}}}],"resources":{"limits":{"cpu":"2"}}}`,
-		},
-		{
-			name:    "a request of the pod that follows from its containers' shrinks with them",
+			changes: "pod: cpu limit 1→2, app: cpu limit 1→2"},
+		{name: "a request of the pod that follows from its containers' shrinks with them",
 			older:   "{resources: {requests: {memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 1}}}]}",
 			newer:   "{resources: {requests: {memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 500m}}}]}",
-			changes: "pod: cpu request 1→500m, app: cpu request 1→500m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"500m"}}}],"resources":{"requests":{"cpu":"500m"}}}`,
-		},
-		{
-			name:  "it follows from what was injected, too",
-			older: "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
+			changes: "pod: cpu request 1→500m, app: cpu request 1→500m"},
+		{name: "it follows from what was injected, too", older: "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
 			newer: "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}",
 			change: []func(*corev1.Pod){inject, func(pod *corev1.Pod) {
 				pod.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("105m")}
 			}},
-			changes: "pod: cpu request 105m→155m, app: cpu request 100m→150m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}],"resources":{"requests":{"cpu":"155m"}}}`,
-		},
-		{
-			name:    "what would follow, but did not in an API server before 1.37, is not added",
-			older:   "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 1}}}]}",
-			newer:   "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 2}}}]}",
-			change:  []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Spec.Resources.Limits = nil }},
-			changes: "app: cpu limit 1→2",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2"}}}]}`,
-		},
-		{
-			name:      "the pod's own resources cannot be removed",
-			older:     "{resources: {requests: {cpu: 200m}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
-			newer:     "{containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
-			obstacles: []string{"pod: the cpu request is removed"},
-		},
-		{
-			name:      "A→C→D: nor can those that we set for the abandoned C",
-			older:     "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
-			newer:     "containers: [{name: app, resources: {requests: {cpu: 120m}}}]",
-			change:    []func(*corev1.Pod){podLimit, build.Ours(ourPodLimit)},
-			changes:   "app: cpu request 100m→120m",
-			obstacles: []string{"pod: the cpu limit is removed"},
-			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"120m"}}}]}`,
-		},
-		{
-			name:    "those that somebody else set stay",
-			older:   "containers: [{name: app, resources: {requests: {cpu: 100m}}}]",
-			newer:   "containers: [{name: app, resources: {requests: {cpu: 120m}}}]",
-			change:  []func(*corev1.Pod){podLimit},
-			changes: "app: cpu request 100m→120m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"120m"}}}]}`,
-		},
-		{
-			name:      "memory of a fraction of a byte would never be applied",
-			older:     "containers: [{name: app, resources: {requests: {memory: 100Mi}}}]",
-			newer:     "containers: [{name: app, resources: {requests: {memory: 644245094401m}}}]",
-			changes:   "app: memory request 100Mi→644245094401m",
-			obstacles: []string{"app: memory request 644245094401m is not a whole number of bytes"},
-			patch:     `{"containers":[{"name":"app","resources":{"requests":{"memory":"644245094401m"}}}]}`,
-		},
-		{
-			name:  "a pod that no node has room for is resized before it starts",
-			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 50m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
-			change:  []func(*corev1.Pod){build.Unschedulable},
-			changes: "app: cpu request 100m→50m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"50m"}}}]}`,
-		},
-		{
-			name:    "a container that an injector has made a sidecar is resized where it is",
-			older:   "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
-			newer:   "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 20m}}}]",
-			change:  []func(*corev1.Pod){moveToInit},
-			changes: "proxy: cpu request 10m→20m",
-			patch:   `{"initContainers":[{"name":"proxy","resources":{"requests":{"cpu":"20m"}}}]}`,
-		},
-		{
-			name:   "what we have set there for an abandoned edit goes",
-			older:  "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
-			newer:  "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
-			change: []func(*corev1.Pod){moveToInit, setCPU("proxy", "30m"), build.Ours(`{"f:spec":{"f:initContainers":{"k:{\"name\":\"proxy\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`)},
-
-			changes: "proxy: cpu request 30m→10m",
-			patch:   `{"initContainers":[{"name":"proxy","resources":{"requests":{"cpu":"10m"}}}]}`,
-		},
-		{
-			name:    "one that an injector has dropped or renamed is left alone",
-			older:   "containers: [{name: app, resources: {requests: {cpu: 10m}}}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
-			newer:   "containers: [{name: app, resources: {requests: {cpu: 20m}}}, {name: proxy, resources: {requests: {cpu: 20m}}}]",
-			change:  []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Spec.Containers[1].Name = "agent"; build.Actuate(pod) }},
-			changes: "app: cpu request 10m→20m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"20m"}}}]}`,
-			absent:  []string{"proxy"},
-		},
-		{
-			name:  "requests that admission has lowered at birth stay where the edit says nothing of them",
-			older: guaranteed("1", "1Gi"), newer: guaranteed("2", "1Gi"),
-			change:  []func(*corev1.Pod){lowerRequests},
-			changes: "app: cpu request 250m→2, app: cpu limit 1→2",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2"},"requests":{"cpu":"2"}}}]}`,
-		},
-		{
-			name:  "and all of them, where the pod would be of another QoS class than a new one",
-			older: guaranteed("1", "1Gi"), newer: guaranteed("2", "2Gi"),
-			change:  []func(*corev1.Pod){lowerRequests},
-			changes: "app: cpu limit 1→2, app: memory limit 1Gi→2Gi",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2","memory":"2Gi"}}}]}`,
-		},
-		{
-			name:  "so also where the older template is of the pod's class, and the newer one would not be in a new pod",
-			older: "containers: [{name: app, resources: {requests: {cpu: 500m, memory: 512Mi}, limits: {cpu: 1, memory: 1Gi}}}]", newer: guaranteed("1", "1Gi"),
-			change: []func(*corev1.Pod){lowerRequests},
-		},
-		{
-			name:  "and still, once it has the newer one's limits",
-			older: "containers: [{name: app, resources: {requests: {cpu: 500m, memory: 512Mi}, limits: {cpu: 1, memory: 1Gi}}}]", newer: guaranteed("2", "2Gi"),
-			change: []func(*corev1.Pod){
-				build.WithSize(build.Size(t, "requests: {cpu: 250m, memory: 256Mi}, limits: {cpu: 2, memory: 2Gi}")),
-				build.Ours(`{"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{"f:resources":{"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}`),
-			},
-		},
-		{
-			name:  "but not where admission raises requests: it may leave a new pod in the template's class",
-			older: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 1, memory: 1Gi}}}]", newer: guaranteed("2", "2Gi"),
-			change:    []func(*corev1.Pod){lowerRequests},
+			changes: "pod: cpu request 105m→155m, app: cpu request 100m→150m"},
+		{name: "what would follow, but did not in an API server before 1.37, is not added",
+			older:  "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 1}}}]}",
+			newer:  "{resources: {requests: {cpu: 500m}}, containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 2}}}]}",
+			change: []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Spec.Resources.Limits = nil }}, changes: "app: cpu limit 1→2"},
+		{name: "the pod's own resources cannot be removed", older: "{resources: {requests: {cpu: 200m}}, containers: [{name: app, resources: {requests: {cpu: 100m}}}]}",
+			newer: "{containers: [{name: app, resources: {requests: {cpu: 100m}}}]}", obstacles: []string{"pod: the cpu request is removed"}},
+		{name: "A→C→D: nor can those that we set for the abandoned C", older: "requests: {cpu: 100m}", newer: "requests: {cpu: 120m}",
+			change: []func(*corev1.Pod){podLimit, build.Ours(ourPodLimit)}, changes: "app: cpu request 100m→120m", obstacles: []string{"pod: the cpu limit is removed"}},
+		{name: "those that somebody else set stay", older: "requests: {cpu: 100m}", newer: "requests: {cpu: 120m}", change: []func(*corev1.Pod){podLimit},
+			changes: "app: cpu request 100m→120m"},
+		{name: "memory of a fraction of a byte would never be applied", older: "requests: {memory: 100Mi}", newer: "requests: {memory: 644245094401m}",
+			changes: "app: memory request 100Mi→644245094401m", obstacles: []string{"app: memory request 644245094401m is not a whole number of bytes"}},
+		{name: "a pod that no node has room for is resized before it starts", older: sized, newer: "requests: {cpu: 50m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}",
+			change: []func(*corev1.Pod){build.Unschedulable}, changes: "app: cpu request 100m→50m"},
+		{name: "a container that an injector has made a sidecar is resized where it is", older: "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
+			newer: "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 20m}}}]", change: []func(*corev1.Pod){moveToInit}, changes: "proxy: cpu request 10m→20m"},
+		{name: "what we have set there for an abandoned edit goes", older: "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
+			newer:   "containers: [{name: app}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
+			change:  []func(*corev1.Pod){moveToInit, setCPU("proxy", "30m"), build.Ours(`{"f:spec":{"f:initContainers":{"k:{\"name\":\"proxy\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}`)},
+			changes: "proxy: cpu request 30m→10m"},
+		{name: "one that an injector has dropped or renamed is left alone", older: "containers: [{name: app, resources: {requests: {cpu: 10m}}}, {name: proxy, resources: {requests: {cpu: 10m}}}]",
+			newer:  "containers: [{name: app, resources: {requests: {cpu: 20m}}}, {name: proxy, resources: {requests: {cpu: 20m}}}]",
+			change: []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Spec.Containers[1].Name = "agent"; build.Actuate(pod) }}, changes: "app: cpu request 10m→20m",
+			absent: []string{"proxy"}},
+		{name: "requests that admission has lowered at birth stay where the edit says nothing of them", older: guaranteed("1", "1Gi"), newer: guaranteed("2", "1Gi"),
+			change: []func(*corev1.Pod){lowerRequests}, changes: "app: cpu request 250m→2, app: cpu limit 1→2"},
+		{name: "and all of them, where the pod would be of another QoS class than a new one", older: guaranteed("1", "1Gi"), newer: guaranteed("2", "2Gi"),
+			change: []func(*corev1.Pod){lowerRequests}, changes: "app: cpu limit 1→2, app: memory limit 1Gi→2Gi"},
+		{name: "so also where the older template is of the pod's class, and the newer one would not be in a new pod",
+			older: "requests: {cpu: 500m, memory: 512Mi}, limits: {cpu: 1, memory: 1Gi}", newer: guaranteed("1", "1Gi"), change: []func(*corev1.Pod){lowerRequests}},
+		{name: "and still, once it has the newer one's limits", older: "requests: {cpu: 500m, memory: 512Mi}, limits: {cpu: 1, memory: 1Gi}", newer: guaranteed("2", "2Gi"),
+			change: []func(*corev1.Pod){build.WithSize(build.Size(t, "requests: {cpu: 250m, memory: 256Mi}, limits: {cpu: 2, memory: 2Gi}")), build.Ours(ourLimits)}},
+		{name: "but not where admission raises requests: it may leave a new pod in the template's class",
+			older: "requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 1, memory: 1Gi}", newer: guaranteed("2", "2Gi"), change: []func(*corev1.Pod){lowerRequests},
 			changes:   "app: cpu request 250m→2, app: cpu limit 1→2, app: memory request 256Mi→2Gi, app: memory limit 1Gi→2Gi",
-			obstacles: []string{"the QoS class would change from Burstable to Guaranteed"},
-			patch:     `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2","memory":"2Gi"},"requests":{"cpu":"2","memory":"2Gi"}}}]}`,
-		},
-		{
-			name:    "a request that admission has raised at birth does not stay above the limit that is edited",
-			older:   "containers: [{name: app, resources: {requests: {cpu: 20m, memory: 20Mi}, limits: {cpu: 1, memory: 1Gi}}}]",
-			newer:   "containers: [{name: app, resources: {requests: {cpu: 20m, memory: 20Mi}, limits: {cpu: 200m, memory: 1Gi}}}]",
-			change:  []func(*corev1.Pod){lowerRequests},
-			changes: "app: cpu request 250m→20m, app: cpu limit 1→200m",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"200m"},"requests":{"cpu":"20m"}}}]}`,
-		},
-		{
-			name:  "nor does a limit of admission's stay below the request that is edited",
-			older: guaranteed("1", "1Gi"), newer: guaranteed("2", "2Gi"),
+			obstacles: []string{"the QoS class would change from Burstable to Guaranteed"}},
+		{name: "a request that admission has raised at birth does not stay above the limit that is edited",
+			older: "requests: {cpu: 20m, memory: 20Mi}, limits: {cpu: 1, memory: 1Gi}", newer: "requests: {cpu: 20m, memory: 20Mi}, limits: {cpu: 200m, memory: 1Gi}",
+			change: []func(*corev1.Pod){lowerRequests}, changes: "app: cpu request 250m→20m, app: cpu limit 1→200m"},
+		{name: "nor does a limit of admission's stay below the request that is edited", older: guaranteed("1", "1Gi"), newer: guaranteed("2", "2Gi"),
 			change:  []func(*corev1.Pod){build.WithSize(build.Size(t, "requests: {cpu: 250m, memory: 1Gi}, limits: {cpu: 1, memory: 1536Mi}")), burstable},
-			changes: "app: cpu limit 1→2, app: memory request 1Gi→2Gi, app: memory limit 1536Mi→2Gi",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"cpu":"2","memory":"2Gi"},"requests":{"memory":"2Gi"}}}]}`,
-		},
-		{
-			name:  "a limit that admission has removed at birth is not added by an edit of something else",
-			older: guaranteed("500m", "1Gi"), newer: guaranteed("500m", "2Gi"),
-			change:  []func(*corev1.Pod){removeCPULimit},
-			changes: "app: memory request 1Gi→2Gi, app: memory limit 1Gi→2Gi",
-			patch:   `{"containers":[{"name":"app","resources":{"limits":{"memory":"2Gi"},"requests":{"memory":"2Gi"}}}]}`,
-		},
-		{
-			name:  "nor by one of that limit",
-			older: guaranteed("500m", "1Gi"), newer: guaranteed("700m", "1Gi"),
-			change:  []func(*corev1.Pod){removeCPULimit},
-			changes: "app: cpu request 500m→700m",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"700m"}}}]}`,
-		},
-		{
-			name:  "what others have set since its birth is the template's again, whatever is edited",
-			older: sized, newer: "containers: [{name: app, resources: {requests: {cpu: 100m, memory: 150Mi}, limits: {cpu: 200m, memory: 200Mi}}}]",
+			changes: "app: cpu limit 1→2, app: memory request 1Gi→2Gi, app: memory limit 1536Mi→2Gi"},
+		{name: "a limit that admission has removed at birth is not added by an edit of something else", older: guaranteed("500m", "1Gi"), newer: guaranteed("500m", "2Gi"),
+			change: []func(*corev1.Pod){removeCPULimit}, changes: "app: memory request 1Gi→2Gi, app: memory limit 1Gi→2Gi"},
+		{name: "nor by one of that limit", older: guaranteed("500m", "1Gi"), newer: guaranteed("700m", "1Gi"), change: []func(*corev1.Pod){removeCPULimit},
+			changes: "app: cpu request 500m→700m"},
+		{name: "what others have set since its birth is the template's again, whatever is edited", older: sized,
+			newer:   "requests: {cpu: 100m, memory: 150Mi}, limits: {cpu: 200m, memory: 200Mi}",
 			change:  []func(*corev1.Pod){setCPU("app", "180m"), build.ResizedBy("updater", build.Start, ourRequests)},
-			changes: "app: cpu request 180m→100m, app: memory request 100Mi→150Mi",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"cpu":"100m","memory":"150Mi"}}}]}`,
-		},
-		{
-			name:    "the pod's own value follows from its containers only where these change",
-			older:   "{resources: {limits: {cpu: 1, memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 100Mi}}}]}",
-			newer:   "{resources: {limits: {cpu: 1, memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 200Mi}}}]}",
-			change:  []func(*corev1.Pod){setCPU("app", "25m")},
-			changes: "pod: memory request 100Mi→200Mi, app: memory request 100Mi→200Mi",
-			patch:   `{"containers":[{"name":"app","resources":{"requests":{"memory":"200Mi"}}}],"resources":{"requests":{"memory":"200Mi"}}}`,
-		},
-		{
-			name:      "Windows pods cannot be resized",
-			older:     "{os: {name: windows}, containers: [{name: app, resources: {requests: {cpu: 1}}}]}",
-			newer:     "{os: {name: windows}, containers: [{name: app, resources: {requests: {cpu: 2}}}]}",
-			changes:   "app: cpu request 1→2",
-			obstacles: []string{"windows pods cannot be resized"},
-			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"}}}]}`,
-		},
-		{
-			name:  "static pods cannot be resized",
-			older: "containers: [{name: app, resources: {requests: {cpu: 1}}}]",
-			newer: "containers: [{name: app, resources: {requests: {cpu: 2}}}]",
-			change: []func(*corev1.Pod){func(pod *corev1.Pod) {
-				pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-			}},
-			changes:   "app: cpu request 1→2",
-			obstacles: []string{"static pods cannot be resized"},
-			patch:     `{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"}}}]}`,
-		},
+			changes: "app: cpu request 180m→100m, app: memory request 100Mi→150Mi"},
+		{name: "the pod's own value follows from its containers only where these change",
+			older:  "{resources: {limits: {cpu: 1, memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 100Mi}}}]}",
+			newer:  "{resources: {limits: {cpu: 1, memory: 1Gi}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 200Mi}}}]}",
+			change: []func(*corev1.Pod){setCPU("app", "25m")}, changes: "pod: memory request 100Mi→200Mi, app: memory request 100Mi→200Mi"},
+		{name: "Windows pods cannot be resized", older: "{os: {name: windows}, containers: [{name: app, resources: {requests: {cpu: 1}}}]}",
+			newer: "{os: {name: windows}, containers: [{name: app, resources: {requests: {cpu: 2}}}]}", changes: "app: cpu request 1→2",
+			obstacles: []string{"windows pods cannot be resized"}},
+		{name: "static pods cannot be resized", older: "requests: {cpu: 1}", newer: "requests: {cpu: 2}",
+			change: []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }}, changes: "app: cpu request 1→2",
+			obstacles: []string{"static pods cannot be resized"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			older, newer := build.Template(t, tt.older), build.Template(t, tt.newer)
+			template := func(text string) *corev1.PodTemplateSpec {
+				if strings.Contains(text, "containers: ") {
+					return build.Template(t, text)
+				}
+				return build.Size(t, text)
+			}
+			older, newer := template(tt.older), template(tt.newer)
 			pod := build.Pod("web-0", older, tt.change...)
 			before := pod.DeepCopy()
 
@@ -360,11 +179,7 @@ func TestFor(t *testing.T) {
 				t.Errorf("absent %q, want %q", target.Absent, tt.absent)
 			}
 			patch := must.Get(target.Patch())(t)
-			want := ""
-			if tt.patch != "" {
-				want = `{"metadata":{"resourceVersion":"1","uid":"uid-of-web-0"},"spec":` + tt.patch + `}`
-			}
-			if string(patch) != want {
+			if want := `{"metadata":{"resourceVersion":"1","uid":"uid-of-web-0"},"spec":` + tt.patch + `}`; tt.patch != "" && string(patch) != want || (len(patch) > 0) != (tt.changes != "") {
 				t.Errorf("patch:\n got %s\nwant %s", patch, want)
 			}
 			if !equality.Semantic.DeepEqual(before, pod) {

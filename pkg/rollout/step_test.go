@@ -44,210 +44,141 @@ func member(t *testing.T, index int, situation string) judge.Member {
 	if rest, is := strings.CutPrefix(situation, "larger "); is { // than it has to be
 		situation, older, newer = rest, newer, older
 	}
-	stale := func(change ...func(*corev1.Pod)) {
-		m.Pod = build.Pod(name, older, change...)
-		var err error
-		if m.Target, err = resize.For(m.Pod, older, newer); err != nil {
-			t.Fatal(err)
+	type (
+		pod = []func(*corev1.Pod) // changes to one of the older size
+		is  = []func(*judge.Member)
+	)
+	pending := func(reason, why string) func(*corev1.Pod) {
+		return build.Condition(corev1.PodResizePending, reason, why)
+	}
+	asked, has, other := build.WithSize(newer), build.Resized(newer), build.Size(t, "requests: {cpu: 170m}")
+	after := func(d time.Duration) func(*corev1.Pod) { return build.ResizedAt(build.Start.Add(d)) }
+	down := func(m *judge.Member) { m.Available = false }
+	updated := func(m *judge.Member) { m.Updated = true }
+	cure := func(m *judge.Member) { m.Cure = true }
+	since := func(ago time.Duration) func(*judge.Member) { return func(m *judge.Member) { m.Since = now.Add(-ago) } }
+	proves := func(ago time.Duration) func(*judge.Member) {
+		return func(m *judge.Member) { m.Proof.Since = now.Add(-ago) }
+	}
+	differs := func(m *judge.Member) { m.Differs = "the image changed" }
+	barred := func(m *judge.Member) { m.Barred = "the request is above the limit" }
+	restartOnly := func(m *judge.Member) { m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly" }
+	runs := func(of *corev1.PodTemplateSpec, change ...func(*corev1.Pod)) func(*judge.Member) {
+		return func(m *judge.Member) { m.Pod = build.Pod(name, of, change...) }
+	}
+	refused := func(r judge.Refusal) func(*judge.Member) { return func(m *judge.Member) { m.Refusal = r } }
+	unplaceable := func(r judge.Refusal) func(*judge.Member) { return func(m *judge.Member) { m.Unplaceable = r } }
+	label := func(until time.Time) func(*judge.Member) {
+		return func(m *judge.Member) {
+			m.Relabel = judge.Refusal{Reason: "spec: Forbidden: pod updates may not change it", Kind: judge.ReasonAdmissionDenied, Until: until}
 		}
 	}
-	switch situation {
-	case "updated":
-		m.Updated, m.Pod = true, build.Pod(name, newer)
-	case "updated, not available":
-		m.Updated, m.Available, m.Pod = true, false, build.Pod(name, newer)
-	case "stale":
-		stale()
-	case "stale, in a crash loop":
-		stale(build.NotReady, func(pod *corev1.Pod) {
-			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
-		})
-		m.Available = false
-	case "stale, Ready for a moment":
-		stale()
-		m.Available = false
-	case "stale, not available":
-		stale(build.NotReady)
-		m.Available = false
-	case "resizing":
-		stale(build.WithSize(newer))
-	case "resizing for another edit":
-		stale(build.WithSize(build.Size(t, "requests: {cpu: 170m}")))
-	case "in progress for another edit":
-		stale(build.WithSize(build.Size(t, "requests: {cpu: 170m}")), build.Condition(corev1.PodResizeInProgress, "", ""))
-	case "resized":
-		stale(build.Resized(newer))
-	case "resized, and its label was refused", "resized, and its label is to be tried again":
-		stale(build.Resized(newer))
-		m.Relabel = judge.Refusal{Reason: "spec: Forbidden: pod updates may not change it", Kind: judge.ReasonAdmissionDenied, Until: now.Add(time.Second)}
-		if strings.HasSuffix(situation, "again") {
-			m.Relabel.Until = now
-		}
-	case "resized by us, not available":
-		stale(build.Resized(newer), build.ResizedAt(build.Start))
-		m.Available = false
-	case "resized, to prove itself":
-		stale(build.Resized(newer), build.ResizedAt(build.Start))
-		m.Proof.Since = now.Add(-4 * time.Second)
-	case "updated, to prove itself":
-		m = member(t, index, "resized, to prove itself")
-		m.Updated, m.Labelled = true, true
-	case "to prove itself, edited again":
-		m = member(t, index, "resized, to prove itself")
-		var err error
-		if m.Target, err = resize.For(m.Pod, newer, build.Size(t, "requests: {cpu: 170m}")); err != nil {
-			t.Fatal(err)
-		}
-	case "proved, edited again":
-		m = member(t, index, "to prove itself, edited again")
-		m.Proof.Since = now.Add(-10 * time.Second)
-	case "updated, proved":
-		m = member(t, index, "updated, to prove itself")
-		m.Proof.Since = now.Add(-10 * time.Second)
-	case "cured, to prove itself":
-		m = member(t, index, "updated, to prove itself")
-		m.Cure = true
-	case "updated long ago, and nobody has looked":
-		m = member(t, index, "updated, proved")
-		m.Proof.Since = time.Time{}
-	case "just born, other image":
-		m.Pod, m.Differs, m.Available = build.Pod(name, older, build.NotReady), "the image changed", false
-	case "resized, not available":
-		stale(build.Resized(newer))
-		m.Available = false
-	case "deferred":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
-		m.Since = now.Add(-time.Minute)
-	case "deferred, not available":
-		m = member(t, index, "deferred")
-		m.Pod.Status.Conditions[0].Status, m.Available = corev1.ConditionFalse, false
-	case "infeasible":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-	case "failing":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"))
-		m.Since = now.Add(-time.Minute)
-	case "refused":
-		stale()
-		m.Refusal = judge.Refusal{Reason: "node too small", Kind: judge.ReasonInfeasible, Final: true, Until: now.Add(time.Minute)}
-	case "refused, to be asked again":
-		stale()
-		m.Refusal = judge.Refusal{Reason: "node too small", Kind: judge.ReasonInfeasible, Final: true, Until: now}
-	case "no node fits":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-		m.Unplaceable = judge.Refusal{Reason: "no node can hold cpu 100", Kind: judge.ReasonNoNodeFits}
-	case "refused, and no node fits":
-		stale()
-		m.Refusal = judge.Refusal{Reason: "node too small", Kind: judge.ReasonInfeasible, Final: true, Until: now.Add(time.Minute)}
-		m.Unplaceable = judge.Refusal{Reason: "it needs 100 cpu; the largest node has 4", Kind: judge.ReasonNoNodeFits}
-	case "restart only":
-		stale()
-		m.Policy, m.Why = policy.RestartOnly, "cpu of app: RestartOnly"
-	case "unresizable":
-		stale(func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
-	case "no node yet":
-		stale(build.Unschedulable, build.NotReady)
-		m.Available = false
-	case "no node yet, resized":
-		stale(build.Unschedulable, build.NotReady, build.WithSize(newer), build.ResizedAt(build.Start))
-		m.Available = false
-	case "no node yet, updated":
-		m = member(t, index, "no node yet, resized")
-		m.Updated, m.Since = true, build.Start
-	case "no node yet, just updated":
-		stale(build.Unschedulable, build.NotReady, build.WithSize(newer), build.ResizedAt(build.Start)) // by another clock
-		m.Updated, m.Available, m.Since = true, false, now
-	case "refused, as a new pod would be":
-		stale()
-		m.Barred, m.Unplaceable = "the request is above the limit", invalidPod
-	case "refused, and a new pod would not be":
-		stale()
-		m.Barred = "the request is above the limit"
-	case "restart only, and a new pod would be refused":
-		m = member(t, index, "restart only")
-		m.Unplaceable = invalidPod
-	case "no quota for another":
-		m = member(t, index, "infeasible")
-		m.Unplaceable = judge.Refusal{Reason: "quota q has no room", Kind: judge.ReasonQuotaExceeded, Until: now.Add(time.Second)}
-	case "no node yet, born so":
-		stale(build.Unschedulable, build.NotReady, build.WithSize(newer))
-		m.Updated, m.Available = true, false
-	case "no node yet, the first of a new node":
-		m = member(t, index, "no node yet, born so")
-		m.First = true
-	case "gated, updated":
-		stale(build.Unschedulable, build.NotReady, build.WithSize(newer), build.ResizedAt(build.Start), func(pod *corev1.Pod) {
-			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}}
-		})
-		m.Updated, m.Available, m.Since = true, false, build.Start
-	case "refused by an old kubelet":
-		stale()
-		m.Refusal = judge.Refusal{Reason: "pod update requires features X", Kind: judge.ReasonUnsupportedByNode, Final: true, Until: now.Add(time.Minute)}
-	case "untold":
-		stale(func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Resources = nil })
-		m.Refusal = judge.Refusal{Reason: "no support for resize", Kind: judge.ReasonUnsupportedByNode, Since: now.Add(-time.Minute), Until: now}
-	case "untold for too long":
-		m = member(t, index, "untold")
-		m.Refusal.Since = now.Add(-10 * time.Minute)
-	case "told at last":
-		stale()
-		m.Refusal = judge.Refusal{Reason: "no support for resize", Kind: judge.ReasonUnsupportedByNode, Since: now.Add(-10 * time.Minute), Until: now}
-	case "just born":
-		stale(func(p *corev1.Pod) { p.Spec.NodeName = "" }, build.NotReady)
-		m.Available = false
-	case "deferred too long":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"))
-		m.Since = now.Add(-5 * time.Minute)
-	case "deferred too long, no node fits":
-		m = member(t, index, "deferred too long")
-		m.Unplaceable = judge.Refusal{Reason: "no node can hold cpu 100", Kind: judge.ReasonNoNodeFits}
-	case "failing too long":
-		stale(build.WithSize(newer), build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use"))
-		m.Since = now.Add(-10 * time.Minute)
-	case "asked as a cure":
-		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(time.Minute)))
-		m.Available, m.Cure = false, true
-	case "not Ready since it was resized":
-		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(time.Minute)))
-		m.Available, m.Since = false, now.Add(-10*time.Second)
-	case "not Ready since a moment ago", "not Ready since a moment ago, the API server's clock is behind":
-		at := time.Minute
-		if strings.HasSuffix(situation, "behind") {
-			at = -time.Hour
-		}
-		stale(build.Resized(newer), build.NotReady, build.ResizedAt(build.Start.Add(at)))
-		m.Available, m.Since = false, now
-	case "updated, not Ready since it was resized":
-		m = member(t, index, "not Ready since it was resized")
-		m.Updated = true
-	case "completed":
-		stale(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
-	case "refused for now":
-		stale()
-		m.Refusal = judge.Refusal{Reason: "exceeded quota: q", Kind: judge.ReasonQuotaExceeded, Until: now}
-	case "refused, not to be asked yet":
-		stale()
-		m.Refusal = judge.Refusal{Reason: "exceeded quota: q", Kind: judge.ReasonQuotaExceeded, Until: now.Add(time.Second)}
-	case "denied, not to be asked yet", "denied, to be asked again":
-		m = member(t, index, "refused, not to be asked yet")
-		if m.Refusal.Kind = judge.ReasonAdmissionDenied; strings.HasSuffix(situation, "again") {
-			m.Refusal.Until = now
-		}
-	case "other image":
-		m.Pod, m.Differs = build.Pod(name, older), "the image changed"
-	case "missing":
-	case "missing, by a quota":
-		m.Refusal = judge.Refusal{Reason: "exceeded quota: q", Kind: judge.ReasonQuotaExceeded}
-	case "infeasible, not available":
-		stale(build.NotReady, build.WithSize(newer), build.Condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "too big"))
-		m.Available = false
-	case "missing, born with another image":
-		m.Differs = "the image changed"
-	case "terminating":
-		stale(build.Terminating)
-		m.Available = false
-	default:
-		t.Fatalf("no such situation: %s", situation)
+	crashes := func(pod *corev1.Pod) {
+		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 	}
+	gated := func(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} }
+	mirror := func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
+	editedAgain := func(m *judge.Member) { m.Target = must.Get(resize.For(m.Pod, newer, other))(t) }
+	soon, later := now.Add(time.Second), now.Add(time.Minute)
+	tooSmall := judge.Refusal{Reason: "node too small", Kind: judge.ReasonInfeasible, Final: true, Until: later}
+	quota := judge.Refusal{Reason: "exceeded quota: q", Kind: judge.ReasonQuotaExceeded, Until: now}
+	denied := judge.Refusal{Reason: "exceeded quota: q", Kind: judge.ReasonAdmissionDenied, Until: now}
+	unsupported := judge.Refusal{Reason: "no support for resize", Kind: judge.ReasonUnsupportedByNode, Since: now.Add(-time.Minute), Until: now}
+	oldKubelet := judge.Refusal{Reason: "pod update requires features X", Kind: judge.ReasonUnsupportedByNode, Final: true, Until: later}
+	noNode := judge.Refusal{Reason: "no node can hold cpu 100", Kind: judge.ReasonNoNodeFits}
+	until := func(r judge.Refusal, at time.Time) judge.Refusal { r.Until = at; return r }
+	forLong := func(r judge.Refusal) judge.Refusal { r.Since = now.Add(-10 * time.Minute); return r }
+	situations := map[string]struct {
+		like string // that is so, too
+		pod  pod
+		is   is
+		bare bool // there is no pod but what is says
+	}{
+		"updated":                            {bare: true, is: is{updated, runs(newer)}},
+		"updated, not available":             {like: "updated", is: is{down}},
+		"stale":                              {},
+		"stale, in a crash loop":             {pod: pod{build.NotReady, crashes}, is: is{down}},
+		"stale, Ready for a moment":          {is: is{down}},
+		"stale, not available":               {pod: pod{build.NotReady}, is: is{down}},
+		"resizing":                           {pod: pod{asked}},
+		"resizing for another edit":          {pod: pod{build.WithSize(other)}},
+		"in progress for another edit":       {pod: pod{build.WithSize(other), build.Condition(corev1.PodResizeInProgress, "", "")}},
+		"resized":                            {pod: pod{has}},
+		"resized, and its label was refused": {pod: pod{has}, is: is{label(soon)}},
+		"resized, and its label is to be tried again":  {pod: pod{has}, is: is{label(now)}},
+		"resized by us, not available":                 {pod: pod{has, after(0)}, is: is{down}},
+		"resized, to prove itself":                     {pod: pod{has, after(0)}, is: is{proves(4 * time.Second)}},
+		"updated, to prove itself":                     {like: "resized, to prove itself", is: is{updated, func(m *judge.Member) { m.Labelled = true }}},
+		"to prove itself, edited again":                {like: "resized, to prove itself", is: is{editedAgain}},
+		"proved, edited again":                         {like: "to prove itself, edited again", is: is{proves(10 * time.Second)}},
+		"updated, proved":                              {like: "updated, to prove itself", is: is{proves(10 * time.Second)}},
+		"cured, to prove itself":                       {like: "updated, to prove itself", is: is{cure}},
+		"updated long ago, and nobody has looked":      {like: "updated, to prove itself", is: is{func(m *judge.Member) { m.Proof.Since = time.Time{} }}},
+		"just born, other image":                       {bare: true, is: is{runs(older, build.NotReady), differs, down}},
+		"resized, not available":                       {pod: pod{has}, is: is{down}},
+		"deferred":                                     {pod: pod{asked, pending(corev1.PodReasonDeferred, "no room")}, is: is{since(time.Minute)}},
+		"deferred, not available":                      {like: "deferred", is: is{down, func(m *judge.Member) { m.Pod.Status.Conditions[0].Status = corev1.ConditionFalse }}},
+		"infeasible":                                   {pod: pod{asked, pending(corev1.PodReasonInfeasible, "too big")}},
+		"infeasible, not available":                    {pod: pod{build.NotReady, asked, pending(corev1.PodReasonInfeasible, "too big")}, is: is{down}},
+		"failing":                                      {pod: pod{asked, build.Condition(corev1.PodResizeInProgress, corev1.PodReasonError, "in use")}, is: is{since(time.Minute)}},
+		"refused":                                      {is: is{refused(tooSmall)}},
+		"refused, to be asked again":                   {is: is{refused(until(tooSmall, now))}},
+		"no node fits":                                 {like: "infeasible", is: is{unplaceable(noNode)}},
+		"refused, and no node fits":                    {like: "refused", is: is{unplaceable(judge.Refusal{Reason: "it needs 100 cpu; the largest node has 4", Kind: judge.ReasonNoNodeFits})}},
+		"restart only":                                 {is: is{restartOnly}},
+		"unresizable":                                  {pod: pod{mirror}},
+		"no node yet":                                  {pod: pod{build.Unschedulable, build.NotReady}, is: is{down}},
+		"no node yet, resized":                         {pod: pod{build.Unschedulable, build.NotReady, asked, after(0)}, is: is{down}},
+		"no node yet, updated":                         {like: "no node yet, resized", is: is{updated, func(m *judge.Member) { m.Since = build.Start }}},
+		"no node yet, just updated":                    {like: "no node yet, resized", is: is{updated, since(0)}}, // by another clock
+		"refused, as a new pod would be":               {is: is{barred, unplaceable(invalidPod)}},
+		"refused, and a new pod would not be":          {is: is{barred}},
+		"restart only, and a new pod would be refused": {is: is{restartOnly, unplaceable(invalidPod)}},
+		"no quota for another":                         {like: "infeasible", is: is{unplaceable(judge.Refusal{Reason: "quota q has no room", Kind: judge.ReasonQuotaExceeded, Until: soon})}},
+		"no node yet, born so":                         {pod: pod{build.Unschedulable, build.NotReady, asked}, is: is{updated, down}},
+		"no node yet, the first of a new node":         {like: "no node yet, born so", is: is{func(m *judge.Member) { m.First = true }}},
+		"gated, updated":                               {pod: pod{build.Unschedulable, build.NotReady, asked, after(0), gated}, is: is{updated, down, func(m *judge.Member) { m.Since = build.Start }}},
+		"refused by an old kubelet":                    {is: is{refused(oldKubelet)}},
+		"untold":                                       {pod: pod{func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Resources = nil }}, is: is{refused(unsupported)}},
+		"untold for too long":                          {like: "untold", is: is{refused(forLong(unsupported))}},
+		"told at last":                                 {is: is{refused(forLong(unsupported))}},
+		"just born":                                    {pod: pod{func(pod *corev1.Pod) { pod.Spec.NodeName = "" }, build.NotReady}, is: is{down}},
+		"deferred too long":                            {like: "deferred", is: is{since(5 * time.Minute)}},
+		"deferred too long, no node fits":              {like: "deferred too long", is: is{unplaceable(noNode)}},
+		"failing too long":                             {like: "failing", is: is{since(10 * time.Minute)}},
+		"asked as a cure":                              {pod: pod{has, build.NotReady, after(time.Minute)}, is: is{down, cure}},
+		"not Ready since it was resized":               {pod: pod{has, build.NotReady, after(time.Minute)}, is: is{down, since(10 * time.Second)}},
+		"not Ready since a moment ago":                 {like: "not Ready since it was resized", is: is{since(0)}},
+		"not Ready since a moment ago, the API server's clock is behind": {pod: pod{has, build.NotReady, after(-time.Hour)}, is: is{down, since(0)}},
+		"updated, not Ready since it was resized":                        {like: "not Ready since it was resized", is: is{updated}},
+		"completed":                        {pod: pod{func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }}},
+		"refused for now":                  {is: is{refused(quota)}},
+		"refused, not to be asked yet":     {is: is{refused(until(quota, soon))}},
+		"denied, not to be asked yet":      {is: is{refused(until(denied, soon))}},
+		"denied, to be asked again":        {is: is{refused(denied)}},
+		"other image":                      {bare: true, is: is{runs(older), differs}},
+		"missing":                          {bare: true},
+		"missing, by a quota":              {bare: true, is: is{refused(until(quota, time.Time{}))}},
+		"missing, born with another image": {bare: true, is: is{differs}},
+		"terminating":                      {pod: pod{build.Terminating}, is: is{down}},
+	}
+	var play func(situation string)
+	play = func(situation string) {
+		as, known := situations[situation]
+		switch {
+		case !known:
+			t.Fatalf("no such situation: %s", situation)
+		case as.like != "":
+			play(as.like)
+		case !as.bare:
+			runs(older, as.pod...)(&m)
+			m.Target = must.Get(resize.For(m.Pod, older, newer))(t)
+		}
+		for _, is := range as.is {
+			is(&m)
+		}
+	}
+	play(situation)
 	if lost {
 		m.Lost = "its node node is not Ready"
 	}

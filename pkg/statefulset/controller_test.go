@@ -43,7 +43,6 @@ type cluster struct {
 // newCluster has a set of older that is at rest.
 func newCluster(t testing.TB, replicas int, options controller.Options, outcomes ...simulated.Outcome) *cluster {
 	t.Helper()
-	load(t)
 	return newClusterOf(t, webSet(older, replicas), options, outcomes...)
 }
 
@@ -548,7 +547,6 @@ func besideAnother(t *testing.T, c *cluster, done func() bool) {
 // controller, which may adopt it late. One of another set is not. One that nobody can read is as if it were gone, unless it is
 // the update revision.
 func TestHistory(t *testing.T) {
-	load(t)
 	set := webSet(older, 1)
 	mine, orphan, foreign := stored[revisionOf(older)].DeepCopy(), stored[revisionOf(newer)].DeepCopy(), stored[revisionOf(older)].DeepCopy()
 	orphan.OwnerReferences = nil

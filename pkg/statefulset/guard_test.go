@@ -23,7 +23,6 @@ func TestGuardedRollouts(t *testing.T) {
 	for _, under := range []string{"RollingUpdate", "OnDelete", "OnDelete, unmarked"} {
 		t.Run(under, func(t *testing.T) {
 			simulated.GuardedRollouts(t, func(t *testing.T, pods int, asks *simulated.Asks) simulated.Guarded {
-				load(t)
 				set := webSet(older, pods)
 				if under != "RollingUpdate" {
 					set.Spec.PodManagementPolicy, set.Spec.UpdateStrategy = appsv1.ParallelPodManagement, appsv1.StatefulSetUpdateStrategy{Type: "OnDelete"}
@@ -284,7 +283,6 @@ func TestRejectedByKubelet(t *testing.T) {
 
 // No other pod is restarted though the limits would let it, as long as one is rejected.
 func TestRejectedBesideOthers(t *testing.T) {
-	load(t)
 	set := webSet(older, 5)
 	parallel(set)
 	set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))

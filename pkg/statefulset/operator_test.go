@@ -40,7 +40,6 @@ func (s *simulation) Round() {
 // resized, whatever users edit and whenever the controller is restarted. And what can only be restarted is: no
 // hold stays for ever.
 func TestSimulationOfOperators(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := maps.Clone(happenings)
 	maps.Copy(often, map[string]int{"operator": 4, "partition": 0, "round": 6})

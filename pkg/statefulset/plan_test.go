@@ -171,7 +171,6 @@ var defaults = simulated.Defaults
 // observed is what a plan is made from, with the highest place first.
 func observed(t *testing.T, places string, changes ...func(*appsv1.StatefulSet)) observation {
 	t.Helper()
-	load(t)
 	situations := strings.Split(places, "|")
 	o := observation{
 		Facts: rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{simulated.LargeNode()}, false, capacity.Limits{}), Defaults: defaults, Now: build.Start.Add(time.Second * 10)},
@@ -421,6 +420,7 @@ func TestNextStep(t *testing.T) {
 			p, err := planned(observed(t, tt.places, tt.changes...))
 			simulated.Does(t, p, err, does(p), tt.want)
 			simulated.LooksAfter(t, p, tt.after)
+			simulated.LooksFirst(t, p, tt.want, "resize", "mark")
 		})
 	}
 }
@@ -556,17 +556,6 @@ func TestMarkOfInvalidAnnotations(t *testing.T) {
 	}
 }
 
-func TestNextStepWaitingForDelete(t *testing.T) {
-	p := must.Get(planned(observed(t, "other image|updated", onDelete)))(t)
-	want := rollout.Condition{
-		Reason: judge.ReasonWaitingForDelete, Phase: rollout.PhaseResizing, Updated: 1, Total: 2,
-		Details: "; web-1: restarts when it is deleted: the template changed in spec.containers[app].image",
-	}
-	if p.Condition != want {
-		t.Errorf("got %+v, want %+v", p.Condition, want)
-	}
-}
-
 // TestNextStepDeadlocks lists what only people can get going again. An OrderedReady set
 // neither makes nor restarts any pod while one is not Ready. Only a restart can help that
 // one, and the restart waits for the pods above it.
@@ -595,51 +584,6 @@ func TestNextStepDeadlocks(t *testing.T) {
 	p, err := planned(observed(t, "infeasible, not ready|live, not ready", held("0", 1)))
 	if err != nil || does(p) != "resize web-0" {
 		t.Errorf("behind one that is resized now: does %q, and %v", does(p), err)
-	}
-}
-
-func TestNextStepNoNodeFits(t *testing.T) {
-	const cannot = "not restarted, because it needs 2m cpu; the only node that it can run on has 1m: "
-	all := held("0", everything)
-	for _, tt := range []struct {
-		name, places string
-		changes      []func(*appsv1.StatefulSet)
-		want, waits  string
-	}{
-		{"what cannot be resized is left, and the others are resized", "infeasible|live", []func(*appsv1.StatefulSet){all}, "resize web-0", "web-1: " + cannot + "infeasible on node node: too big"},
-		{"nothing is let go", "infeasible|updated", []func(*appsv1.StatefulSet){all}, "", "web-1: " + cannot + "infeasible on node node: too big"},
-		{"not even with the action Restart", "live", []func(*appsv1.StatefulSet){all, inForce("Restart;")}, "", "web-0: " + cannot + "the action is Restart"},
-		{"a template change is left to the StatefulSet controller", "other image", []func(*appsv1.StatefulSet){all}, "release, hand over: the template changed in spec.containers[app].image", ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := observed(t, tt.places, tt.changes...)
-			o.Node("node").Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1m")
-			p, err := planned(o)
-			simulated.Does(t, p, err, does(p), tt.want)
-			if fits := p.Condition.Reason != judge.ReasonNoNodeFits; fits != (tt.waits == "") || !strings.Contains(p.Condition.Message(), tt.waits) {
-				t.Errorf("got %+v, want it to say %q", p.Condition, tt.waits)
-			}
-		})
-	}
-}
-
-func TestNextStepInvalidPolicy(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		changes []func(*appsv1.StatefulSet)
-		says    string
-	}{
-		{"the action", []func(*appsv1.StatefulSet){inForce("Rstart;"), says("Rstart", "")},
-			`annotation inplace-rollout.io/resource-resize-action: "Rstart" must be Restart, LiveResize or LiveResizePreferred`},
-		{"the policy", []func(*appsv1.StatefulSet){inForce(";cpu"), says("", "cpu")},
-			`annotation inplace-rollout.io/resource-resize-policy: "cpu" must read `},
-		{"the timeout", []func(*appsv1.StatefulSet){func(set *appsv1.StatefulSet) { set.Annotations[api.DeferredTimeoutAnnotation] = "soon" }},
-			`annotation inplace-rollout.io/deferred-timeout: "soon" must be a positive duration`},
-	} {
-		p := must.Get(planned(observed(t, "live|other image|infeasible|updated", append(tt.changes, held("0", 2))...)))(t)
-		if got := does(p); got != "" || p.Condition.Complete || p.Condition.Reason != judge.ReasonInvalidPolicy || !strings.HasPrefix(p.Condition.Message(), tt.says) {
-			t.Errorf("%s: does %q and says %+v, want nothing to be done, and %q said", tt.name, got, p.Condition, tt.says)
-		}
 	}
 }
 
@@ -922,7 +866,6 @@ func FuzzPlan(f *testing.F) {
 
 // TestUnborn: of a pod of 1m that is missing, where 2m are wanted now.
 func TestUnborn(t *testing.T) {
-	load(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	milli := func(n int64) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(n, resource.DecimalSI)}

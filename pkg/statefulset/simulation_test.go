@@ -115,7 +115,6 @@ func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.
 }
 
 func TestSimulation(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 350)
 	rapid.Check(t, func(t *rapid.T) {
 		first := version{Image: rapid.SampledFrom([]int{1, 3}).Draw(t, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}
@@ -142,7 +141,6 @@ func TestSimulation(t *testing.T) {
 // TestSimulationOfRoom: nodes have no room for a while, and users edit meanwhile. Others go on beside a pod
 // that waits for room, but not where it has something to lose when it gets its size, such as that it had no limit.
 func TestSimulationOfRoom(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 100)
 	often := simulated.OfRoom(happenings)
 	often["partition"] = 0
@@ -160,7 +158,6 @@ func TestSimulationOfRoom(t *testing.T) {
 
 // TestSimulationOfCanaries: one size kills pods. Whatever happens, others do not get it.
 func TestSimulationOfCanaries(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := simulated.OfCanaries(happenings, map[string]int{"opt": 1, "scale": 3, "scale to zero": 2})
 	rapid.Check(t, func(t *rapid.T) {
@@ -185,7 +182,6 @@ func TestSimulationOfCanaries(t *testing.T) {
 // TestSimulationOfImages: a size is edited while an image is rolled out, and pods are lost. None comes
 // back of an older image than it has had.
 func TestSimulationOfImages(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := maps.Clone(happenings)
 	maps.Copy(often, map[string]int{"edit image": 5, "edit cpu": 5, "delete": 6, "scale": 2, "partition": 0, "kcm": 10})
@@ -205,7 +201,6 @@ func TestSimulationOfImages(t *testing.T) {
 // TestSimulationOfRefusedBirths: admission comes to refuse new pods of some sizes, by a LimitRange or for
 // a reason that nobody knows. An edit to a size that it lets in brings every pod, of this size.
 func TestSimulationOfRefusedBirths(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := maps.Clone(happenings)
 	maps.Copy(often, map[string]int{"delete": 6, "scale": 3, "edit cpu": 5, "edit image": 0, "first template": 0})
@@ -244,7 +239,6 @@ func TestSimulationOfRefusedBirths(t *testing.T) {
 // one would have, too, one edit restarts a pod at most once, no value is touched that nobody has edited, and each
 // rollout completes, or its condition says who must act.
 func TestSimulationOfHands(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 150)
 	often := simulated.OfHands(happenings)
 	rapid.Check(t, func(t *rapid.T) {
@@ -269,7 +263,6 @@ func TestSimulationOfHands(t *testing.T) {
 // TestSimulationOfComplete: whatever users do to the strategy, the hold and the label, Complete is
 // never said while a pod that may move is of another revision or size, and comes to be said.
 func TestSimulationOfComplete(t *testing.T) {
-	load(t)
 	simulated.Pin(t, 1, 200)
 	often := simulated.OfStrategy(happenings)
 	rapid.Check(t, func(t *rapid.T) {
@@ -283,46 +276,4 @@ func TestSimulationOfComplete(t *testing.T) {
 		defer s.Stop()
 		s.Completes(happens)
 	})
-}
-
-// TestWatchOfPodsIsBehind: a pod whose resize is infeasible, by what the controller has seen, has
-// been replaced a moment ago by one that can be resized. So the StatefulSet controller is not let
-// loose, which would delete that one.
-func TestWatchOfPodsIsBehind(t *testing.T) {
-	load(t)
-	for _, tt := range []struct {
-		name     string
-		replicas int // the last one is infeasible
-	}{
-		{"letting go", 1},
-		{"lowering the partition", 2},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := newSimulation(t, webSet(older, tt.replicas), nil)
-			defer s.Stop()
-			infeasible := s.Pods[s.world.name(tt.replicas-1)]
-			s.Infeasible(func(pod *corev1.Pod) bool { return pod.UID == infeasible.UID })
-			s.User(func(set *appsv1.StatefulSet) { set.Spec.Template = *templates[newer] })
-			s.Others(1)
-			s.Sees(true, true, true)
-			s.Look() // asks the pod
-			s.Others(1)
-			s.Sees(true, true, true)
-			s.DeletePod(infeasible.Name)
-			s.Others(4)
-			s.Sees(true, false, true)
-			now := s.Pods[infeasible.Name]
-			if s.Eyes.Seen.Pods[now.Name].UID != infeasible.UID || now.UID == infeasible.UID || !podutils.IsPodReady(now) {
-				t.Fatalf("saw %s, and now it is %s", s.Eyes.Seen.Pods[now.Name].UID, now.UID)
-			}
-			s.Look()
-			if !policy.Held(s.Set) || partition(s.Set) != everything {
-				t.Errorf("by a watch that is behind, it let go: %t, or lowered the partition to %d", !policy.Held(s.Set), partition(s.Set))
-			}
-			s.Rest()
-			if left := s.Unfinished(); left != "" || s.Pods[now.Name].UID != now.UID {
-				t.Errorf("unfinished: %q; %s restarted: %t", left, now.Name, s.Pods[now.Name].UID != now.UID)
-			}
-		})
-	}
 }

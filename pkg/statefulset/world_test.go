@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
-	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -42,8 +41,7 @@ var fields = simulated.Fields[*appsv1.StatefulSet]{
 }
 
 var (
-	loaded       sync.Once
-	templates    map[version]*corev1.PodTemplateSpec
+	templates    = simulated.Templates()
 	versions     = map[string]version{} // by the name of the revision
 	allRevisions = history{}            // likewise
 	stored       = map[string]*appsv1.ControllerRevision{}
@@ -51,23 +49,15 @@ var (
 
 func revisionOf(v version) string { return "web-" + v.String() }
 
-// load makes the templates and revisions of all versions.
-func load(t testing.TB) {
-	t.Helper()
-	loaded.Do(func() {
-		templates = simulated.Templates(t)
-		set := webSet(older, 1)
-		for v, template := range templates {
-			name := revisionOf(v)
-			stored[name] = build.Revision(t, set, "StatefulSet", name, 2, template) // as if another one was before
-			stored[name].Labels = set.Spec.Selector.MatchLabels
-			var err error
-			if allRevisions[name], err = hash.OfRevision(stored[name]); err != nil {
-				t.Fatal(err)
-			}
-			versions[name] = v
-		}
-	})
+// init makes the revisions of all versions.
+func init() {
+	t, set := simulated.NoTest{}, webSet(older, 1)
+	for v, template := range templates {
+		name := revisionOf(v)
+		stored[name] = build.Revision(t, set, "StatefulSet", name, 2, template) // as if another one was before
+		stored[name].Labels = set.Spec.Selector.MatchLabels
+		allRevisions[name], versions[name] = must.Get(hash.OfRevision(stored[name]))(t), v
+	}
 }
 
 // world is a small cluster with the StatefulSet controller.

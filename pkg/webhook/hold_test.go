@@ -127,6 +127,12 @@ func TestHold(t *testing.T) {
 		{"raised again", "", asks("2"), unheld, "2"},
 		{"the mark has gone with the last pod that was kept back", "", asks("1"), "1", "2"},
 	})
+	holdsAgain(t, "StatefulSet", "{type: RollingUpdate, partition: 0}", []string{"spec", "updateStrategy", "rollingUpdate", "partition"}, []written{
+		{"scaled to zero", "", "{spec: {replicas: 0}, status: {replicas: 0}}", unheld, "0"},
+		{"pods come with an edit, and none has to be kept", "", "{spec: {replicas: 3, template: {spec: {schedulerName: v2}}}}", unheld, "0"},
+		{"they have come", "", "{status: {replicas: 3}}", unheld, "0"},
+		{"and are kept", "", edits("3"), "0", everything},
+	})
 	starts := func(start int, n string) string {
 		return fmt.Sprintf("{spec: {ordinals: {start: %d}, updateStrategy: {rollingUpdate: {partition: %s}}}}", start, n)
 	}

@@ -12,11 +12,6 @@
 //	accepted    none, after 0.1 s                new                 new        new
 //	delayed     PodResizeInProgress after 0.1 s  new                 old        new
 //	            none, 2 s later                  new                 new        new
-//	unshown     none, after 0.1 s                new                 new, but   new
-//	                                                                 the old cpu limit
-//	another     none, after 0.1 s                new                 a 1 before new
-//	                                                                 each cpu limit
-//	mirrored    none, after 0.1 s                new                 new        1
 //	lasting     PodResizeInProgress after 0.1 s  new                 old        new
 //	deferred    PodResizePending, Deferred       old                 old        new
 //	infeasible  PodResizePending, Infeasible     old                 old        new

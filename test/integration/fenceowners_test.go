@@ -75,9 +75,7 @@ func TestFenceOwners(t *testing.T) {
 	outsideSet := metav1.GetControllerOf(&outside).Name
 	inside, live := d.pods()[d.names()[0]], d.active()
 	const ofSet, ofDeployment, ofDaemonSet = "pods of a StatefulSet that is not opted in", "pods of a Deployment that is not opted in", "pods of a DaemonSet that is not opted in"
-	annotate := func() error {
-		return of.patch("replicaset/"+outsideSet, `{"metadata":{"annotations":{"a":"b"}}}`)
-	}
+	annotate := of.patches("replicaset/"+outsideSet, `{"metadata":{"annotations":{"a":"b"}}}`)
 	const ofReplicaSet = "ReplicaSets of a Deployment that is not opted in"
 	// The API server takes up each policy, and the workloads that it asks about, by itself.
 	component(t, "fence-owners", func() bool {
@@ -89,36 +87,28 @@ func TestFenceOwners(t *testing.T) {
 		do   func() error
 		want string // of the answer; empty if it is to be let through
 	}{
-		{"resizing a set's pod", func() error { return s.patch("pod/web-0", bigger, "resize") }, ""},
-		{"relabelling one", func() error { return s.patch("pod/web-0", label("controller-revision-hash", "web-1")) }, ""},
+		{"resizing a set's pod", s.patches("pod/web-0", bigger, "resize"), ""},
+		{"relabelling one", s.patches("pod/web-0", label("controller-revision-hash", "web-1")), ""},
 		{"deleting one", func() error { return s.remove("web-0", nil) }, ""},
-		{"resizing another set's pod", func() error { return s.patch("pod/out-0", bigger, "resize") }, ofSet},
-		{"relabelling one of it", func() error { return s.patch("pod/out-0", label("controller-revision-hash", "out-1")) }, ofSet},
-		{"resizing a Deployment's pod", func() error { return of.patch("pod/"+inside.Name, bigger, "resize") }, ""},
+		{"resizing another set's pod", s.patches("pod/out-0", bigger, "resize"), ofSet},
+		{"relabelling one of it", s.patches("pod/out-0", label("controller-revision-hash", "out-1")), ofSet},
+		{"resizing a Deployment's pod", of.patches("pod/"+inside.Name, bigger, "resize"), ""},
 		{"evicting one", func() error { return of.evict(&inside) }, ""},
-		{"resizing another Deployment's pod", func() error { return of.patch("pod/"+outside.Name, bigger, "resize") }, ofDeployment},
-		{"resizing a DaemonSet's pod", func() error { return ofNodes.patch("pod/"+daemon.Name, bigger, "resize") }, ""},
+		{"resizing another Deployment's pod", of.patches("pod/"+outside.Name, bigger, "resize"), ofDeployment},
+		{"resizing a DaemonSet's pod", ofNodes.patches("pod/"+daemon.Name, bigger, "resize"), ""},
 		{"deleting one of it", func() error { return ofNodes.remove(daemon.Name, nil) }, ""},
-		{"resizing another DaemonSet's pod", func() error { return ofNodes.patch("pod/"+otherDaemon.Name, bigger, "resize") }, ofDaemonSet},
+		{"resizing another DaemonSet's pod", ofNodes.patches("pod/"+otherDaemon.Name, bigger, "resize"), ofDaemonSet},
 		{"another Deployment's ReplicaSet", annotate, ofReplicaSet},
-		{"a ReplicaSet of another size", func() error {
-			return of.history(live, func(rs *appsv1.ReplicaSet) {
-				rs.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("90m")
-			})
-		}, ""},
-		{"a ReplicaSet of another image", func() error {
-			return of.history(live, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.Containers[0].Image = "evil" })
-		}, "but for cpu and memory"},
-		{"a ReplicaSet that mounts a Secret", func() error {
-			return of.history(live, func(rs *appsv1.ReplicaSet) {
-				rs.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "stolen", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "stolen"}}}}
-			})
-		}, "but for cpu and memory"},
-		{"a ReplicaSet with a container more", func() error {
-			return of.history(live, func(rs *appsv1.ReplicaSet) {
-				rs.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "evil", Image: "evil"}}
-			})
-		}, "but for cpu and memory"},
+		{"a ReplicaSet of another size", of.histories(live, func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("90m")
+		}), ""},
+		{"a ReplicaSet of another image", of.histories(live, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.Containers[0].Image = "evil" }), "but for cpu and memory"},
+		{"a ReplicaSet that mounts a Secret", of.histories(live, func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "stolen", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "stolen"}}}}
+		}), "but for cpu and memory"},
+		{"a ReplicaSet with a container more", of.histories(live, func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "evil", Image: "evil"}}
+		}), "but for cpu and memory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := said(tt.do()); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {

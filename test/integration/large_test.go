@@ -3,6 +3,8 @@
 package integration
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,9 +13,9 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -50,35 +52,6 @@ func TestFenceOfALargeTemplate(t *testing.T) {
 	}
 }
 
-// TestControlPlaneRestarts has the API server, etcd and the controller die in the middle of
-// rollouts.
-func TestControlPlaneRestarts(t *testing.T) {
-	slow := `annotations: {sim.inplace-rollout.io/resize-time: "500ms"}`
-	w := newWorkload(t, options{Replicas: 4, PodMeta: slow})
-	d := newDeployment(t, options{Replicas: 4, PodMeta: slow})
-	process := ownController(t, controller.Options{})
-	uidsOfSet, uids := w.uids(), d.uids()
-	for i, dies := range []func() error{
-		func() error { return cp.Restart(t.Context(), "kube-apiserver") },
-		func() error { return cp.Restart(t.Context(), "etcd") },
-		func() error {
-			process.Kill()
-			process = ownController(t, controller.Options{})
-			return nil
-		},
-	} {
-		cpu := fmt.Sprintf("%dm", 110+10*i)
-		w.begin(cpu, "web-3")
-		d.beginAny(cpu)
-		must.Do(t, dies())
-		w.waitComplete()
-		d.waitComplete()
-		w.assertMoved(0)
-		w.assertReplaced(uidsOfSet)
-		d.assertMoved(uids, cpu)
-	}
-}
-
 // respellings of the quantities of a template, as patches of its spec; each takes the text of 256Mi.
 var respellings = map[string]string{
 	"memory":            `{"containers": [{"name": "app", "resources": {"limits": {"memory": %q}}}]}`,
@@ -109,26 +82,6 @@ func TestSpelling(t *testing.T) {
 			return revisions[len(revisions)-1].Name + " of " + fmt.Sprint(revisions[len(revisions)-1].Revision)
 		})
 	})
-	inParallel(t, "Deployment", func(t *testing.T) {
-		d := newDeployment(t, o)
-		d.testSpellingBesides(t)
-	})
-}
-
-// testSpellingBesides: what makes no rollout of a Deployment does not stand in the way of what does.
-func (d *deployment) testSpellingBesides(t *testing.T) {
-	t.Helper()
-	uids := d.uids()
-	for _, edit := range []struct{ cpu, text string }{{"150m", "268435456"}, {"160m", "256Mi"}} {
-		d.patch(fmt.Sprintf(`{"spec": {"template": {"spec": {
-			"containers": [{"name": "app", "resources": {"requests": {"cpu": %q, "ephemeral-storage": %[2]q}, "limits": {"memory": %[2]q, "ephemeral-storage": %[2]q}}}],
-			"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": %[2]q}}]}}}}`, edit.cpu, edit.text))
-		d.waitComplete()
-		d.assertMoved(uids, edit.cpu)
-		if got := d.get().Spec.Template.Spec.Volumes[0].EmptyDir.SizeLimit.String(); got != edit.text {
-			t.Errorf("the Deployment says %s, and not %s as its user does", got, edit.text)
-		}
-	}
 }
 
 func (s *sandbox[W]) testSpelling(t *testing.T, revision func() string) {
@@ -163,5 +116,38 @@ func (s *sandbox[W]) testSpelling(t *testing.T, revision func() string) {
 	eventually(t, "the other policies to be in force", func() (bool, string) {
 		out := s.kubectl("patch", s.ref, "--patch", `{"spec": {"revisionHistoryLimit": 101}}`, "--dry-run=server", "--output=yaml")
 		return strings.Count(out, "example.com/large-") >= others, out
+	})
+}
+
+// otherPolicy is one that some other program has for the workloads of a namespace, whenever they are updated.
+func otherPolicy(t *testing.T, namespace, name, mutation string, change func(*admissionv1.MutatingAdmissionPolicySpec)) {
+	t.Helper()
+	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	policy := &admissionv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments", "daemonsets"}},
+				}}},
+			},
+			Mutations:     []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: mutation}}},
+			FailurePolicy: ptr.To(admissionv1.Fail), ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
+		},
+	}
+	change(&policy.Spec)
+	must.Get(policies.Create(t.Context(), policy, metav1.CreateOptions{}))(t)
+	must.Get(bindings.Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
+	}, metav1.CreateOptions{}))(t)
+	t.Cleanup(func() {
+		if err := errors.Join(
+			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}),
+			policies.Delete(context.Background(), name, metav1.DeleteOptions{}),
+		); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,37 +118,6 @@ func TestOperators(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestOperatorUnderOnDelete is one that restarts pods itself, but leaves edits of resources to the
-// rollout: for those it sets RollingUpdate, until the end. Only the pod that cannot be resized is restarted.
-func TestOperatorUnderOnDelete(t *testing.T) {
-	parallel(t)
-	const onDelete = "updateStrategy: {type: OnDelete}"
-	w := newWorkload(t, options{Spec: onDelete})
-	w.waitComplete()
-	before := w.uids()
-	w.annotatePod("web-1", simInfeasible)
-	turns := w.operate(options{Resources: largerThanBase}, func(ctx context.Context, sets typedappsv1.StatefulSetInterface, want *appsv1.StatefulSet) error {
-		set, err := sets.Get(ctx, want.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		want.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		if equality.Semantic.DeepDerivative(want.Spec.Template, set.Spec.Template) && done(set) {
-			want.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
-		}
-		set.Spec.Template, set.Spec.UpdateStrategy = want.Spec.Template, want.Spec.UpdateStrategy
-		_, err = sets.Update(ctx, set, metav1.UpdateOptions{FieldManager: "operator"}) // of the version that was judged
-		return err
-	})
-	turns(1) // what was complete before is not any more
-	w.waitFor("the operator to take OnDelete back", func(set *appsv1.StatefulSet) bool {
-		return set.Status.UpdatedReplicas == 3 && set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType && done(set)
-	})
-	turns(5)
-	w.assertMoved(0)
-	w.assertReplaced(before, "web-1")
 }
 
 // operate runs an operator until the test ends. The result waits for so many more turns of it.

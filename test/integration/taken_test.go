@@ -76,6 +76,11 @@ func (s taken) patch(ref, patch string, subresources ...string) error {
 	return err
 }
 
+// patches is a patch that is still to be made.
+func (s taken) patches(ref, patch string, subresources ...string) func() error {
+	return func() error { return s.patch(ref, patch, subresources...) }
+}
+
 // create applies a StatefulSet of the only name that it may create.
 func (s taken) create(dryRun []string) error {
 	const set = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"` + api.DryRunName + `"},"spec":{"selector":{"matchLabels":{"app":"evil"}},"template":{"metadata":{"labels":{"app":"evil"}},` +
@@ -96,16 +101,18 @@ func (s taken) evict(pod *corev1.Pod) error {
 	})
 }
 
-// history creates a ReplicaSet beside another one, as for the history.
-func (s taken) history(live appsv1.ReplicaSet, change func(*appsv1.ReplicaSet)) error {
+// histories creates a ReplicaSet beside another one, as for the history, when it is called.
+func (s taken) histories(live appsv1.ReplicaSet, change func(*appsv1.ReplicaSet)) func() error {
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "web-new", Labels: live.Labels, OwnerReferences: slices.Clone(live.OwnerReferences)},
 		Spec:       *live.Spec.DeepCopy(),
 	}
 	rs.Spec.Replicas = ptr.To[int32](0)
 	change(rs)
-	_, err := s.client.AppsV1().ReplicaSets(s.namespace).Create(s.t.Context(), rs, metav1.CreateOptions{DryRun: dryRun})
-	return err
+	return func() error {
+		_, err := s.client.AppsV1().ReplicaSets(s.namespace).Create(s.t.Context(), rs, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
 }
 
 // label is a patch that sets a label.

@@ -3,6 +3,7 @@ package simulated
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,5 +93,17 @@ func LooksAfter(t *testing.T, p rollout.Plan, want time.Duration) {
 	t.Helper()
 	if want != 0 && p.RequeueAfter != want {
 		t.Errorf("looks again after %s, want %s", p.RequeueAfter, want)
+	}
+}
+
+// LooksFirst fails the test where a plan does anything but what these words say, and does not look at the API server before that; or
+// looks in vain.
+func LooksFirst(t *testing.T, p rollout.Plan, does string, harmless ...string) {
+	t.Helper()
+	serious := slices.ContainsFunc(strings.Split(does, ", "), func(one string) bool {
+		return one != "" && !slices.ContainsFunc(harmless, func(word string) bool { return strings.HasPrefix(one, word) })
+	})
+	if p.NeedsLiveRead() != serious {
+		t.Errorf("looks at the API server first: %t, want %t", p.NeedsLiveRead(), serious)
 	}
 }

@@ -20,9 +20,8 @@ func (v Version) String() string { return fmt.Sprintf("i%dc%dm%d", v.Image, v.CP
 
 // Templates makes those of all versions: five images, three requests of cpu, and
 // no limit of memory or one of two.
-func Templates(t testing.TB) map[Version]*corev1.PodTemplateSpec {
-	t.Helper()
-	templates := map[Version]*corev1.PodTemplateSpec{}
+func Templates() map[Version]*corev1.PodTemplateSpec {
+	t, templates := NoTest{}, map[Version]*corev1.PodTemplateSpec{}
 	for i := range 5 * 3 * 3 {
 		v := Version{1 + i/9, 1 + i/3%3, i % 3}
 		limits := ""
@@ -42,6 +41,18 @@ func Templates(t testing.TB) map[Version]*corev1.PodTemplateSpec {
 	}
 	return templates
 }
+
+// NoTest is for what is made before there is a test: it panics.
+type NoTest struct{ testing.TB }
+
+// Helper does nothing.
+func (NoTest) Helper() {}
+
+// Fatal panics.
+func (NoTest) Fatal(why ...any) { panic(fmt.Sprint(why...)) }
+
+// Fatalf panics.
+func (NoTest) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // Proxied is the first image with a container proxy beside it.
 const Proxied = 4
