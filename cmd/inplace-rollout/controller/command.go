@@ -189,12 +189,9 @@ func (o options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	heart, err := o.newHeart(config, ungated, gate, checks)
+	heart, err := o.newHeart(config, ungated, gate, checks, election)
 	if err != nil {
 		return err
-	}
-	if o.elects() {
-		heart.Standby = election.Standby
 	}
 	ready := func() error {
 		if err := cmp.Or(gate.Err(), heart.Err()); err != nil || !heart.Leads() {
@@ -300,7 +297,7 @@ func ownPod(client kubernetes.Interface) func(ctx context.Context) (*corev1.Pod,
 
 // newHeart has a limit of the rate of requests no more than the leader election has. The other config is for when this
 // process does not lead any more.
-func (o options) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate, checks *podchecks.Runner) (*heartbeat.Heart, error) {
+func (o options) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate, checks *podchecks.Runner, election *server.LeaderElection) (*heartbeat.Heart, error) {
 	client, err := kubernetes.NewForConfig(server.Unlimited(config))
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -311,6 +308,9 @@ func (o options) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate,
 	}
 	heart := heartbeat.New(client, last, gate.Attends, o.whenAbsent)
 	heart.Began, heart.LeftOut, heart.Checks = gate.Wake, gate.LeftOut, checks.Names
+	if o.elects() {
+		heart.Standby = election.Standby
+	}
 	return heart, nil
 }
 

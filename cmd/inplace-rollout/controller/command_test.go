@@ -71,6 +71,17 @@ func atOnce(config *rest.Config) int {
 	return count
 }
 
+// TestNobodyLeads: where replicas take turns, one that waits is not ready while none leads.
+func TestNobodyLeads(t *testing.T) {
+	config := &rest.Config{Host: "https://127.0.0.1:1"}
+	for _, o := range []options{{}, {leaderElect: true}, {leaderElect: true, dryRun: true}} {
+		heart := must.Get(o.newHeart(config, config, prerequisite.NewGate(), nil, server.NewLeaderElection(config, LeaseName, "a")))(t)
+		if err := heart.Err(); (err != nil) != o.elects() {
+			t.Errorf("elects is %t, and it is not ready for: %v", o.elects(), err)
+		}
+	}
+}
+
 // TestEveryKindRuns: each kind whose edits are held has a controller.
 func TestEveryKindRuns(t *testing.T) {
 	c := must.Get(newControllers(t.Context(), fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), nil, engine.Options{}))(t)
