@@ -628,9 +628,12 @@ func TestTrusted(t *testing.T) {
 		e.note(e.session, e.w, nil, rollout.Facts{}, rollout.Plan{Step: rollout.Step{Verdicts: []*judge.Verdict{{Member: m}}}})
 	}
 	const told = "counts as resized: node node has allocated the size, but does not show that it is applied: app: cpu limit 150m is not applied"
-	n, ofPod, ofWorkload := len(e.events), <-e.events, <-e.events
-	if n != 2 || ofPod != "Warning ResizeUnconfirmed "+told || ofWorkload != "Warning ResizeUnconfirmed web-0: "+told {
-		t.Errorf("%d events: %q, %q", n, ofPod, ofWorkload)
+	var events []string
+	for len(e.events) > 0 {
+		events = append(events, <-e.events)
+	}
+	if want := []string{"Warning ResizeUnconfirmed " + told, "Warning ResizeUnconfirmed web-0: " + told}; !slices.Equal(events, want) {
+		t.Errorf("the events are %q, want %q", events, want)
 	}
 }
 
