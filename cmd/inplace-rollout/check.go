@@ -248,12 +248,23 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 		return conclude([]finding{server})
 	}
 	report, proof := c.Report(ctx), c.Proof(ctx, o.namespace)
+	namespace := finding{"Namespace", failed, ""}
+	if err := c.NamespaceThere(ctx, o.namespace, proof); err != nil {
+		namespace.Message = err.Error()
+		if !prerequisite.IsUnseen(err) {
+			return conclude([]finding{namespace})
+		}
+		namespace.Outcome = unknown
+	}
 	hold := o.held(report, proof)
-	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || report.Attendance != nil) {
+	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || prerequisite.IsNotBegun(report.Controller) || report.Attendance != nil) {
 		return conclude([]finding{hold}) // of the rest there is nothing
 	}
-	return conclude([]finding{server, hold, attended(report, proof)},
-		slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx))...)
+	deciding := []finding{server, hold, attended(report, proof)}
+	if namespace.Message != "" {
+		deciding = append(deciding, namespace)
+	}
+	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx))...)
 }
 
 // apiServer says whether it can resize pods, and whether it answers at all.
@@ -309,8 +320,10 @@ func (o checkOptions) held(r prerequisite.Report, proof map[string]error) findin
 	switch {
 	case r.Installed != nil:
 		return finding{nameOfHold, failed, r.Installed.Error()}
+	case len(s.not) == len(prerequisite.HeldKinds) && prerequisite.IsNotBegun(r.Controller):
+		return finding{nameOfHold, failed, r.Controller.Error()}
 	case len(s.not) == len(prerequisite.HeldKinds) && r.Attendance != nil:
-		return finding{nameOfHold, failed, "inplace-rollout is not installed, or not for this namespace: a dry run shows that nothing holds edits"}
+		return finding{nameOfHold, failed, "nothing holds edits, as a dry run shows: inplace-rollout is not installed for this namespace, or no controller has begun yet"}
 	case len(s.not) > 0:
 		return finding{nameOfHold, failed, fmt.Sprintf("edits of %s are not held: %s", strings.Join(s.not, ", "), s.why)}
 	case len(s.absent) > 0:
@@ -342,29 +355,30 @@ func attended(r prerequisite.Report, proof map[string]error) finding {
 	return finding{name, passed, ready}
 }
 
-// former says which policies of the version before can go.
+// former says what of the version before can go: the bindings that an upgrade has left. Their policies match nothing any more, and this
+// version installs them so.
 func (o checkOptions) former(ctx context.Context) []finding {
 	var left []string
-	note := func(resource, name string, former []string) {
-		if slices.Contains(former, name) {
+	note := func(resource, name, policy string, former []string) {
+		if slices.Contains(former, policy) {
 			left = append(left, resource+"/"+name)
 		}
 	}
-	policies := o.client.AdmissionregistrationV1() // where they are not served, or not for this user's eyes, nothing is known
-	if mutating, err := policies.MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
-		for _, p := range mutating.Items {
-			note("mutatingadmissionpolicy", p.Name, prerequisite.FormerMutatingPolicies())
+	bindings := o.client.AdmissionregistrationV1() // where they are not served, or not for this user's eyes, nothing is known
+	if mutating, err := bindings.MutatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, b := range mutating.Items {
+			note("mutatingadmissionpolicybinding", b.Name, b.Spec.PolicyName, prerequisite.FormerMutatingPolicies())
 		}
 	}
-	if validating, err := policies.ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
-		for _, p := range validating.Items {
-			note("validatingadmissionpolicy", p.Name, prerequisite.FormerValidatingPolicies())
+	if validating, err := bindings.ValidatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, b := range validating.Items {
+			note("validatingadmissionpolicybinding", b.Name, b.Spec.PolicyName, prerequisite.FormerValidatingPolicies())
 		}
 	}
 	if len(left) == 0 {
 		return nil
 	}
-	return []finding{{nameOfHold, noted, "policies of the version before are left, and others have replaced them: kubectl delete " + strings.Join(left, " ")}}
+	return []finding{{nameOfHold, noted, "the upgrade has left bindings of the version before, which do nothing: kubectl delete " + strings.Join(left, " ")}}
 }
 
 // versions compares those of the controllers with this program's.

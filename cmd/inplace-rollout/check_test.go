@@ -31,7 +31,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/initialresources"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -50,6 +49,8 @@ type place struct {
 	beats     time.Duration // until when the heartbeat counts, from now on; 0 for none
 	published bool          // they may read it
 	out       string        // namespaces that the webhooks leave out
+	nowhere   bool          // there is no namespace default
+	stranger  bool          // they may not read it
 }
 
 func (p place) client(t *testing.T) *fake.Clientset {
@@ -67,19 +68,25 @@ func (p place) client(t *testing.T) *fake.Clientset {
 			api.ReadyUntilAnnotation: time.Now().Add(p.beats).UTC().Format(time.RFC3339), api.LeftOutAnnotation: p.out,
 		}}}))
 	}
+	if !p.nowhere {
+		must.Do(t, client.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	}
 	if p.own != "" {
 		must.Do(t, client.Tracker().Add(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: p.own}}))
 	}
 	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "x", errors.New("no"))
 	}
-	may := map[string]bool{"serviceaccounts": p.published, "selfsubjectreviews": true, "selfsubjectaccessreviews": true, "statefulsets": true, "deployments": true, "daemonsets": true}
+	may := map[string]bool{"namespaces": !p.stranger, "selfsubjectreviews": true, "selfsubjectaccessreviews": true, "statefulsets": true, "deployments": true, "daemonsets": true}
 	client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		resource := action.GetResource()
+		get, _ := action.(clienttesting.GetAction)
 		switch {
 		case p.silent:
 			return true, nil, errors.New("connection refused")
 		case resource.Version == "" || may[resource.Resource] || p.reads && slices.Contains([]string{"get", "list"}, action.GetVerb()): // discovery has no version
+			return false, nil, nil
+		case p.published && get != nil && resource.Resource == "serviceaccounts" && get.GetName() == api.HeartbeatName:
 			return false, nil, nil
 		}
 		return forbid(action)
@@ -96,6 +103,8 @@ func (p place) client(t *testing.T) *fake.Clientset {
 			t.Errorf("it writes %s", patch.Patch)
 		case patch.Name != p.own && !p.creates:
 			return forbid(action)
+		case p.nowhere:
+			return true, nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "default")
 		case p.fails:
 			return true, nil, apierrors.NewInternalError(errors.New("failed calling webhook"))
 		case p.asks:
@@ -134,6 +143,7 @@ func (p place) workload(resource string) metav1.Object {
 func TestCheckVerdict(t *testing.T) {
 	const is, not, whether = "Yes: edits in namespace default are rolled out in place\n", "No: edits in namespace default are not rolled out in place: ",
 		"Unknown: it is unknown whether edits in namespace default are rolled out in place: "
+	const begun = "inplace-rollout is installed, and no controller has begun yet: edits are not held"
 	for about, tt := range map[string]struct {
 		place place
 		begin string // what it prints begins so
@@ -149,7 +159,10 @@ func TestCheckVerdict(t *testing.T) {
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
 		"an editor, whose edits fail":                                    {place: place{installed: true, creates: true, fails: true, published: true, beats: time.Minute}, begin: whether + "you could make no dry run of an edit of StatefulSets, Deployments, DaemonSets: Internal error occurred: failed calling webhook", code: 2},
 		"who may only patch a Deployment, and fails":                     {place: place{installed: true, own: "shop", fails: true, published: true, beats: time.Minute}, begin: whether, code: 2},
-		"an editor, and nothing is installed":                            {place: place{creates: true}, begin: not + "inplace-rollout is not installed, or not for this namespace", code: 1, lines: 1},
+		"an editor, and nothing is installed":                            {place: place{creates: true}, begin: not + "nothing holds edits, as a dry run shows: inplace-rollout is not installed for this namespace, or no controller has begun yet\n", code: 1, lines: 1},
+		"an editor, before a controller has begun":                       {place: place{installed: true, creates: true, published: true}, begin: not + begun, code: 1, lines: 1},
+		"an administrator, before a controller has begun":                {place: place{installed: true, creates: true, reads: true}, begin: not + begun, code: 1, lines: 1},
+		"a viewer, before a controller has begun":                        {place: place{installed: true, published: true}, begin: not + begun, code: 1},
 		"an administrator, and nothing is installed": {place: place{creates: true, reads: true, published: true},
 			begin: not + "inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl, as docs/install.md says\n", code: 1, lines: 1},
 		"who may only patch a Deployment":                    {place: place{installed: true, asks: true, there: true, own: "shop", published: true, beats: time.Minute}, begin: is, says: "as the controller finds by its own dry runs"},
@@ -158,8 +171,11 @@ func TestCheckVerdict(t *testing.T) {
 		"a viewer": {place: place{installed: true, asks: true, there: true, published: true, beats: time.Minute}, begin: is},
 		"a viewer, and the heartbeat has just ended":           {place: place{installed: true, published: true, beats: -2 * time.Second}, begin: not + "no controller is ready", code: 1},
 		"a viewer, and the heartbeat is not published":         {place: place{installed: true, asks: true, there: true, beats: time.Minute}, begin: whether, code: 2},
-		"a viewer, and the heartbeat has gone":                 {place: place{published: true}, begin: whether, code: 2},
 		"a viewer, of a namespace that the webhook leaves out": {place: place{installed: true, published: true, beats: time.Minute, out: "a,default"}, begin: not + "the namespaceSelector of the webhooks excludes namespace default", code: 1},
+		"a viewer, of a namespace that is not there":           {place: place{installed: true, asks: true, there: true, published: true, beats: time.Minute, nowhere: true}, begin: not + "there is no namespace default\n", code: 1, lines: 1},
+		"an editor of all, of one that is not there":           {place: place{installed: true, asks: true, there: true, creates: true, nowhere: true, stranger: true}, begin: not + "there is no namespace default\n", code: 1, lines: 1},
+		"a stranger": {place: place{installed: true, asks: true, there: true, published: true, beats: time.Minute, stranger: true}, begin: whether + "whether there is such a namespace could not be seen: ", code: 2},
+		"an editor who may not read the namespace":             {place: place{installed: true, asks: true, there: true, creates: true, stranger: true}, begin: is},
 		"a viewer, of another one":                             {place: place{installed: true, published: true, beats: time.Minute, out: "a,b"}, begin: is},
 		"nobody, and nothing is installed":                     {place: place{}, begin: whether, code: 2},
 		"an administrator, and the API server does not answer": {place: place{silent: true, creates: true, reads: true}, begin: whether + "the API server does not say its version: connection refused\n", code: 2, lines: 1},
@@ -261,16 +277,22 @@ func TestCheckPre(t *testing.T) {
 	}
 }
 
-// TestCheckFormer: policies of the version before are named, and no others.
+// TestCheckFormer: bindings of the version before are named, and nothing that this version installs.
 func TestCheckFormer(t *testing.T) {
 	client := fake.NewClientset()
+	for _, o := range slices.Concat(must.Get(deploy.Objects(deploy.Cluster, deploy.User))(t), must.Get(deploy.Objects(deploy.Former, deploy.User))(t)) {
+		must.Do(t, client.Tracker().Add(o))
+	}
 	o := checkOptions{cluster: &cluster{client: client, namespace: "default"}}
-	for _, name := range []string{prerequisite.HoldPolicy, "inplace-rollout-hold-daemonsets", "inplace-rollout-guard-deployments"} {
-		m, v := &admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}
-		m.Name, v.Name = name, name
+	if found := o.former(t.Context()); len(found) > 0 {
+		t.Errorf("after the first installation: %v", found)
+	}
+	for _, name := range []string{"inplace-rollout-hold-daemonsets", "inplace-rollout-guard-deployments"} {
+		m, v := &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+		m.Name, v.Name, m.Spec.PolicyName, v.Spec.PolicyName = name, name, name, name
 		must.Do(t, errors.Join(client.Tracker().Add(m), client.Tracker().Add(v)))
 	}
-	const want = "kubectl delete mutatingadmissionpolicy/inplace-rollout-hold-daemonsets validatingadmissionpolicy/inplace-rollout-guard-deployments"
+	const want = "kubectl delete mutatingadmissionpolicybinding/inplace-rollout-hold-daemonsets validatingadmissionpolicybinding/inplace-rollout-guard-deployments"
 	if found := o.former(t.Context()); len(found) != 1 || found[0].Outcome != noted || !strings.HasSuffix(found[0].Message, want) {
 		t.Errorf("found %v, want %s", found, want)
 	}
@@ -279,7 +301,7 @@ func TestCheckFormer(t *testing.T) {
 // checked runs the check in a cluster of fakes in which nothing is installed, for a user who may only list.
 func checked(t *testing.T, format cli.Format) (string, error) {
 	t.Helper()
-	client := fake.NewClientset()
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
 		review.Status.Allowed = review.Spec.ResourceAttributes.Verb == "list" && review.Spec.ResourceAttributes.Namespace == "default"

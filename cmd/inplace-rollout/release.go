@@ -62,9 +62,11 @@ it already keep it until you delete them, or a controller reverts them.
 
 With --for-good, edits are not held again, even if the controller runs. The command first
 removes what holds edits: the bindings of the admission policies that hold and guard
-them, or the configuration of the webhook; in one namespace, the namespace's label. When
-nothing has been held for some seconds, it removes the condition inplace-rollout.io/Complete
-from the workloads, which nobody would keep true. Then you can uninstall the rest.`,
+them, or the configuration of the webhook; in one namespace with a controller of its own,
+the namespace's label. One namespace of an installation for all of them is an error: there
+you can only opt workloads out. When nothing has been held for some seconds, it removes the
+condition inplace-rollout.io/Complete from the workloads, which nobody would keep true. Then
+you can uninstall the rest.`,
 		Example: `  # One
   inplace-rollout release sts/db
 
@@ -105,6 +107,10 @@ from the workloads, which nobody would keep true. Then you can uninstall the res
 }
 
 func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, args []string) error {
+	notHeld, err := o.endsHolding(ctx)
+	if err != nil {
+		return err
+	}
 	all, err := o.holds(ctx, args)
 	if err != nil {
 		return err
@@ -114,7 +120,7 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 			return err
 		}
 	}
-	if err := o.announce(out, all); err != nil {
+	if err := announce(out, all, notHeld); err != nil {
 		return err
 	}
 	if o.dryRun {
@@ -135,17 +141,17 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 	return letGo(out, all)
 }
 
-// announce says what is about to happen.
-func (o releaseOptions) announce(out io.Writer, all []hold) error {
+// announce says what is about to happen: what the built-in controllers do, and where nothing is held any more, if anywhere.
+func announce(out io.Writer, all []hold, notHeld string) error {
 	for _, h := range all {
 		if _, err := fmt.Fprintln(out, h.outlook); err != nil {
 			return err
 		}
 	}
-	if !o.forGood {
+	if notHeld == "" {
 		return nil
 	}
-	_, err := fmt.Fprintf(out, "From now on no edit is held in %s.\n", o.where())
+	_, err := fmt.Fprintf(out, "From now on no edit is held in %s.\n", notHeld)
 	return err
 }
 

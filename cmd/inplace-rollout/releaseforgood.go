@@ -39,7 +39,7 @@ func (o releaseOptions) runForGood(ctx context.Context, out io.Writer) error {
 	for {
 		all, err := o.holds(ctx, nil)
 		if err == nil && len(all) == 0 && time.Since(last) >= quiet {
-			_, err := fmt.Fprintln(out, "Nothing is held any more.")
+			_, err := fmt.Fprintf(out, "Nothing is held in %s any more.\n", o.where())
 			return errors.Join(o.withdraw(ctx, out), err)
 		}
 		if err == nil && len(all) > 0 {
@@ -118,6 +118,24 @@ func (o releaseOptions) where() string {
 		return "the cluster"
 	}
 	return "the namespace " + o.namespace
+}
+
+// endsHolding says where no edit is held from now on: nowhere, if that is not asked. It is an error where that is asked of one namespace,
+// and what holds there does so in all.
+func (o releaseOptions) endsHolding(ctx context.Context) (where string, err error) {
+	if !o.forGood {
+		return "", nil
+	}
+	switch forAll, known := (&prerequisite.Cluster{Client: o.client}).ForAll(ctx); {
+	case o.allNamespaces:
+		return o.where(), nil
+	case forAll:
+		return "", fmt.Errorf("--for-good cannot end holding in %s alone: inplace-rollout is installed for all namespaces, and goes on holding edits in each. "+
+			"Use --all-namespaces, or opt the workloads out: remove their label %s", o.where(), api.EnabledLabel)
+	case known:
+		return o.where(), nil
+	}
+	return o.where() + ", unless inplace-rollout is installed for all namespaces", nil
 }
 
 // stopHolding takes away what holds, and what guards that: for the cluster, whichever of the ways is installed; for a

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,18 +139,47 @@ func TestReleaseForGoodTakesConditions(t *testing.T) {
 	}
 }
 
-// In one namespace it takes the label away, with which the policies hold there.
+// TestReleaseForGoodInANamespace: with a controller of its own, the label goes with which the policies hold there. An installation for all
+// namespaces goes on holding, so nothing is done.
 func TestReleaseForGoodInANamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o, _ := releaseForGood(t, heldStage(t), false)
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{api.InstalledLabel: "true", "mine": "too"}}}
-		must.Get(o.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))(t)
-		must.Do(t, o.run(t.Context(), strings.NewReader(""), &bytes.Buffer{}, nil))
-		after, err := o.client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
-		if err != nil || len(after.Labels) != 1 || after.Labels["mine"] != "too" {
-			t.Errorf("the namespace has the labels %v: %v", after.Labels, err)
-		}
-	})
+	const ends = "From now on no edit is held in the namespace default"
+	for about, tt := range map[string]struct {
+		of     *admissionregistrationv1.ParamRef // of the guard, which may be read if there is one
+		says   string
+		failed string
+	}{
+		"its own":            {of: &admissionregistrationv1.ParamRef{}, says: ends + ".\n"},
+		"for all namespaces": {of: &admissionregistrationv1.ParamRef{Namespace: "inplace-rollout"}, failed: "inplace-rollout is installed for all namespaces"},
+		"nobody knows":       {says: ends + ", unless inplace-rollout is installed for all namespaces.\n"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := heldStage(t)
+			o, _ := releaseForGood(t, s, false)
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{api.InstalledLabel: "true", "mine": "too"}}}
+			must.Get(o.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))(t)
+			if tt.of != nil {
+				guard := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: prerequisite.GuardPolicy}}
+				guard.Spec.ParamRef = tt.of
+				must.Get(o.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(), guard, metav1.CreateOptions{}))(t)
+			}
+			var out bytes.Buffer
+			err := o.run(t.Context(), strings.NewReader(""), &out, nil)
+			if tt.failed == "" && err != nil || tt.failed != "" && (err == nil || !strings.Contains(err.Error(), tt.failed)) || !strings.Contains(out.String(), tt.says) {
+				t.Errorf("%s: %v, want %q; it says %q, want %q", about, err, tt.failed, out.String(), tt.says)
+			}
+			after := must.Get(o.client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}))(t)
+			want := 1
+			if tt.failed != "" {
+				want = 2
+			}
+			if len(after.Labels) != want || after.Labels["mine"] != "too" {
+				t.Errorf("%s: the namespace has the labels %v", about, after.Labels)
+			}
+			if held := policy.Held(must.Get(o.get(t.Context(), s.live(t)))(t)); held != (tt.failed != "") {
+				t.Errorf("%s: held: %t", about, held)
+			}
+		})
+	}
 }
 
 // Where what holds cannot be taken away, nothing is let go, and the uninstallation fails.

@@ -382,7 +382,7 @@ func (r *statusReport) now(p rollout.Plan, unseen bool) {
 	if r.Reason != written.Reason && r.written != nil {
 		r.Condition = written
 	}
-	r.Stopped = !r.Complete && (judge.NeedsPerson(r.Reason) && !r.moves(p, kept) || p.Canary && r.recorded.awaitsPromotion())
+	r.Stopped = !r.Complete && (judge.Acts[r.Reason].Stops && !r.moves(p, kept) || p.Canary && r.recorded.awaitsPromotion())
 }
 
 // conditionOf is the condition that a controller would write by a plan.

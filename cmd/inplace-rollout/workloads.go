@@ -61,7 +61,7 @@ func (c *cluster) connect() error {
 // warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
 // empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
-	err := (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Missing(ctx)
+	err := (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Report(ctx).Missing()
 	if err == nil {
 		return nil
 	}

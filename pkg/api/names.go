@@ -99,7 +99,7 @@ const (
 	// OnFailureAnnotation says what happens when a pod fails with its new size: `Hold` or `Revert`.
 	OnFailureAnnotation = "inplace-rollout.io/on-failure"
 
-	// ChecksAnnotation names the checks that a resized pod has to pass. Beside the heartbeat it names all that there are, in alphabetical
+	// ChecksAnnotation names the checks that a resized pod has to pass. Beside the heartbeat it names all that can be, in alphabetical
 	// order and with commas in between; it is not there while they are unknown.
 	ChecksAnnotation = "inplace-rollout.io/checks"
 

@@ -70,6 +70,15 @@ func (q Question) Forecast(ctx context.Context, f rollout.Facts, places []judge.
 	return f, f.Members(places, revision), err
 }
 
+// Planned returns a forecast with the next step of the rollout that is under way, where that is asked, as the facts of [Question.Forecast]
+// have the observation make it.
+func (q Question) Planned(f rollout.WorkloadForecast, facts rollout.Facts, o rollout.Observation, annotations map[string]string) (_ rollout.WorkloadForecast, err error) {
+	if q.Next {
+		f.Plan, err = facts.Plan(o, annotations)
+	}
+	return f, err
+}
+
 // WithoutRoom looks for room for the successors of the members, in their order, and returns for
 // which there is none, and why. Each that has found room has taken it. Where others come first
 // (newFirst), they may wait for the room that other workloads have.

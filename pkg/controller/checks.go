@@ -21,12 +21,12 @@ func (s *Session[W, K]) outcomes() rollout.Outcomes {
 	}
 }
 
-// undefined returns what there is not of the checks that a workload names; nil if nobody asks.
-func (s *Session[W, K]) undefined(names []string) []string {
+// unanswerable returns why the checks that a workload names can have no outcome; empty if nobody asks.
+func (s *Session[W, K]) unanswerable(names []string) string {
 	if checks := s.controller.options.Checks; checks != nil {
-		return checks.Undefined(names)
+		return checks.Unanswerable(names)
 	}
-	return nil
+	return ""
 }
 
 // checked is how checks know a workload.

@@ -53,8 +53,8 @@ type Checks interface {
 	Ask(workload string, names []string, pods []podchecks.Subject, changed func())
 	// Outcomes are those that are known.
 	Outcomes(workload string) podchecks.Outcomes
-	// Undefined are those of the names that are no check.
-	Undefined(names []string) []string
+	// Unanswerable is why checks of these names can have no outcome; empty if they can.
+	Unanswerable(names []string) string
 }
 
 // DefaultSessions is how many workloads are watched at the same time. Each session has two watches;

@@ -275,7 +275,7 @@ func (c *Controller[W, K]) facts(ctx context.Context, s *Session[W, K], w W, liv
 		s.nodes, s.room = nodes, capacity.NewPlaces(nodes, false, s.limits)
 	}
 	return rollout.Facts{
-		Losses: &s.losses, Rejections: &s.rejections, Outcomes: s.outcomes(), Undefined: s.undefined, Places: s.room,
+		Losses: &s.losses, Rejections: &s.rejections, Outcomes: s.outcomes(), Unanswerable: s.unanswerable, Places: s.room,
 		Notes: s.Notes, Defaults: c.options.Defaults, Now: c.clock.Now(), VersionSince: s.since, Cache: cache,
 	}, nil
 }

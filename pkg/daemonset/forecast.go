@@ -86,10 +86,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	if surge, _ := bounds(o.set); f.HandOver == "" && surge > 0 {
 		f.HandOver = surges(f.Pods)
 	}
-	if q.Next {
-		f.Plan, err = facts.Plan(o, o.set.Annotations)
-	}
-	return f, err
+	return q.Planned(f, facts, o, o.set.Annotations)
 }
 
 // surges returns why the DaemonSet controller makes a rollout with maxSurge: all that is to be done is to restart pods. It is empty

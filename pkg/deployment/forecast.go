@@ -43,11 +43,11 @@ func Forecast(ctx context.Context, objects dynamic.Interface, q capacity.Questio
 	o.Annotations = d.Annotations
 	o.Record, _ = rollout.ReadRecord(d.Annotations) // one that cannot be read keeps everything as it is
 	f, err := o.forecast(ctx, q)
-	if err == nil && q.Next {
-		f.Revision = o.nextRevision(o.base())
-		f.Plan, err = o.Facts.Plan(o, o.deployment.Annotations)
+	if err != nil {
+		return f, err
 	}
-	return f, err
+	f.Revision = o.nextRevision(o.base())
+	return q.Planned(f, o.Facts, o, d.Annotations)
 }
 
 // Former returns the template that a held Deployment had before its edit, as its ReplicaSets tell, or the one of that digest; nil if

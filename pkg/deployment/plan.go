@@ -442,32 +442,16 @@ func (p *plan) leavesAny(o observation) bool {
 // them, stays: they are looked at as before, though nobody holds the rollout. They are not restarted
 // before the Deployment controller has made its own.
 func (p *plan) letGoLeaving(o observation) {
-	reattach, refused := p.reattaches(o)
-	p.reattach, p.write = reattach, o.removeDuplicate()
+	reattached := p.prepare(o)
 	switch {
 	case p.base.adopted() && !p.base.adoption.Closed:
 		p.write = p.closeAdoption()
 	case o.retries(p.base), p.write != nil:
 	case !p.base.acknowledged():
 		p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
-	case len(p.reattach) > 0 || refused || p.keeps(o):
-	default:
-		p.write = rollout.Release{}
+	case reattached:
+		p.release(o, rollout.Release{})
 	}
-}
-
-// keeps reports whether letting go would have pods replaced that have another size only, and may be resized only. It notes that a person
-// has to say what becomes of them.
-func (p *plan) keeps(o observation) bool {
-	rs := o.otherSize(p.base)
-	if rs == nil {
-		return false
-	}
-	p.Waits = append(p.Waits, rollout.Wait{
-		Member: judge.Member{Place: judge.Place{Name: rs.Name}}, Reason: judge.ReasonInfeasible, Message: "its pods are kept, because the action is LiveResize and only the Deployment controller " +
-			"can replace them, by restarts: `kubectl inplace-rollout retry --action=LiveResizePreferred` lets it",
-	})
-	return true
 }
 
 // allPods returns how many pods there are, or are to be. What is detached has been replaced.
@@ -490,27 +474,44 @@ func (o observation) besides(base *replicaSet) string {
 	return said
 }
 
-// letGo lets go of the hold, once what only the rollout needed is gone. It does not where more pods would be down by that than
-// the edit allowed: others have changed the strategy.
+// letGo lets go of the hold, once what only the rollout needed is gone.
 //
 // Where pods of the base are left to the Deployment controller, its record stays until then: without it, nothing shows
 // what they were made from, and the next plan could take them for pods that need nothing.
 func (p *plan) letGo(o observation, handOver string, cause judge.Cause) {
-	reattach, refused := p.reattaches(o)
-	p.reattach, p.write = reattach, o.removeDuplicate()
-	adopted := o.adopted()
+	reattached, adopted := p.prepare(o), o.adopted()
 	switch {
 	case p.write != nil:
 	case adopted != nil && (handOver == "" || adopted != p.base):
 		p.write = endAdoption{adopted, o.forgets(adopted)}
-	case len(p.reattach) > 0 || refused || p.keeps(o):
-	case o.deployment.switched() && !o.deployment.wishedPaused() && o.besides(p.base) != "":
-		p.await(o.deployment.Name, "the strategy was changed to Recreate during the rollout, by which all pods of another template would go at once: set it back, edit the template again, or release the Deployment")
-	default:
+	case reattached:
 		release := rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
 		if handOver == "" && p.base != nil && o.besides(p.base) == "" && o.deployment.wouldRecreate() {
 			release.Over = rollout.EditNamed(o.Edit()) // the status of the hold reads as if the pods were being recreated
 		}
+		p.release(o, release)
+	}
+}
+
+// prepare has detached pods go back, and the duplicate go, before the hold does. It reports whether no pod has still to go back.
+func (p *plan) prepare(o observation) (reattached bool) {
+	reattach, refused := p.reattaches(o)
+	p.reattach, p.write = reattach, o.removeDuplicate()
+	return len(reattach) == 0 && !refused
+}
+
+// release lets go of the hold, but where the Deployment controller would then replace pods that have another size only, and may be resized
+// only, or have more pods down than the edit allowed, as others have changed the strategy. A person has to say what becomes of them.
+func (p *plan) release(o observation, release rollout.Release) {
+	switch rs := o.otherSize(p.base); {
+	case rs != nil:
+		p.Waits = append(p.Waits, rollout.Wait{
+			Member: judge.Member{Place: judge.Place{Name: rs.Name}}, Reason: judge.ReasonInfeasible, Message: "its pods are kept, because the action is LiveResize and only the Deployment controller " +
+				"can replace them, by restarts: `kubectl inplace-rollout retry --action=LiveResizePreferred` lets it",
+		})
+	case o.deployment.switched() && !o.deployment.wishedPaused() && o.besides(p.base) != "":
+		p.await(o.deployment.Name, "the strategy was changed to Recreate during the rollout, by which all pods of another template would go at once: set it back, edit the template again, or release the Deployment")
+	default:
 		p.write = release
 	}
 }

@@ -55,38 +55,34 @@ const (
 	ReasonWaitingForDelete = "WaitingForDelete"
 )
 
-// NeedsPerson reports whether nothing goes on where this is the condition's reason until a person acts.
-func NeedsPerson(reason string) bool {
-	switch reason {
-	case ReasonInfeasible, ReasonUnsupportedByNode, ReasonInvalid, ReasonRoomUnknown, ReasonResizeFailed, ReasonReverted, ReasonPodRejected,
-		ReasonDeletedAfterResize, ReasonPaused, ReasonInvalidPolicy, ReasonNamespaceLeftOut, ReasonWaitingForDelete:
-		return true
-	default:
-		return false
-	}
+// Act is what a person does where a rollout does not go on, or not as hoped, without one.
+type Act struct {
+	Next  string // what to do next; empty where the text of the reason says that itself
+	Stops bool   // nothing goes on until then
 }
 
-// Acts say what a person does next where a rollout does not go on, or not as hoped, without one. The message of a condition with the
-// reason ends with that.
-var Acts = map[string]string{
-	ReasonInfeasible:          "Choose another size, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred",
-	ReasonUnsupportedByNode:   "Update the kubelet, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred",
-	ReasonInvalid:             "Choose a size that is allowed, or change what forbids it, such as a LimitRange",
-	ReasonAdmissionDenied:     "Have it allowed, or choose another size; it is tried again every 30 s",
-	ReasonResizeError:         "Choose a higher limit, if that is below what the pod uses",
-	ReasonQuotaExceeded:       "Raise the quota, or choose a smaller size",
-	ReasonRoomUnknown:         "Look whether a node has room, and restart the pods: `kubectl inplace-rollout retry` with --action=Restart",
-	ReasonNoNodeFits:          "Choose a smaller size, make room, or add a node that is large enough",
-	ReasonDisruptionBudget:    "Wait, or allow a disruption in the PodDisruptionBudget",
-	ReasonNotReadyAfterResize: "See what `kubectl describe pod` says of it; if the size is wrong, edit it again",
-	ReasonResizeFailed:        "Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry",
-	ReasonCheckUnknown:        "Mend the check, or take it out of the annotation inplace-rollout.io/checks",
-	ReasonReverted:            "Choose another size, or undo the edit: `kubectl rollout restart` uses the size that failed",
-	ReasonDeletedAfterResize:  "Have these pods left alone and try it again: `kubectl inplace-rollout retry`, which restarts them with --action=Restart",
-	ReasonNodeLost:            "Bring the node back, or delete it",
-	ReasonPaused:              "`kubectl rollout resume` has it go on",
-	ReasonInvalidPolicy:       "Correct the annotation, or remove it",
-	ReasonWaitingForDelete:    "Delete these pods when it suits you",
+// Acts are those of the reasons that have one. The message of a condition with the reason ends with what to do next.
+var Acts = map[string]Act{
+	ReasonInfeasible:          {"Choose another size, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred", true},
+	ReasonUnsupportedByNode:   {"Update the kubelet, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred", true},
+	ReasonInvalid:             {"Choose a size that is allowed, or change what forbids it, such as a LimitRange", true},
+	ReasonAdmissionDenied:     {"Have it allowed, or choose another size; it is tried again every 30 s", false},
+	ReasonResizeError:         {"Choose a higher limit, if that is below what the pod uses", false},
+	ReasonQuotaExceeded:       {"Raise the quota, or choose a smaller size", false},
+	ReasonRoomUnknown:         {"Look whether a node has room, and restart the pods: `kubectl inplace-rollout retry` with --action=Restart", true},
+	ReasonNoNodeFits:          {"Choose a smaller size, make room, or add a node that is large enough", false},
+	ReasonDisruptionBudget:    {"Wait, or allow a disruption in the PodDisruptionBudget", false},
+	ReasonNotReadyAfterResize: {"See what `kubectl describe pod` says of it; if the size is wrong, edit it again", false},
+	ReasonResizeFailed:        {"Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry", true},
+	ReasonCheckUnknown:        {"Mend the check, or take it out of the annotation inplace-rollout.io/checks", false},
+	ReasonReverted:            {"Choose another size, or undo the edit: `kubectl rollout restart` uses the size that failed", true},
+	ReasonPodRejected:         {"", true},
+	ReasonDeletedAfterResize:  {"Have these pods left alone and try it again: `kubectl inplace-rollout retry`, which restarts them with --action=Restart", true},
+	ReasonNodeLost:            {"Bring the node back, or delete it", false},
+	ReasonPaused:              {"`kubectl rollout resume` has it go on", true},
+	ReasonInvalidPolicy:       {"Correct the annotation, or remove it", true},
+	ReasonNamespaceLeftOut:    {"", true},
+	ReasonWaitingForDelete:    {"Delete these pods when it suits you", true},
 }
 
 // Reasons of events. The messages say why.

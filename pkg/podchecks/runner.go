@@ -295,21 +295,31 @@ func (r *Runner) parse(ctx context.Context, data map[string]string) {
 	}
 }
 
-// Names are those of all entries of the ConfigMap, also of what is no check; false while they are unknown.
+// Names are those that a workload may name: of all entries of the ConfigMap, also of what is no check; false while they are unknown. There
+// are none where nobody could tell the outcome of a check, and that would hold each rollout up.
 func (r *Runner) Names() (names []string, known bool) {
+	if r.prometheus == nil && r.options.OnUnknown != OnUnknownPass {
+		return nil, true
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.AppendSeq(slices.Collect(maps.Keys(r.checks)), maps.Keys(r.broken)), r.known
 }
 
-// Undefined are those of the names that are no check, where that would hold a rollout up; none while it is unknown which there are.
-func (r *Runner) Undefined(names []string) []string {
+// Unanswerable is why checks of these names can have no outcome, where that would hold a rollout up; empty if they can, or while that is unknown.
+func (r *Runner) Unanswerable(names []string) string {
 	there, known := r.Names()
-	if !known || r.options.OnUnknown == OnUnknownPass {
-		return nil
+	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(there, name) })
+	switch {
+	case !known || len(missing) == 0 || r.options.OnUnknown == OnUnknownPass:
+		return ""
+	case r.prometheus == nil:
+		return noPrometheus
 	}
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(there, name) })
+	return "there is no check " + strings.Join(missing, ", ")
 }
+
+const noPrometheus = "the controller has no Prometheus to ask: set its flag --checks-prometheus"
 
 // find returns a check by its name, or why there is none.
 func (r *Runner) find(name string) (*check, string) {
@@ -335,7 +345,7 @@ func (r *Runner) review(now time.Time) {
 			case c == nil:
 				r.unknown(w, a, undefined, "", reason, now, changed)
 			case r.prometheus == nil:
-				r.unknown(w, a, unanswered, "", "the controller has no Prometheus to ask: set its flag --checks-prometheus", now, changed)
+				r.unknown(w, a, unanswered, "", noPrometheus, now, changed)
 			case r.ready(a, c).After(now):
 				message := fmt.Sprintf("its window of %s starts after the resize, so the query runs from %s on", model.Duration(c.window), r.ready(a, c).UTC().Format("15:04:05 MST"))
 				r.unknown(w, a, pending, "", message, now, changed)

@@ -405,6 +405,17 @@ func TestFailedStays(t *testing.T) {
 	})
 }
 
+// TestNoPrometheus: without one, nobody is to name a check, where that would hold rollouts up.
+func TestNoPrometheus(t *testing.T) {
+	for on, why := range map[OnUnknown]string{OnUnknownHold: "the controller has no Prometheus to ask", OnUnknownPass: ""} {
+		r := New(nil, nil, Options{OnUnknown: on})
+		said := r.Unanswerable([]string{"memory"})
+		if names, known := r.Names(); len(names) > 0 || known != (why != "") || !strings.HasPrefix(said, why) || (said == "") != (why == "") || r.Unanswerable(nil) != "" {
+			t.Errorf("%s: names %v are known: %t; it says %q", on, names, known, said)
+		}
+	}
+}
+
 // TestConfigMap: it is read once in a minute, as admission is to know the names in it. That it cannot be read leaves what is known.
 func TestConfigMap(t *testing.T) {
 	in(t, Options{}, func(w *world) {
@@ -415,8 +426,8 @@ func TestConfigMap(t *testing.T) {
 			if got := fmt.Sprint(all, known); got != want {
 				t.Errorf("%s the names are %s, want %s", when, got, want)
 			}
-			if got := w.Undefined([]string{"latncy"}); len(got) == 1 != known {
-				t.Errorf("%s undefined are %v", when, got)
+			if got := w.Unanswerable([]string{"latncy"}); (got == "there is no check latncy") != known {
+				t.Errorf("%s it says %q", when, got)
 			}
 		}
 		w.edit(func() { w.err = errors.New("away") })

@@ -163,7 +163,7 @@ func TestUnknownChecks(t *testing.T) {
 		"it was there":                {set("true", "latncy"), set("true", "latncy"), some, ""},
 		"the label comes":             {set("true", "latncy"), set("none", "latncy"), some, `there is no check "latncy"`},
 		"it is not opted in":          {set("none", "latncy"), nil, some, ""},
-		"there is no check":           {set("true", "latency"), nil, heartbeat(map[string]string{api.ChecksAnnotation: ""}), `there is no check "latency"`},
+		"there is no check":           {set("true", "latency"), nil, heartbeat(map[string]string{api.ChecksAnnotation: ""}), "no check can have a result, because the controller lacks the flag --checks-prometheus"},
 		"it is unknown which are":     {set("true", "latency"), nil, heartbeat(map[string]string{api.ReadyUntilAnnotation: "now"}), ""},
 		"the heartbeat says nothing":  {set("true", "latency"), nil, heartbeat(nil), ""},
 		"opted out, and another name": {set("false", "latncy"), set("true", "latency"), some, ""},

@@ -17,15 +17,21 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 )
 
-// standardNamespace is where deploy/ installs the controller.
-const standardNamespace = "inplace-rollout"
+// standardNamespace is where deploy/ installs the controller, and controllerAccount as whom.
+const standardNamespace, controllerAccount = "inplace-rollout", "inplace-rollout"
 
 // Why no controller goes on with an edit.
 var (
 	errWaits  = errors.New("no controller is ready: edits stay held until one is. See the log of the Deployment inplace-rollout")
 	errAbsent = errors.New("no controller is ready: edits are not held, and the built-in controllers restart pods, except for workloads with the action LiveResize. " +
 		"See the log of the Deployment inplace-rollout")
+	// Before the first one, policies are not asked.
+	errNotBegun = errors.New("inplace-rollout is installed, and no controller has begun yet: edits are not held, and the built-in controllers restart pods. " +
+		"See the log of the Deployment inplace-rollout")
 )
+
+// IsNotBegun reports whether an error says that no controller has ever begun.
+func IsNotBegun(err error) bool { return errors.Is(err, errNotBegun) }
 
 // absentAs is why no controller goes on with an edit, which is held all the same or not.
 func absentAs(held bool) error {
@@ -51,8 +57,8 @@ func (c *Cluster) absent(ctx context.Context) error {
 	for _, namespace := range namespaces {
 		account, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, api.HeartbeatName, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) && known:
-			return errAbsent
+		case apierrors.IsNotFound(err) && (known || c.installedIn(ctx, namespace)):
+			return errNotBegun
 		case err == nil:
 			return c.judge(ctx, account.Annotations)
 		}
@@ -62,6 +68,19 @@ func (c *Cluster) absent(ctx context.Context) error {
 		return nil
 	}
 	return unseen{unread}
+}
+
+// installedIn reports whether the controller is installed in a namespace, for somebody who is told that there is no heartbeat: who may
+// not read the controller's ServiceAccount hears that by the Role of the installation alone.
+func (c *Cluster) installedIn(ctx context.Context, namespace string) bool {
+	_, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, controllerAccount, metav1.GetOptions{})
+	return err == nil || apierrors.IsForbidden(err)
+}
+
+// ForAll reports whether what holds edits does so in all namespaces, whichever of them have a label. It is false where that may not be seen.
+func (c *Cluster) ForAll(ctx context.Context) (forAll, known bool) {
+	namespaces, known, err := (&Cluster{Client: c.Client}).controllerNamespaces(ctx)
+	return known && len(namespaces) > 0, known && err == nil
 }
 
 // judge does that by the annotations of the object.

@@ -17,5 +17,5 @@ func (r Report) NotHeld(liveOnly bool) string {
 
 // Waits reports whether edits are held though no controller is there, and wait for one.
 func (r Report) Waits(liveOnly bool) bool {
-	return r.Installed == nil && r.Controller != nil && (liveOnly || errors.Is(r.Controller, errWaits))
+	return r.Installed == nil && r.Controller != nil && !IsNotBegun(r.Controller) && (liveOnly || errors.Is(r.Controller, errWaits))
 }

@@ -61,18 +61,8 @@ func (c *Cluster) Check(ctx context.Context) (Way, error) {
 	return way, errors.Join(append([]error{ServesResize(c.Client)}, missing...)...)
 }
 
-// Missing returns an error that names everything that is missing, a controller among it, for somebody who may not see
-// everything: what they may not see is taken to be there. The controller may be of another
-// version, so policies may differ. Where edits wait for a controller, none is missing: they restart nothing.
-func (c *Cluster) Missing(ctx context.Context) error {
-	r := c.Report(ctx)
-	if errors.Is(r.Controller, errWaits) {
-		r.Controller = nil
-	}
-	return errors.Join(r.seen(r.Resize), r.Installed, r.Controller)
-}
-
-// Report says what somebody sees of what rollouts in place need.
+// Report says what somebody sees of what rollouts in place need: what they may not see is taken to be there. The controller may be of
+// another version, so policies may differ.
 type Report struct {
 	Way Way
 	// Resize is why pods cannot be resized, Installed what is missing of what holds, and Controller why none is there.
@@ -82,9 +72,18 @@ type Report struct {
 	Attendance error
 }
 
-// Report returns what is missing, as [Cluster.Missing] does, one thing apart from the other.
+// Missing returns an error that names everything that is missing. Where edits wait for a controller, none is: they restart nothing.
+func (r Report) Missing() error {
+	if errors.Is(r.Controller, errWaits) {
+		r.Controller = nil
+	}
+	return errors.Join(r.Resize, r.Installed, r.Controller)
+}
+
+// Report returns what is missing, one thing apart from the other.
 func (c *Cluster) Report(ctx context.Context) Report {
-	r := Report{Resize: ServesResize(c.Client)}
+	r := Report{}
+	r.Resize = r.seen(ServesResize(c.Client))
 	way, missing := c.check(ctx, false)
 	r.Way, r.Installed = way, r.seen(missing...)
 	known := len(r.Unseen)

@@ -294,7 +294,7 @@ func TestNamespaces(t *testing.T) {
 	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "team-b", errors.New("no right"))
 	})
-	if err := (&prerequisite.Cluster{Client: client, Namespace: "team-b"}).Missing(t.Context()); err != nil {
+	if err := (&prerequisite.Cluster{Client: client, Namespace: "team-b"}).Report(t.Context()).Missing(); err != nil {
 		t.Errorf("what may not be seen is taken to be missing: %v", err)
 	}
 }
@@ -387,7 +387,7 @@ func TestDifferences(t *testing.T) {
 			case err != nil && strings.Contains(err.Error(), "\n"):
 				t.Errorf("one difference is told as\n%v", err)
 			}
-			if err := (&prerequisite.Cluster{Client: tt.client, Namespace: tt.namespace}).Missing(t.Context()); err != nil {
+			if err := (&prerequisite.Cluster{Client: tt.client, Namespace: tt.namespace}).Report(t.Context()).Missing(); err != nil {
 				t.Errorf("the command line takes another version's for missing: %v", err)
 			}
 		})
@@ -463,11 +463,11 @@ func TestAbsent(t *testing.T) {
 		"our clock is behind":                      {account: beating("inplace-rollout", at(-time.Minute)), ahead: -time.Hour, want: absent},
 		"it is out of date":                        {account: beating("inplace-rollout", at(time.Minute)), want: absent},
 		"it was taken away":                        {account: beating("inplace-rollout", nil), want: absent},
-		"there is no ServiceAccount":               {want: absent},
+		"there is no ServiceAccount":               {want: "inplace-rollout is installed, and no controller has begun yet"},
 		"edits are held all the same":              {account: beating("inplace-rollout", map[string]string{api.WhenAbsentAnnotation: api.Hold}), waits: true},
 		"it is there, and edits would be held":     {account: beating("inplace-rollout", map[string]string{api.WhenAbsentAnnotation: api.Hold, api.ReadyUntilAnnotation: at(-30 * time.Second)[api.ReadyUntilAnnotation]})},
 		"the namespace has one":                    {account: beating("team-a", at(-30*time.Second)), namespace: "team-a", each: true},
-		"another namespace has one":                {account: beating("team-b", at(-30*time.Second)), namespace: "team-a", each: true, want: absent},
+		"another namespace has one":                {account: beating("team-b", at(-30*time.Second)), namespace: "team-a", each: true, want: "inplace-rollout is installed, and no controller has begun yet"},
 		"each has its own, and all are looked at":  {each: true},
 		"one for all, and one namespace is looked": {account: beating("inplace-rollout", at(-30*time.Second)), namespace: "team-a"},
 	} {
@@ -485,13 +485,17 @@ func TestAbsent(t *testing.T) {
 			}
 			got := ""
 			cluster := &prerequisite.Cluster{Client: client, Namespace: tt.namespace}
-			if err := cluster.Missing(t.Context()); err != nil {
+			if err := cluster.Report(t.Context()).Missing(); err != nil {
 				got = err.Error()
 			}
 			if (tt.want == "") != (got == "") || !strings.HasPrefix(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			reported := cluster.Report(t.Context()).Controller
+			report := cluster.Report(t.Context())
+			reported := report.Controller
+			if waits := reported != nil && !prerequisite.IsNotBegun(reported); report.Waits(true) != waits {
+				t.Errorf("an edit with LiveResize waits: %t, want %t", !waits, waits)
+			}
 			if is := reported != nil; is != (tt.waits || tt.want != "") || tt.waits && !strings.HasPrefix(reported.Error(), absent+": edits stay held") {
 				t.Errorf("reported: %v", reported)
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -62,6 +63,30 @@ func (c *Cluster) Proof(ctx context.Context, namespace string) map[string]error 
 		}
 	}
 	return found
+}
+
+// NamespaceThere returns an error if there is no such namespace, by the dry runs of [Cluster.Proof] in it, by what can be read of it, or by
+// what is in it; one that [IsUnseen] knows if none of that tells.
+func (c *Cluster) NamespaceThere(ctx context.Context, namespace string, proof map[string]error) error {
+	none := fmt.Errorf("there is no namespace %s", namespace)
+	for _, kind := range HeldKinds {
+		refused, is := errors.AsType[*apierrors.StatusError](proof[kind])
+		switch {
+		case is && apierrors.IsNotFound(refused) && refused.ErrStatus.Details != nil && refused.ErrStatus.Details.Kind == "namespaces":
+			return none
+		case !IsUnseen(proof[kind]):
+			return nil
+		}
+	}
+	_, err := c.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return none
+	}
+	seen := func(k heldKind) bool { _, unseen := c.anyOwn(ctx, k, namespace); return unseen == nil }
+	if err == nil || slices.ContainsFunc(heldKinds, seen) {
+		return nil
+	}
+	return unseen{fmt.Errorf("whether there is such a namespace could not be seen: %w", err)}
 }
 
 // askOwn does that by the dry run of an edit of a workload that there is, opted in if need be, for a user who may not create one.

@@ -97,7 +97,7 @@ func TestWays(t *testing.T) {
 	blind.PrependReactor("get", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(admissionv1.Resource("mutatingwebhookconfigurations"), prerequisite.WebhookConfiguration, nil)
 	})
-	if err := (&prerequisite.Cluster{Client: blind}).Missing(t.Context()); err != nil {
+	if err := (&prerequisite.Cluster{Client: blind}).Report(t.Context()).Missing(); err != nil {
 		t.Errorf("what may not be seen is taken to be missing: %v", err)
 	}
 }

@@ -217,7 +217,7 @@ func (of Spoken) Over(c Condition) bool {
 }
 
 // Told is the message, and what a person does next, where one must.
-func (c Condition) Told() string { return c.Message() + after(". ", judge.Acts[c.Reason]) }
+func (c Condition) Told() string { return c.Message() + after(". ", judge.Acts[c.Reason].Next) }
 
 // Message is the condition's text.
 func (c Condition) Message() string {

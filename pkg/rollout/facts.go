@@ -29,8 +29,8 @@ type Facts struct {
 	Record      *Record
 	// Outcomes of the checks that the workload names; nil knows nothing.
 	Outcomes Outcomes
-	// Undefined returns those of the names that are no check; nil knows nothing.
-	Undefined func(names []string) []string
+	// Unanswerable returns why checks of these names can have no outcome; empty if they can. Nil knows nothing.
+	Unanswerable func(names []string) string
 	// Settings in force for the rollout.
 	Settings policy.Settings
 	// Defaults where the workload says nothing.

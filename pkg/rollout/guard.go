@@ -34,13 +34,13 @@ type Guard struct {
 	// Outcomes of the checks that are named; nil knows nothing.
 	Outcomes Outcomes
 
-	undefined []string // the checks that are named, and that there are not
-	again     *Record  // the one before, where the user has had it tried again since; else nil
-	notes     *judge.PodNotes
-	newest    string
-	room      int // how many bytes a record may have
-	losses    *judge.Losses
-	rejected  *judge.Rejected
+	unanswerable string  // why the checks that are named can have no outcome; empty if they can
+	again        *Record // the one before, where the user has had it tried again since; else nil
+	notes        *judge.PodNotes
+	newest       string
+	room         int // how many bytes a record may have
+	losses       *judge.Losses
+	rejected     *judge.Rejected
 }
 
 // CanaryDuration is for how long pods have to be well with their size.
@@ -86,8 +86,8 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 		return nil
 	}
 	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: ptr.Deref(f.Settings.NotReadyTimeout, f.Defaults.NotReadyTimeout), Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
-	if f.Undefined != nil {
-		g.undefined = f.Undefined(g.Checks)
+	if f.Unanswerable != nil {
+		g.unanswerable = f.Unanswerable(g.Checks)
 	}
 	g.Duration, g.losses, g.rejected = CanaryDuration(g.Guard, minReadySeconds), f.Losses, f.Rejections.First()
 	stored := f.Record
@@ -443,7 +443,7 @@ func (g *guarded) mayTouch(v *judge.Verdict) bool {
 		return true
 	case g.Stopped() || len(g.failures) > 0:
 		return false
-	case len(g.undefined) > 0 && !g.Back: // no pod could prove its size
+	case g.unanswerable != "" && !g.Back: // no pod could prove its size
 		return v.HasSize() || g.rescues(v.Member)
 	}
 	return v.HasSize() || g.open(v) || g.of(v).touched < g.of(v).canaries || g.rescues(v.Member)
@@ -568,14 +568,14 @@ func (g *guarded) deserted(verdicts []*judge.Verdict, o Options) bool {
 	return len(verdicts) == 0 && o.Strategy != policy.OnDelete && g.Record.Phase == PhaseCanary && !g.opened(g.class(""))
 }
 
-// awaitChecks says that no pod is asked for the size, where there are not the checks that it would have to pass.
+// awaitChecks says that no pod is asked for the size, where it would have to pass checks that nobody can answer.
 func (s *Step) awaitChecks(g *guarded) {
 	first := slices.IndexFunc(s.Verdicts, func(v *judge.Verdict) bool { return v.Decision == policy.Resize && !v.HasSize() })
-	if len(g.undefined) == 0 || g.Back || first < 0 {
+	if g.unanswerable == "" || g.Back || first < 0 {
 		return
 	}
 	s.Waits = slices.Insert(s.Waits, 0, Wait{s.Verdicts[first].Member, judge.ReasonCheckUnknown,
-		"not resized, because there is no check " + strings.Join(g.undefined, ", ")})
+		"not resized, because " + g.unanswerable})
 	s.RequeueWithin(time.Minute) // as often as it is read which there are
 }
 

@@ -68,13 +68,13 @@ func TestNoRoomForTheRecord(t *testing.T) {
 	}
 }
 
-// TestUndefinedChecks: no pod is asked where there is not a check that it would have to pass, and the condition says so.
-func TestUndefinedChecks(t *testing.T) {
+// TestUnanswerableChecks: no pod is asked where it would have to pass a check that nobody can answer, and the condition says so.
+func TestUnanswerableChecks(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 200m}")
-	for undefined, want := range map[string]int{"": 1, "latncy": 0} {
+	for why, want := range map[string]int{"": 1, "there is no check latncy": 0} {
 		for _, canary := range []string{"", "1"} {
 			settings := must.Get(policy.Read(map[string]string{api.CanaryAnnotation: canary, api.ChecksAnnotation: "errors, latncy"}))(t)
-			f := Facts{Settings: settings, Places: &anywhere{}, Now: build.Start, Undefined: func([]string) []string { return strings.Fields(undefined) }}
+			f := Facts{Settings: settings, Places: &anywhere{}, Now: build.Start, Unanswerable: func([]string) string { return why }}
 			pod := build.Pod("web-0", older)
 			target := must.Get(f.Target(pod, older, newer))(t)
 			options := f.Options()
@@ -83,7 +83,7 @@ func TestUndefinedChecks(t *testing.T) {
 			s := Next([]*judge.Verdict{v}, options)
 			have := s.Condition()
 			if len(s.Resize) != want || (have.Reason == judge.ReasonCheckUnknown) != (want == 0) || strings.Contains(have.Message(), "web-0: not resized, because there is no check latncy") != (want == 0) {
-				t.Errorf("undefined are %q, with the canary %q: %d pods are asked: %+v", undefined, canary, len(s.Resize), have)
+				t.Errorf("because %q, with the canary %q: %d pods are asked: %+v", why, canary, len(s.Resize), have)
 			}
 		}
 	}

@@ -97,11 +97,8 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		f.Pods[i] = forecast
 	}
 	f.Pods = append(o.scaledIn(), f.Pods...)
-	if q.Next {
-		o.moved = o.Now // as far as is known here
-		f.Plan, err = facts.Plan(o, o.set.Annotations)
-	}
-	return f, err
+	o.moved = o.Now // as far as is known here
+	return q.Planned(f, facts, o, o.set.Annotations)
 }
 
 // notHeld is why an edit of the set is not held; empty if it is.

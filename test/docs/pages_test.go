@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -103,9 +104,29 @@ func TestMentioned(t *testing.T) {
 	}
 }
 
-// TestReasons checks that each reason of the condition has a section of its own,
+// goOn are the reasons for which nobody has to act.
+var goOn = []string{judge.ReasonComplete, judge.ReasonDeferred, judge.ReasonPending, judge.ReasonProgressing}
+
+// words of an act that the page has to have, too: commands, flags and kinds.
+var actWords = regexp.MustCompile(`--action=\w+|inplace-rollout\.io/\w+|kubectl describe \w+|\b(?:retry|undo|resume)\b|\w*[a-z][A-Z]\w*`)
+
+// TestReasons checks that each reason of the condition has a section of its own that says what a person does, if anybody has to,
 // and no other section is there.
 func TestReasons(t *testing.T) {
+	page := string(must.Get(os.ReadFile(filepath.Join(controller.Root(), "docs", "troubleshooting.md")))(t))
+	for _, reason := range reasons(t) {
+		act, acts := judge.Acts[reason]
+		if acts == slices.Contains(goOn, reason) {
+			t.Errorf("%s: does a person act? %t", reason, acts)
+		}
+		_, section, _ := strings.Cut(page, "\n### "+reason+"\n")
+		section, _, _ = strings.Cut(section, "\n##")
+		for _, word := range actWords.FindAllString(act.Next, -1) {
+			if !strings.Contains(section, word) {
+				t.Errorf("%s: the page does not speak of %s, as the condition does: %s", reason, word, act.Next)
+			}
+		}
+	}
 	want := reasons(t)
 	var got []string
 	inside := false
@@ -136,12 +157,13 @@ func TestUrgent(t *testing.T) {
 	t.Error("there is no section")
 }
 
-// TestReasonsElsewhere checks that gitops.md says of each reason which health of a workload it means.
+// TestReasonsElsewhere checks that gitops.md says of each reason which health of a workload it means: where nothing goes on, no progress.
 func TestReasonsElsewhere(t *testing.T) {
 	text := must.Get(os.ReadFile(filepath.Join(controller.Root(), "docs", "gitops.md")))(t)
 	for _, reason := range reasons(t) {
-		if !regexp.MustCompile("(?m)^\\|.*`" + reason + "`.*\\|").Match(text) {
-			t.Errorf("gitops.md does not say which health the reason %s means", reason)
+		health := regexp.MustCompile("(?m)^\\|.*`" + reason + "`.*\\| (.+) \\|").FindSubmatch(text)
+		if health == nil || judge.Acts[reason].Stops && string(health[1]) == "Progressing" {
+			t.Errorf("gitops.md says of the reason %s that its health is %q", reason, health)
 		}
 	}
 }

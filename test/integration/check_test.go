@@ -70,7 +70,14 @@ func TestCheck(t *testing.T) {
 	const byHeartbeat = "✓ Hold: edits are held, as the controller finds by its own dry runs\n✓ Controller: a controller is ready\n"
 	w.assertCheck("a viewer", w.user("viewer", "view"), answers{begin: checkYes, says: []string{byHeartbeat, "✓ You can: preview rollouts"}})
 	nobody := w.user("nobody", "")
-	w.assertCheck("nobody", nobody, answers{begin: checkYes, says: []string{byHeartbeat, "- You cannot: opt in, edit, retry and release: you lack patch statefulsets"}})
+	w.assertCheck("nobody", nobody, answers{code: 2, begin: checkUnknown + w.namespace + " are rolled out in place: whether there is such a namespace could not be seen: ", says: []string{byHeartbeat, "- You cannot: opt in, edit, retry and release: you lack patch statefulsets"}})
+	for kubeconfig, want := range map[string]string{
+		nobody: checkUnknown + "nowhere are rolled out in place: whether there is such a namespace", cp.Kubeconfig(): checkNo + "nowhere are not rolled out in place: there is no namespace nowhere\n",
+	} {
+		if got := command(t, kubeconfig, "nowhere", "", "check"); !strings.HasPrefix(got.stdout, want) {
+			t.Errorf("of a namespace that is not there it says %s, want %s", got.stdout, want)
+		}
+	}
 	kubeconfig, _ := w.planner()
 	w.assertCheck("who may only plan", kubeconfig, answers{begin: checkYes, says: []string{byHeartbeat, "✓ You can: preview rollouts, with plan\n"}})
 
@@ -151,7 +158,7 @@ func TestCheckKilled(t *testing.T) {
 	must.Do(t, controller.Uninstall(t.Context(), cp))
 	eventually(t, "the API server to hold nothing", func() (bool, string) {
 		got := command(t, editor, w.namespace, "", "check")
-		return strings.HasPrefix(got.stdout, checkNo+w.namespace+" are not rolled out in place: inplace-rollout is not installed, or not for this namespace"), got.stdout
+		return strings.HasPrefix(got.stdout, checkNo+w.namespace+" are not rolled out in place: nothing holds edits, as a dry run shows: inplace-rollout is not installed for this namespace, or no controller has begun yet"), got.stdout
 	})
 	w.assertCheck("an editor when it is uninstalled", editor, answers{code: 1, begin: checkNo, lines: 1})
 	w.assertCheck("a viewer when it is uninstalled", viewer, answers{code: 2, begin: checkUnknown})

@@ -1267,8 +1267,8 @@ func (a *Asks) Ask(workload string, names []string, pods []podchecks.Subject, _ 
 	}
 }
 
-// Undefined is that of controller.Checks.
-func (a *Asks) Undefined([]string) []string { return nil }
+// Unanswerable is that of controller.Checks.
+func (a *Asks) Unanswerable([]string) string { return "" }
 
 // Outcomes is that of controller.Checks.
 func (a *Asks) Outcomes(workload string) podchecks.Outcomes {

@@ -21,7 +21,7 @@ type checksOptions struct {
 }
 
 func (o *checksOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.prometheus, "checks-prometheus", "", "URL of the Prometheus (or a compatible server) that answers the checks of workloads, without /api/v1; empty means that no check has a result")
+	f.StringVar(&o.prometheus, "checks-prometheus", "", "URL of the Prometheus (or a compatible server) that answers the checks of workloads, without /api/v1; empty means that no check has a result, and that workloads can name none, unless --on-unknown-check is Pass")
 	f.StringVar(&o.httpConfig, "checks-http-config", "", "file with an http_config of Prometheus that says how to reach it: passwords, tokens, headers, TLS, proxies")
 	f.DurationVar(&o.timeout, "check-timeout", podchecks.DefaultTimeout, "how long a check of a pod can be without a result")
 	f.StringVar(&o.onUnknown, "on-unknown-check", string(podchecks.OnUnknownHold), "what a check counts as that has no result for longer: Hold or Pass")
