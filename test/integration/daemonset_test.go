@@ -64,6 +64,25 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
+// TestDaemonSetSurges: with maxSurge a restart brings the new pod first, which only the DaemonSet
+// controller can. What can be resized is.
+func TestDaemonSetSurges(t *testing.T) {
+	parallel(t)
+	d := newDaemonSet(t, options{Replicas: 3, Spec: surging})
+	before, stuck := d.uids(), d.on(2).Name
+	d.annotatePod(stuck, simInfeasible)
+	log := d.logPods()
+	d.edit("150m")
+	d.assertSettled("150m")
+	d.assertReplaced(before, stuck)
+	log.assertReady(3)
+	log.assertMost(4)
+	d.waitEvent("HandedOver", "")
+	if got := only(d.writes(), "delete pods"); len(got) > 0 {
+		t.Errorf("the controller deleted %v", got)
+	}
+}
+
 // surging is the strategy of a DaemonSet that brings the new pod first.
 const surging = "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}"
 
@@ -93,6 +112,26 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 	d.edit("180m") // and the next edit is in place again
 	before := d.uids()
 	d.edit("150m")
+	d.assertMoved(before, "150m")
+}
+
+// TestDaemonSetNodeNotReady: a pod whose node is silent holds up nobody, takes a share of
+// maxUnavailable, and is resized when the node is back.
+func TestDaemonSetNodeNotReady(t *testing.T) {
+	parallel(t)
+	d := newDaemonSet(t, options{Replicas: 4, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"})
+	before := d.uids()
+	slow := d.on(1).Name
+	d.annotatePod(slow, simLasting)
+	d.begin("150m", slow)
+	d.notReady(1)
+	for i := range 3 {
+		d.waitSize(d.on(i+2).Name, "150m")
+	}
+	d.waitCondition("NodeLost", slow)
+	d.assertReplaced(before)
+	d.readyAgain(1)
+	d.waitComplete()
 	d.assertMoved(before, "150m")
 }
 

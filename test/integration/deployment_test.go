@@ -106,8 +106,29 @@ func TestDeploymentStrategies(t *testing.T) {
 	}
 }
 
-// surge is maxUnavailable 0: a replacement comes first.
-const surge = "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}"
+// surge is maxUnavailable 0: a replacement comes first. Without surge, there is room for a pod less.
+const (
+	surge   = "strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}"
+	noSurge = "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}"
+)
+
+// TestTableOfDeployments is TestTable with one of two pods of a Deployment, which has no OnDelete. Nobody knows which of
+// them a quota would refuse.
+func TestTableOfDeployments(t *testing.T) {
+	parallel(t)
+	for _, c := range liveCells() {
+		if c.strategy != "RollingUpdate" || c.outcome == "quota" {
+			continue
+		}
+		inParallel(t, c.name(), func(t *testing.T) {
+			d := newDeployment(t, options{Replicas: 2, Spec: noSurge})
+			names := d.names()
+			runCell(c, d.sandbox, names[0], names[1], func() {
+				d.assertSettled(cpuOf(d.get().Spec.Template.Spec.Containers[0].Resources))
+			})
+		})
+	}
+}
 
 // TestDeploymentRespectsBudgets: a PodDisruptionBudget that allows nothing holds the eviction up, and nothing else. So do two that
 // select the pod, of which the API server speaks in another way. When it is relaxed, the rollout goes on.
@@ -137,6 +158,29 @@ func TestDeploymentRespectsBudgets(t *testing.T) {
 	d.waitComplete()
 	d.assertSettled("150m")
 	d.assertReplaced(before, stuck)
+}
+
+// TestDeploymentReplacementComesFirst: with maxUnavailable 0 there are never fewer
+// Ready pods than replicas, nor more pods than maxSurge allows; a budget that allows
+// no disruption, which then says the same, is no obstacle.
+func TestDeploymentReplacementComesFirst(t *testing.T) {
+	parallel(t)
+	d := newDeployment(t, options{Replicas: 4, Spec: surge})
+	before, first, stuck := d.uids(), d.active().Name, d.names()[2:]
+	for _, name := range stuck {
+		d.annotatePod(name, simInfeasible)
+	}
+	d.budget("maxUnavailable: 0", 0)
+	log := d.logPods()
+	d.edit("150m")
+	d.assertSettled("150m")
+	d.assertReplaced(before, stuck...)
+	log.assertReady(4)
+	log.assertMost(5)
+	log.assertOwned()
+	if active := d.active().Name; active != first {
+		t.Errorf("ReplicaSet %s has the pods, want %s as before", active, first)
+	}
 }
 
 // newGated makes two pods with maxUnavailable 0. Those that come later are not Ready

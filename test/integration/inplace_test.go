@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 
-	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 func TestResize(t *testing.T) {
@@ -70,6 +70,22 @@ func TestPartition(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before)
+
+	// Each step of an image rollout is the StatefulSet controller's, and the answer to each write has its partition.
+	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":4}}}}`)
+	w.kubectl("set", "image", w.ref, "app=app:2")
+	w.waitComplete()
+	for _, partition := range []string{"2", "0"} {
+		patch := `{"spec":{"updateStrategy":{"rollingUpdate":{"partition":` + partition + `}}}}`
+		if got := w.kubectl("patch", w.ref, "--patch", patch, "-o", "jsonpath={.spec.updateStrategy.rollingUpdate.partition}"); strings.TrimSpace(got) != partition {
+			t.Errorf("lowered to %s, the partition reads %s", partition, got)
+		}
+		w.waitComplete()
+	}
+	w.assertReplaced(before, "web-0", "web-1", "web-2", "web-3", "web-4")
+	if _, marked := w.get().Annotations[api.HandedOverAnnotation]; marked {
+		t.Error("the mark is left behind")
+	}
 }
 
 // TestReapplies: a GitOps tool says again and again, of each kind, what the hold changes. The field is still the user's then: another
@@ -190,6 +206,23 @@ func TestAbandonedPodLevelResources(t *testing.T) {
 	w.waitEvent("RestartFallback", "pod: the cpu limit is removed")
 }
 
+func TestOptOutDuringTheRollout(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	before := w.uids()
+	w.annotatePod("web-1", simLasting)
+	w.begin("150m", "web-1")
+	w.kubectl("label", "statefulset/web", "inplace-rollout.io/enabled-")
+	if set := w.get(); held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 0 {
+		t.Errorf("still held: %v %+v", set.Annotations, set.Spec.UpdateStrategy)
+	}
+	w.waitWithdrawn()
+	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
+	w.assertMoved(0)
+	w.assertReplaced(before, "web-0", "web-1")
+	w.waitWithdrawn()
+}
+
 // TestHandover: where every pod needs a restart anyway, the built-in rollout starts, and is left alone. It alone proves that the
 // real built-in controllers do the rest, for each kind.
 func TestHandover(t *testing.T) {
@@ -280,27 +313,4 @@ func (s *sandbox[W]) readyUntilComplete(rolledOut func(W) bool) {
 		_, reason, _ := complete(got)
 		return reason == "Complete" && rolledOut(got), describe(got)
 	})
-}
-
-// A kubelet that is too old to resize an init container is named.
-func TestUnsupportedByNode(t *testing.T) {
-	parallel(t)
-	if err := cp.AddNode(t.Context(), "old", controlplane.Node{
-		CPU: "4", Memory: "16Gi", Labels: map[string]string{"pool": "old"}, Old: true,
-		Taints: []corev1.Taint{{Key: "pool", Value: "old", Effect: corev1.TaintEffectNoSchedule}},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	w := newWorkload(t, options{Replicas: 2, Meta: liveOnly, Pod: "{nodeSelector: {pool: old}, tolerations: [{key: pool, operator: Exists}], " +
-		"initContainers: [{name: init, image: none, resources: {requests: {cpu: 100m}}}]}"})
-	before := w.uids()
-	w.patch(`{"spec":{"template":{"spec":{"initContainers":[{"name":"init","resources":{"requests":{"cpu":"150m"}}}]}}}}`)
-	if cp.AtLeast("1.36") {
-		w.waitCondition("UnsupportedByNode", "node old does not support it: pods \"web-1\" is forbidden: pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node")
-		w.waitEvent("UnsupportedByNode", "web-1")
-	} else { // it is so on every node
-		w.waitCondition("Infeasible", "resources for non-sidecar init containers are immutable")
-		w.waitEvent("ResizeInfeasible", "web-1")
-	}
-	w.assertReplaced(before)
 }

@@ -3,8 +3,6 @@
 package integration
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,9 +11,9 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -52,6 +50,35 @@ func TestFenceOfALargeTemplate(t *testing.T) {
 	}
 }
 
+// TestControlPlaneRestarts has the API server, etcd and the controller die in the middle of
+// rollouts.
+func TestControlPlaneRestarts(t *testing.T) {
+	slow := `annotations: {sim.inplace-rollout.io/resize-time: "500ms"}`
+	w := newWorkload(t, options{Replicas: 4, PodMeta: slow})
+	d := newDeployment(t, options{Replicas: 4, PodMeta: slow})
+	process := ownController(t, controller.Options{})
+	uidsOfSet, uids := w.uids(), d.uids()
+	for i, dies := range []func() error{
+		func() error { return cp.Restart(t.Context(), "kube-apiserver") },
+		func() error { return cp.Restart(t.Context(), "etcd") },
+		func() error {
+			process.Kill()
+			process = ownController(t, controller.Options{})
+			return nil
+		},
+	} {
+		cpu := fmt.Sprintf("%dm", 110+10*i)
+		w.begin(cpu, "web-3")
+		d.beginAny(cpu)
+		must.Do(t, dies())
+		w.waitComplete()
+		d.waitComplete()
+		w.assertMoved(0)
+		w.assertReplaced(uidsOfSet)
+		d.assertMoved(uids, cpu)
+	}
+}
+
 // respellings of the quantities of a template, as patches of its spec; each takes the text of 256Mi.
 var respellings = map[string]string{
 	"memory":            `{"containers": [{"name": "app", "resources": {"limits": {"memory": %q}}}]}`,
@@ -82,6 +109,26 @@ func TestSpelling(t *testing.T) {
 			return revisions[len(revisions)-1].Name + " of " + fmt.Sprint(revisions[len(revisions)-1].Revision)
 		})
 	})
+	inParallel(t, "Deployment", func(t *testing.T) {
+		d := newDeployment(t, o)
+		d.testSpellingBesides(t)
+	})
+}
+
+// testSpellingBesides: what makes no rollout of a Deployment does not stand in the way of what does.
+func (d *deployment) testSpellingBesides(t *testing.T) {
+	t.Helper()
+	uids := d.uids()
+	for _, edit := range []struct{ cpu, text string }{{"150m", "268435456"}, {"160m", "256Mi"}} {
+		d.patch(fmt.Sprintf(`{"spec": {"template": {"spec": {
+			"containers": [{"name": "app", "resources": {"requests": {"cpu": %q, "ephemeral-storage": %[2]q}, "limits": {"memory": %[2]q, "ephemeral-storage": %[2]q}}}],
+			"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": %[2]q}}]}}}}`, edit.cpu, edit.text))
+		d.waitComplete()
+		d.assertMoved(uids, edit.cpu)
+		if got := d.get().Spec.Template.Spec.Volumes[0].EmptyDir.SizeLimit.String(); got != edit.text {
+			t.Errorf("the Deployment says %s, and not %s as its user does", got, edit.text)
+		}
+	}
 }
 
 func (s *sandbox[W]) testSpelling(t *testing.T, revision func() string) {

@@ -3,17 +3,167 @@
 package integration
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
+
+// injecting returns what makes a workload in a namespace where a webhook changes the containers of new pods.
+func injecting(t *testing.T, change func(pod *unstructured.Unstructured, containers []any) []any) func(namespace, manifest string) {
+	t.Helper()
+	const injected = "injected"
+	return func(namespace, manifest string) {
+		webhook.Serve(t, client, webhook.Options{Namespace: namespace, Resources: []string{"pods"}, Mutate: func(r *admissionv1.AdmissionRequest, pod *unstructured.Unstructured) {
+			if r.Operation != admissionv1.Create {
+				return
+			}
+			pod.SetAnnotations(map[string]string{injected: "true"})
+			containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+			_ = unstructured.SetNestedSlice(pod.Object, change(pod, containers), "spec", "containers")
+		}})
+		eventually(t, "the webhook to be asked", func() (bool, string) {
+			probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app:1"}}}}
+			made, err := client.CoreV1().Pods(namespace).Create(t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err == nil && made.Annotations[injected] != "", fmt.Sprint(err)
+		})
+		apply(t, namespace, manifest)
+	}
+}
+
+// named returns the index of a container; -1 if it is not there.
+func named(containers []any, name string) int {
+	return slices.IndexFunc(containers, func(c any) bool { return c.(map[string]any)["name"] == name })
+}
+
+// asIstio makes the container istio-proxy a sidecar, as Istio's injector does, and drops the container agent.
+func asIstio(pod *unstructured.Unstructured, containers []any) []any {
+	if i := named(containers, "istio-proxy"); i >= 0 {
+		proxy := containers[i].(map[string]any)
+		proxy["restartPolicy"] = "Always"
+		_ = unstructured.SetNestedSlice(pod.Object, []any{proxy}, "spec", "initContainers")
+		containers = slices.Delete(containers, i, i+1)
+	}
+	if i := named(containers, "agent"); i >= 0 {
+		containers = slices.Delete(containers, i, i+1)
+	}
+	return containers
+}
+
+// TestInjectedContainers: an injector moves one container of the template to the init containers, and drops another. The
+// label alone deletes no pod, and an edit is made in place where the container is; of the other one the condition tells.
+func TestInjectedContainers(t *testing.T) {
+	parallel(t)
+	o := options{Pod: `containers:
+- {name: app, image: "app:1", resources: {requests: {cpu: 100m}}}
+- {name: istio-proxy, image: "auto", resources: {requests: {cpu: 10m}}}
+- {name: agent, image: "agent:1", resources: {requests: {cpu: 10m}}}`}
+	o.By = injecting(t, asIstio)
+	w := createWorkload(t, o)
+	w.waitAvailable()
+	keepsInjected(w.sandbox)
+}
+
+// keepsInjected edits a workload whose pods asIstio has changed.
+func keepsInjected[W metav1.Object](s *sandbox[W]) {
+	s.t.Helper()
+	s.waitComplete()
+	before := s.uids()
+	s.patch(`{"spec": {"template": {"spec": {"containers": [
+		{"name": "app", "resources": {"requests": {"cpu": "150m"}}},
+		{"name": "istio-proxy", "resources": {"requests": {"cpu": "20m"}}},
+		{"name": "agent", "resources": {"requests": {"cpu": "20m"}}}]}}}}`)
+	s.waitComplete()
+	s.assertReplaced(before)
+	for name, pod := range s.pods() {
+		if app, proxy := cpuOf(pod.Spec.Containers[0].Resources), cpuOf(pod.Spec.InitContainers[0].Resources); app != "150m" || proxy != "20m" {
+			s.t.Errorf("%s: app has %s, and istio-proxy %s", name, app, proxy)
+		}
+	}
+	if _, _, message := complete(s.get()); !strings.HasSuffix(message, "; not in the pods, so not sized: agent") {
+		s.t.Errorf("the condition says %q", message)
+	}
+	if deleted := s.audit("delete", "pods", "", ""); len(deleted) > 0 {
+		s.t.Errorf("%d pods were deleted", len(deleted))
+	}
+}
+
+// TestGivenBack: admission gives new pods the limit that an edit removes, or another one. Where a LimitRange does, no pod is restarted, and
+// where a webhook does, one is, which shows that. The others get what it shows in place, and keep it when something else is edited.
+func TestGivenBack(t *testing.T) {
+	parallel(t)
+	for name, given := range map[string]struct {
+		by       func(*testing.T) func(namespace, manifest string)
+		restarts int
+		limit    string
+	}{
+		"LimitRange": {func(t *testing.T) func(string, string) {
+			return limited(t, "{type: Container, default: {memory: 200Mi}, defaultRequest: {memory: 100Mi}}")
+		}, 0, "200Mi"},
+		"webhook": {func(t *testing.T) func(string, string) {
+			return injecting(t, func(_ *unstructured.Unstructured, containers []any) []any {
+				app := containers[0].(map[string]any)
+				if _, limited, _ := unstructured.NestedString(app, "resources", "limits", "memory"); !limited {
+					_ = unstructured.SetNestedField(app, "300Mi", "resources", "limits", "memory")
+				}
+				return containers
+			})
+		}, 1, "300Mi"},
+	} {
+		inParallel(t, name+" StatefulSet", func(t *testing.T) {
+			w := createWorkload(t, options{By: given.by(t)})
+			w.waitAvailable()
+			loses(w.sandbox, given.restarts, given.limit)
+		})
+		inParallel(t, name+" Deployment", func(t *testing.T) {
+			d := createDeployment(t, options{By: given.by(t)})
+			d.waitRolledOut()
+			loses(d.sandbox, given.restarts, given.limit)
+		})
+		inParallel(t, name+" DaemonSet", func(t *testing.T) {
+			o := options{By: given.by(t), Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"}
+			d := createDaemonSet(t, o)
+			d.waitAvailable(o.replicas())
+			loses(d.sandbox, given.restarts, given.limit)
+		})
+	}
+}
+
+// loses removes the memory limit from a workload, which restarts so many pods, and gives all of them this one.
+func loses[W metav1.Object](s *sandbox[W], restarts int, limit string) {
+	s.t.Helper()
+	for _, edit := range []struct {
+		cpu      string
+		restarts int
+	}{{"150m", restarts}, {"180m", 0}} {
+		s.waitComplete()
+		before := s.uids()
+		s.patch(`{"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "` + edit.cpu + `"}, "limits": {"memory": null}}}]}}}}`)
+		s.waitComplete()
+		kept := 0
+		for name, pod := range s.pods() {
+			if pod.UID == before[name] {
+				kept++
+			}
+			if r := pod.Spec.Containers[0].Resources; cpuOf(r) != edit.cpu || r.Limits.Memory().String() != limit {
+				s.t.Errorf("%s has %+v", name, r)
+			}
+		}
+		if kept != len(before)-edit.restarts {
+			s.t.Errorf("%s: %d of %d pods were restarted, want %d", edit.cpu, len(before)-kept, len(before), edit.restarts)
+		}
+	}
+}
 
 // cpuAnnotation of a workload is what sizedBy sets its template's cpu request from.
 const cpuAnnotation = "example.com/cpu"

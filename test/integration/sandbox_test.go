@@ -560,6 +560,16 @@ func (s *sandbox[W]) waitCondition(reason, text string) {
 	})
 }
 
+// waitWithdrawn waits until the workload, which was opted out, has no condition of ours any more.
+func (s *sandbox[W]) waitWithdrawn() {
+	s.t.Helper()
+	s.waitFor("our conditions to go", func(workload W) bool {
+		return workload.GetAnnotations()[api.SaidOfAnnotation] == "" && !slices.ContainsFunc(statusOf(workload).Conditions, func(c appsv1.DeploymentCondition) bool {
+			return strings.HasPrefix(string(c.Type), "inplace-rollout.io/")
+		})
+	})
+}
+
 // held reports whether the rollout is held.
 func held(workload metav1.Object) bool {
 	_, held := workload.GetAnnotations()[api.HoldAnnotation]

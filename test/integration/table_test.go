@@ -3,12 +3,12 @@
 package integration
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -48,7 +48,24 @@ func TestTable(t *testing.T) {
 		t.Run(c.name(), func(t *testing.T) {
 			parallel(t)
 			w := newWorkload(t, options{Replicas: 2, Spec: "updateStrategy: {type: " + c.strategy + "}"})
-			w.runCell(c)
+			runCell(c, w.sandbox, "web-1", "web-0", func() { w.assertMoved(0) })
+		})
+	}
+}
+
+// TestTableOfDaemonSets does the same with the pod on the first of two nodes.
+func TestTableOfDaemonSets(t *testing.T) {
+	parallel(t)
+	for _, c := range liveCells() {
+		t.Run(c.name(), func(t *testing.T) {
+			parallel(t)
+			d := newDaemonSet(t, options{Replicas: 2, Spec: "updateStrategy: {type: " + c.strategy + "}"})
+			runCell(c, d.sandbox, d.on(1).Name, d.on(2).Name, func() {
+				d.assertSettled(cpuOf(d.get().Spec.Template.Spec.Containers[0].Resources))
+				if got := d.get().Spec.UpdateStrategy.Type; string(got) != c.strategy {
+					t.Errorf("the strategy is %s, want the user's %s", got, c.strategy)
+				}
+			})
 		})
 	}
 }
@@ -61,68 +78,77 @@ func (c cell) name() string {
 	return strings.NewReplacer(" ", "-", ",", "").Replace(action + "/" + c.strategy + "/" + c.outcome)
 }
 
-// stuck is the first pod in the order.
-const stuck = "web-1"
-
-// runCell edits the set, of which that pod has the outcome.
-func (w *workload) runCell(c cell) {
-	before := w.uids()
+// runCell edits a workload of two pods, of which stuck is the first in the order, and has the outcome.
+func runCell[W metav1.Object](c cell, s *sandbox[W], stuck, other string, assertMoved func()) {
+	before := s.uids()
 	if c.action != "" {
-		w.kubectl("annotate", w.ref, setAction+"="+c.action)
+		s.kubectl("annotate", s.ref, setAction+"="+c.action)
 	}
 	switch c.outcome {
 	case "infeasible":
-		w.annotatePod(stuck, simInfeasible)
+		s.annotatePod(stuck, simInfeasible)
 	case "error":
-		w.annotatePod(stuck, "sim.inplace-rollout.io/resize=error")
+		s.annotatePod(stuck, "sim.inplace-rollout.io/resize=error")
 	case "deferred, then clears":
-		w.annotatePod(stuck, simDeferred)
+		s.annotatePod(stuck, simDeferred)
 	case "deferred past its deadline":
-		w.kubectl("annotate", w.ref, setTimeout+"=2s")
-		w.annotatePod(stuck, simDeferred)
+		s.kubectl("annotate", s.ref, setTimeout+"=2s")
+		s.annotatePod(stuck, simDeferred)
 	case "quota":
-		w.setQuota("220m")
-		w.waitQuota("200m")
+		s.setQuota("220m")
+		s.waitQuota("200m")
 	}
-	w.setResources("cpu=150m", "")
+	s.setResources("cpu=150m", "")
 	switch c.outcome {
 	case "deferred, then clears":
-		w.waitCondition("Deferred", "0 of 2 pods resized; "+stuck+": deferred on node")
-		w.assertReplaced(before)
-		w.annotatePod(stuck, simAccepted)
+		done := map[bool]string{true: "0", false: "1"}[s.kind == "StatefulSet"] // which keeps its order
+		s.waitCondition("Deferred", done+" of 2 pods resized; "+stuck+": deferred on node")
+		s.assertReplaced(before)
+		s.annotatePod(stuck, simAccepted)
 	case "quota":
-		w.waitCondition("QuotaExceeded", "0 of 2 pods resized; "+stuck)
-		w.assertReplaced(before)
-		w.kubectl("delete", "resourcequota/quota")
+		s.waitCondition("QuotaExceeded", "0 of 2 pods resized; "+stuck)
+		s.assertReplaced(before)
+		s.kubectl("delete", "resourcequota/quota")
 	}
-	w.checkCell(c, before)
+	checkCell(c, s, before, stuck, other, assertMoved)
 }
 
-func (w *workload) checkCell(c cell, before map[string]types.UID) {
+func checkCell[W metav1.Object](c cell, s *sandbox[W], before map[string]types.UID, stuck, other string, assertMoved func()) {
 	restarts := []string{stuck}
 	if c.action == "Restart" {
-		restarts = append(restarts, "web-0")
+		restarts = append(restarts, other)
 	}
 	switch c.want {
 	case policy.MarkUpdated:
-		restarts = nil
+		s.waitComplete()
+		assertMoved()
+		s.assertReplaced(before)
+	case policy.RestartByController:
+		s.waitComplete()
+		assertMoved()
+		s.assertReplaced(before, restarts...)
 	case policy.WaitForDelete:
-		w.waitCondition("WaitingForDelete", fmt.Sprintf("%d of 2 pods resized; %s: restarts when it is deleted", 2-len(restarts), stuck))
-		w.waitEvent("WaitingForDelete", stuck)
-		w.assertReplaced(before)
-		w.kubectl(append([]string{"delete", "pod"}, restarts...)...)
+		s.waitCondition("WaitingForDelete", fmt.Sprintf("%d of 2 pods resized; %s: restarts when it is deleted", 2-len(restarts), stuck))
+		s.waitEvent("WaitingForDelete", stuck)
+		s.assertReplaced(before)
+		s.kubectl(append([]string{"delete", "pod"}, restarts...)...)
+		s.waitComplete()
+		assertMoved()
+		s.assertReplaced(before, restarts...)
 	case policy.Leave:
-		restarts = nil
-		reason := cmp.Or(map[string]string{"infeasible": "Infeasible", "error": "ResizeError"}[c.outcome], "Deferred")
-		w.waitCondition(reason, "1 of 2 pods resized; "+stuck)
-		w.waitCondition(reason, "left as it is")
-		w.assertReplaced(before)
-		w.setResources("cpu=100m", "") // back: it mends every pod
-		w.annotatePod(stuck, simAccepted)
+		reason := map[string]string{"infeasible": "Infeasible", "error": "ResizeError"}[c.outcome]
+		if reason == "" {
+			reason = "Deferred"
+		}
+		s.waitCondition(reason, "1 of 2 pods resized; "+stuck)
+		s.waitCondition(reason, "left as it is")
+		s.assertReplaced(before)
+		s.setResources("cpu=100m", "") // back: it mends every pod
+		s.annotatePod(stuck, simAccepted)
+		s.waitComplete()
+		assertMoved()
+		s.assertReplaced(before)
 	}
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(before, restarts...)
 }
 
 // pool makes nodes that only this test's pods can use.

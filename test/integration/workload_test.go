@@ -114,6 +114,21 @@ func (w *workload) assertPod(set *appsv1.StatefulSet, pod corev1.Pod) {
 	w.assertSize(pod, &set.Spec.Template)
 }
 
+// assertReplaced checks that exactly these pods are not the ones that they were.
+func (w *workload) assertReplaced(before map[string]types.UID, want ...string) {
+	w.t.Helper()
+	var replaced []string
+	after := w.uids()
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if uid, exists := after[name]; exists && uid != before[name] {
+			replaced = append(replaced, name)
+		}
+	}
+	if !slices.Equal(replaced, want) {
+		w.t.Errorf("replaced pods: %v, want %v", replaced, want)
+	}
+}
+
 // revisionAnnotation is where the Deployment controller numbers ReplicaSets.
 const revisionAnnotation = "deployment.kubernetes.io/revision"
 
@@ -384,6 +399,23 @@ func (d *daemonSet) node(i int) string { return nodeName(d.namespace, i) }
 func (d *daemonSet) addNode(i int, node controlplane.Node) {
 	d.t.Helper()
 	must.Do(d.t, addNode(d.t.Context(), d.namespace, i, node))
+}
+
+// notReady has the i-th node and its pod not be Ready, with a silent kubelet.
+func (d *daemonSet) notReady(i int) {
+	d.t.Helper()
+	d.annotatePod(d.on(i).Name, simLasting)
+	d.annotatePod(d.on(i).Name, "sim.inplace-rollout.io/ready=false")
+	d.kubectl("annotate", "node", d.node(i), "sim.inplace-rollout.io/ready=false")
+	d.kubectl("wait", "--for=condition=Ready=False", "node/"+d.node(i), "--timeout="+patience.String())
+}
+
+// readyAgain is the end of that.
+func (d *daemonSet) readyAgain(i int) {
+	d.t.Helper()
+	d.kubectl("annotate", "node", d.node(i), "sim.inplace-rollout.io/ready-")
+	d.annotatePod(d.on(i).Name, simAccepted)
+	d.annotatePod(d.on(i).Name, "sim.inplace-rollout.io/ready-")
 }
 
 // on is the pod on the i-th node.

@@ -1,0 +1,119 @@
+//go:build integration
+
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+)
+
+// limited has a LimitRange in the namespace before the pods are made.
+func limited(t *testing.T, limits string) func(namespace, manifest string) {
+	return func(namespace, manifest string) {
+		apply(t, namespace, "{apiVersion: v1, kind: LimitRange, metadata: {name: sizes}, spec: {limits: ["+limits+"]}}")
+		eventually(t, "the LimitRange to be in force", func() (bool, string) {
+			out, err := cp.Kubectl(t.Context(), "-n", namespace, "run", "probe", "--image=none", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}")
+			return strings.Contains(out, "LimitRanger"), out + said(err)
+		})
+		apply(t, namespace, manifest)
+	}
+}
+
+// A size that no new pod can have either is asked of nobody, restarts nothing, and is
+// told: here a request above the limit that a LimitRange gives to all pods.
+func TestInvalidSize(t *testing.T) {
+	parallel(t)
+	s := newWorkload(t, options{Resources: "{requests: {cpu: 100m}}", By: limited(t, "{type: Container, default: {cpu: 500m}, defaultRequest: {cpu: 100m}}")})
+	before := s.uids()
+	s.setResources("cpu=600m", "")
+	const why = "a new pod of this size would be refused, too: app: the cpu request 600m is above the limit 500m, which LimitRange sizes fills in"
+	s.waitCondition("Invalid", why+"; left as it is")
+	s.waitEvent("Invalid", why)
+	if asked := only(s.writes(), "patch pods/resize"); len(asked) > 0 {
+		t.Errorf("asked for what cannot be: %q", asked)
+	}
+	s.setResources("cpu=400m", "")
+	s.waitComplete()
+	s.assertReplaced(before)
+}
+
+// A kubelet that is too old to resize an init container is named.
+func TestUnsupportedByNode(t *testing.T) {
+	parallel(t)
+	if err := cp.AddNode(t.Context(), "old", controlplane.Node{
+		CPU: "4", Memory: "16Gi", Labels: map[string]string{"pool": "old"}, Old: true,
+		Taints: []corev1.Taint{{Key: "pool", Value: "old", Effect: corev1.TaintEffectNoSchedule}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorkload(t, options{Replicas: 2, Meta: liveOnly, Pod: "{nodeSelector: {pool: old}, tolerations: [{key: pool, operator: Exists}], " +
+		"initContainers: [{name: init, image: none, resources: {requests: {cpu: 100m}}}]}"})
+	before := w.uids()
+	w.patch(`{"spec":{"template":{"spec":{"initContainers":[{"name":"init","resources":{"requests":{"cpu":"150m"}}}]}}}}`)
+	if cp.AtLeast("1.36") {
+		w.waitCondition("UnsupportedByNode", "node old does not support it: pods \"web-1\" is forbidden: pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node")
+		w.waitEvent("UnsupportedByNode", "web-1")
+	} else { // it is so on every node
+		w.waitCondition("Infeasible", "resources for non-sidecar init containers are immutable")
+		w.waitEvent("ResizeInfeasible", "web-1")
+	}
+	w.assertReplaced(before)
+}
+
+// TestClaimBeingDeleted: a claim that goes as soon as no pod uses it takes its data with it, so its pod is kept.
+func TestClaimBeingDeleted(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{
+		Replicas: 1, Meta: "annotations: {" + setAction + ": Restart}",
+		Spec: "volumeClaimTemplates: [{metadata: {name: data}, spec: {storageClassName: '', accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]",
+		By: func(namespace, manifest string) {
+			apply(t, namespace, `{apiVersion: v1, kind: PersistentVolume, metadata: {name: `+namespace+`}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce],
+  storageClassName: '', hostPath: {path: /data}, claimRef: {namespace: `+namespace+`, name: data-web-0}}}`)
+			apply(t, namespace, manifest)
+		},
+	})
+	before := w.uids()
+	w.kubectl("delete", "pvc", "data-web-0", "--wait=false")
+	w.setResources("cpu=300m", "cpu=400m")
+	w.waitCondition("NoNodeFits", "web-0: not restarted, because its claim data-web-0 is being deleted: a new pod could not use it")
+	w.assertReplaced(before)
+}
+
+// TestTwoRolloutsForOneRoom: of two rollouts at once, one gets the room that is left, and the pod of the other one is kept.
+func TestTwoRolloutsForOneRoom(t *testing.T) {
+	parallel(t)
+	addToPool(t, "shared", "shared", "1")
+	of := options{
+		Replicas: 1, Pod: "{nodeSelector: {pool: shared}, tolerations: [{key: pool, operator: Exists}]}", Meta: "annotations: {" + setAction + ": Restart}",
+		Spec: "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}",
+	}
+	one, other := newDeployment(t, of), newDeployment(t, of)
+	before := []map[string]types.UID{one.uids(), other.uids()}
+	one.setResources("cpu=600m", "cpu=600m")
+	other.setResources("cpu=600m", "cpu=600m")
+	var kept, done *deployment
+	eventually(t, "one is Complete, and the other one kept", func() (bool, string) {
+		_, first, _ := complete(one.get())
+		_, second, _ := complete(other.get())
+		switch {
+		case first == judge.ReasonNoNodeFits && isComplete(other.get()):
+			kept, done = one, other
+		case second == judge.ReasonNoNodeFits && isComplete(one.get()):
+			kept, done = other, one
+		}
+		return kept != nil, first + " and " + second
+	})
+	if kept == one {
+		kept.assertReplaced(before[0])
+		done.assertAllReplaced(before[1])
+	} else {
+		kept.assertReplaced(before[1])
+		done.assertAllReplaced(before[0])
+	}
+}
