@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -43,24 +44,39 @@ func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured) (ed
 	return e, err
 }
 
-// try asks the API server in a dry run whether it takes the edit. It returns its words if it does not, and why that is unknown otherwise.
-func (c *cluster) try(ctx context.Context, e edit) (unknown string, err error) {
+// trial is what a dry run of an edit has shown.
+type trial struct {
+	unattended error  // why no controller goes on with it, as [prerequisite.Unattended] has it
+	unknown    string // why it is unknown whether the API server takes it; empty if it does
+}
+
+// errUntried is that no dry run shows whether a controller goes on with an edit.
+var errUntried = errors.New("there was no dry run")
+
+// try makes the edit in a dry run. It returns the API server's words if it does not take it.
+func (c *cluster) try(ctx context.Context, e edit) (trial, error) {
+	shown := trial{unattended: errUntried}
 	if e.sent == nil {
-		return "", nil
+		return shown, nil
 	}
 	sent := e.sent.DeepCopy()
 	sent.SetResourceVersion("")
-	_, err = c.resource(sent).Update(ctx, sent, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-	switch {
-	case err == nil:
-		return "", nil
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot update resource"): // by RBAC, and by no admission
-		return "you cannot make it", nil
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
-		return "", fmt.Errorf("the API server refuses the edit: %w", err)
-	default:
-		return err.Error(), nil
+	if policy.Enabled(sent) {
+		prerequisite.Ask(sent)
 	}
+	would, err := c.resource(sent).Update(ctx, sent, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err == nil && policy.Enabled(sent):
+		shown.unattended = prerequisite.Unattended(would)
+	case err == nil:
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot update resource"): // by RBAC, and by no admission
+		shown.unknown = "you cannot make it"
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+		return shown, fmt.Errorf("the API server refuses the edit: %w", err)
+	default:
+		shown.unknown = err.Error()
+	}
+	return shown, nil
 }
 
 // holdPolicies are those of deploy/cluster that hold rollouts.

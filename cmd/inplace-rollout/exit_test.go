@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -69,5 +73,22 @@ func TestExitCodes(t *testing.T) {
 		if !slices.Contains(listed, name) {
 			t.Errorf("%q is not in the table", name)
 		}
+	}
+}
+
+// TestWarned: people read warnings of API servers once, as kubectl prints them, and nothing of what libraries log.
+func TestWarned(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Warning", `299 - "careful"`)
+		_, _ = fmt.Fprint(w, `{"gitVersion": "v1.37.1"}`)
+	}))
+	t.Cleanup(server.Close)
+	root, stderr := newRoot([]string{"inplace-rollout", "version", "--server=" + server.URL}), &bytes.Buffer{}
+	root.SetOut(&bytes.Buffer{})
+	root.SetErr(stderr)
+	err := root.ExecuteContext(t.Context())
+	if got := stderr.String(); got != "Warning: careful\n" || klog.Background().GetSink() != nil {
+		t.Errorf("stderr has %q, the log is discarded: %t, and it ended with %v", got, klog.Background().GetSink() == nil, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no certificates: what is trusted where the system says nothing
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
@@ -41,6 +44,15 @@ const (
 	completeName = "kubectl_complete-inplace_rollout"
 )
 
+// servers is the group of the commands that run in the cluster.
+const servers = "servers"
+
+// forPeople has warnings of API servers printed as kubectl prints them, and nothing that libraries log: what matters of it is in the error.
+func forPeople(w io.Writer) {
+	rest.SetDefaultWarningHandler(rest.NewWarningWriter(w, rest.WarningWriterOptions{Deduplicate: true, Color: cli.PageOf(w).Colors}))
+	klog.SetLoggerWithOptions(klog.Logger{}, klog.ContextualLogger(true)) // which logs nothing
+}
+
 // newRoot is the command that args ask for, the first of which is the program's name.
 func newRoot(args []string) *cobra.Command {
 	root := &cobra.Command{
@@ -51,11 +63,16 @@ func newRoot(args []string) *cobra.Command {
 Linked as ` + pluginName + ` and ` + completeName + ` in the PATH,
 it is a plugin, with completion: kubectl inplace-rollout …`,
 		SilenceErrors: true,
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			if cmd.GroupID != servers {
+				forPeople(cmd.ErrOrStderr())
+			}
+		},
 	}
 	root.Version = version.Get().String()
 	addGroup(root, "use", "See and steer rollouts:", newStatusCommand(), newPlanCommand(), newRetryCommand(), newPromoteCommand(), newUndoCommand(), newEstimateCommand())
 	addGroup(root, "operate", "Operate the installation:", newCheckCommand(), newReleaseCommand(), newVersionCommand())
-	addGroup(root, "servers", "What runs in the cluster:", controller.NewCommand(), newWebhookCommand(), initialresources.NewEstimatorCommand())
+	addGroup(root, servers, "What runs in the cluster:", controller.NewCommand(), newWebhookCommand(), initialresources.NewEstimatorCommand())
 	root.SetArgs(args[1:])
 	switch strings.TrimSuffix(filepath.Base(args[0]), ".exe") {
 	case pluginName:

@@ -45,7 +45,7 @@ func newPlanCommand() *cobra.Command {
 
 Pass edited manifests with -f or -k; they are read as by 'kubectl apply'. Without them, the
 held rollout is shown. Nothing is written: a dry run shows whether the API server takes the
-edit, if you can make it.
+edit and whether a controller goes on with it, if you can make it.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node or in a quota),
@@ -217,16 +217,16 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if err != nil {
 		return planReport{}, err
 	}
-	q, there, err := o.question(ctx, world, e.after, settings)
+	shown, err := o.try(ctx, e)
+	if err != nil {
+		return planReport{}, err
+	}
+	q, there, err := o.question(ctx, world, e.after, settings, shown.unattended)
 	if err != nil {
 		return planReport{}, err
 	}
 	if !edits { // what is held stays so until the next write
 		q.NotHeld = ""
-	}
-	untried, err := o.try(ctx, e)
-	if err != nil {
-		return planReport{}, err
 	}
 	forecast, err := o.forecast(ctx, q, e.after)
 	if err != nil {
@@ -245,7 +245,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if q.NotHeld == "" && there.Attendance != nil { // one that is there has seen that edits are held
 		r.unknown("whether a controller is there: ", there.Attendance.Error())
 	}
-	r.unknown("whether the API server takes the edit: ", untried)
+	r.unknown("whether the API server takes the edit: ", shown.unknown)
 	r.unknown("whether the edit removes what the manifest does not say (kubectl apply does not): ", strings.Join(e.unsaid, ", "))
 	return r, err
 }
@@ -257,12 +257,14 @@ func (r *planReport) unknown(what, why string) {
 	}
 }
 
-// question is what a forecast for a workload depends on besides it, and what is there to hold edits of it.
-func (o planOptions) question(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings) (q capacity.Question, there prerequisite.Report, err error) {
+// question is what a forecast for a workload depends on besides it, and what is there to hold edits of it, as far as a user sees, or
+// the dry run of the edit shows.
+func (o planOptions) question(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, unattended error) (q capacity.Question, there prerequisite.Report, err error) {
 	q = capacity.Question{Cluster: world, Settings: settings}
 	if q.Defaults, err = o.defaults(); err == nil && o.installed != nil && policy.Enabled(after) {
 		there = o.installed(ctx, after.GetNamespace())
 	}
+	there = there.Shown(unattended)
 	q.NotHeld = there.NotHeld(settings.Action == policy.LiveResize)
 	return q, there, err
 }
@@ -274,7 +276,7 @@ func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, aft
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(after), err)
 	}
-	q, _, err := o.question(ctx, world, after, settings)
+	q, _, err := o.question(ctx, world, after, settings, errUntried)
 	if err != nil {
 		return planReport{}, err
 	}

@@ -254,7 +254,7 @@ func TestPlanOfTheHold(t *testing.T) {
 	}
 }
 
-// Where nobody holds an edit, it restarts pods.
+// Where nobody holds an edit, it restarts pods. Who may see nothing of the installation reads the same, by the dry run of the edit.
 func TestPlanNotHeld(t *testing.T) {
 	nothing := prerequisite.Report{Installed: errors.New("the policy is missing")}
 	nobody := prerequisite.Report{Controller: errors.New("no controller is ready")}
@@ -265,29 +265,34 @@ func TestPlanNotHeld(t *testing.T) {
 	for name, tt := range map[string]struct {
 		stage  begin
 		kind   string
+		says   string // the policy that holds
 		report prerequisite.Report
 		edit   func(*unstructured.Unstructured)
 		fails  string
 	}{
-		"not-installed":            {setOf(1), "StatefulSet", nothing, nil, failRestart},
-		"no-controller":            {setOf(2), "StatefulSet", nobody, nil, failRestart},
-		"no-controller-held":       {heldStage, "StatefulSet", nobody, nil, failRestart},
-		"no-controller-deployment": {deploymentOf(2), "Deployment", nobody, nil, failRestart},
-		"no-controller-daemonset":  {daemonSetOf(2), "DaemonSet", nobody, nil, failRestart},
-		"no-controller-live-only":  {setOf(1), "StatefulSet", nobody, liveResize, ""},
-		"controller-unseen":        {setOf(1), "StatefulSet", unseen, nil, failUnknown},
+		"not-installed":            {setOf(1), "StatefulSet", "nothing", nothing, nil, failRestart},
+		"no-controller":            {setOf(2), "StatefulSet", "none", nobody, nil, failRestart},
+		"no-controller-held":       {heldStage, "StatefulSet", "none", nobody, nil, failRestart},
+		"no-controller-deployment": {deploymentOf(2), "Deployment", "none", nobody, nil, failRestart},
+		"no-controller-daemonset":  {daemonSetOf(2), "DaemonSet", "none", nobody, nil, failRestart},
+		"no-controller-live-only":  {setOf(1), "StatefulSet", "waits", nobody, liveResize, ""},
+		"controller-shown":         {setOf(1), "StatefulSet", "", unseen, nil, ""},
+		"controller-unseen":        {setOf(1), "StatefulSet", "forbidden", unseen, nil, failUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := manifest(t, tt.kind, "", "requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 1, memory: 1Gi}")
 			if tt.edit != nil {
 				tt.edit(m)
 			}
-			o := planOptions{installed: func(context.Context, string) prerequisite.Report { return tt.report }}
-			out, _ := planned(t, tt.stage(t), m, o)
-			golden.Assert(t, "plan-"+name+".txt", out)
-			for _, o.failOn = range [][]string{{failRestart}, {failUnknown}} {
-				if _, code := planned(t, tt.stage(t), m, o); (code == 3) != (o.failOn[0] == tt.fails) {
-					t.Errorf("--fail-on=%s ended with %d", o.failOn, code)
+			for _, sees := range []prerequisite.Report{tt.report, unseen} {
+				begins := changed(tt.stage, func(s *stage) { s.says = tt.says })
+				o := planOptions{installed: func(context.Context, string) prerequisite.Report { return sees }}
+				out, _ := planned(t, begins(t), m, o)
+				golden.Assert(t, "plan-"+name+".txt", out)
+				for _, o.failOn = range [][]string{{failRestart}, {failUnknown}} {
+					if _, code := planned(t, begins(t), m, o); (code == 3) != (o.failOn[0] == tt.fails) {
+						t.Errorf("--fail-on=%s ended with %d", o.failOn, code)
+					}
 				}
 			}
 		})

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"maps"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -84,5 +86,30 @@ func TestNext(t *testing.T) {
 		if got := recordedOf(u, settings.Guard, []judge.PodForecast{pod}).next(now); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
+	}
+}
+
+// TestPromote: whoever promotes a canary again hears that it was promoted, also when the controller has seen that.
+func TestPromote(t *testing.T) {
+	s, out := canaryStage(t), &bytes.Buffer{}
+	o := promoteOptions{s.cluster(t)}
+	u := s.live(t)
+	for range 2 {
+		must.Do(t, o.run(t.Context(), out, u))
+		u = must.Get(o.get(t.Context(), u))(t)
+	}
+	r := must.Get(rollout.ReadRecord(u.GetAnnotations()))(t)
+	r.Phase, r.Promoted = rollout.PhaseRolling, true
+	u.SetAnnotations(map[string]string{api.RolloutAnnotation: r.String()})
+	must.Do(t, o.run(t.Context(), out, u))
+	const canary = "statefulset.apps/web: its canary "
+	const follow, already = ", and the other pods follow\n", canary + "was promoted already"
+	if got := out.String(); got != canary+"is over"+follow+already+follow+already+follow {
+		t.Error(got)
+	}
+	r.Promoted = false
+	u.SetAnnotations(map[string]string{api.RolloutAnnotation: r.String()})
+	if err := o.run(t.Context(), out, u); err == nil || !strings.Contains(err.Error(), "it has no canary under way") {
+		t.Errorf("after a canary that passed: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -146,7 +148,7 @@ type change struct {
 	Resource  string `json:"resource"`            // or image
 	Side      string `json:"side,omitempty"`      // none: of an image
 	From      string `json:"from,omitempty"`      // none: it had none
-	To        string `json:"to"`
+	To        string `json:"to,omitempty"`        // none: it is removed
 }
 
 // room is what a node has of a resource that a pod's edit changes.
@@ -222,12 +224,14 @@ func newPodForecast(f capacity.PodForecast, after *corev1.PodSpec) podForecast {
 	if f.Forecast == judge.ScaledIn {
 		return p
 	}
-	for _, c := range f.Member.Target.Changes {
-		reported := change{Container: c.Container, Resource: string(c.Resource), Side: string(c.Side), To: c.To.String()}
-		if c.From != nil {
-			reported.From = c.From.String()
+	size := func(q *resource.Quantity) string {
+		if q == nil {
+			return ""
 		}
-		p.Changes = append(p.Changes, reported)
+		return q.String()
+	}
+	for _, c := range slices.Concat(f.Member.Target.Changes, f.Member.Target.Removed()) {
+		p.Changes = append(p.Changes, change{c.Container, string(c.Resource), string(c.Side), size(c.From), size(c.To)})
 	}
 	if f.Member.Differs != "" && f.Member.Pod != nil {
 		p.Changes = append(p.Changes, images(&f.Member.Pod.Spec, after)...)
@@ -387,11 +391,7 @@ func (p podForecast) describe() string {
 				container = c.Container + ": "
 			}
 		}
-		from := c.From
-		if from == "" {
-			from = "none"
-		}
-		changes = append(changes, fmt.Sprintf("%s%s %s→%s", container, strings.TrimSpace(c.Resource+" "+c.Side), from, c.To))
+		changes = append(changes, fmt.Sprintf("%s%s %s→%s", container, strings.TrimSpace(c.Resource+" "+c.Side), cmp.Or(c.From, "none"), cmp.Or(c.To, "none")))
 	}
 	return strings.Join(changes, ", ")
 }

@@ -42,7 +42,11 @@ A rollout that was stopped because a pod failed cannot be promoted. Use retry.`,
 			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
+			u, err := o.named(args)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout(), u)
 		},
 	}
 	o.flags.AddFlags(cmd.PersistentFlags())
@@ -50,14 +54,13 @@ A rollout that was stopped because a pod failed cannot be promoted. Use retry.`,
 	return cmd
 }
 
-func (o promoteOptions) run(ctx context.Context, out io.Writer, args []string) error {
-	u, err := o.named(args)
-	if err != nil {
-		return err
-	}
+func (o promoteOptions) run(ctx context.Context, out io.Writer, u *unstructured.Unstructured) error {
 	var canary *rollout.Record
-	err = o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
-		if canary, err = canaryOf(u); err == nil {
+	over := "is over"
+	err := o.unlessEdited(ctx, u, func(u *unstructured.Unstructured) (err error) {
+		if canary, err = canaryOf(u); err == nil && (canary.Promoted || canary.PromotedBy(u.GetAnnotations())) {
+			over = "was promoted already"
+		} else if err == nil {
 			_, err = o.patch(ctx, u, map[string]any{"metadata": map[string]any{
 				"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.PromoteAnnotation: canary.Name()},
 			}}, api.FieldManager+"-promote")
@@ -70,19 +73,19 @@ func (o promoteOptions) run(ctx context.Context, out io.Writer, args []string) e
 	if err != nil {
 		return fmt.Errorf("promoting %s: %w", nameOf(u), err)
 	}
-	_, err = fmt.Fprintf(out, "%s: the canary of %s is over, and the other pods follow\n", nameOf(u), canary.Of)
+	_, err = fmt.Fprintf(out, "%s: its canary %s, and the other pods follow\n", nameOf(u), over)
 	return err
 }
 
-// canaryOf returns the record of the guarded rollout whose canary is under way. It is an error if there is none, or a pod has
-// failed.
+// canaryOf returns the record of the guarded rollout whose canary is under way, or was promoted. It is an error if there is none, or a
+// pod has failed.
 func canaryOf(u *unstructured.Unstructured) (*rollout.Record, error) {
 	switch r, err := rollout.ReadRecord(u.GetAnnotations()); {
 	case err != nil:
 		return nil, err
 	case r.Stopped():
 		return nil, fmt.Errorf("a pod has failed: %s\nUse retry to try it again", r.Failed)
-	case r == nil || r.Phase != rollout.PhaseCanary:
+	case r == nil || r.Phase != rollout.PhaseCanary && (r.Phase != rollout.PhaseRolling || !r.Promoted):
 		said := statusReport{OptedIn: policy.Enabled(u), Held: policy.Held(u)}
 		said.readCondition(u)
 		return nil, fmt.Errorf("it has no canary under way: %s", said.Message)

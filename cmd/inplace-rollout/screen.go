@@ -21,10 +21,17 @@ import (
 type statusView struct {
 	format cli.Format
 	brief  bool // a row for each workload, unless the format is wide
+	// selects says where workloads were looked for by a selector, and by which; empty if by none.
+	selects string
 }
 
-// nobody is the report where no workload is opted in.
-const nobody = "No workload is opted in: label one with " + api.EnabledLabel + "=true."
+// nobody is the report where no workload is opted in, or none of those that were asked about.
+func (v statusView) nobody() string {
+	if v.selects != "" {
+		return "No workloads found" + v.selects
+	}
+	return "No workload is opted in: label one with " + api.EnabledLabel + "=true."
+}
 
 // print writes the reports in the format.
 func (v statusView) print(out io.Writer, reports []statusReport, now time.Time) error {
@@ -32,7 +39,7 @@ func (v statusView) print(out io.Writer, reports []statusReport, now time.Time) 
 	case v.format.ForMachines():
 		return cli.EncodeList(out, v.format, statusKind, reports)
 	case len(reports) == 0:
-		_, err := fmt.Fprintln(out, nobody)
+		_, err := fmt.Fprintln(out, v.nobody())
 		return err
 	case v.brief && v.format != cli.Wide:
 		return overview(out, reports)
@@ -273,7 +280,7 @@ func cut(text string, size func() (width, height int)) []string {
 // news writes what is new of each workload and pod.
 func (s *screen) news(reports []statusReport) error {
 	if len(reports) == 0 {
-		return s.tell("", nobody+"\n")
+		return s.tell("", s.view.nobody()+"\n")
 	}
 	for _, r := range reports {
 		name := r.key()

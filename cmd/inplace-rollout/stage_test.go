@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +21,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -42,6 +46,7 @@ type stage struct {
 	nodes   []*corev1.Node
 	pods    []*corev1.Pod
 	others  []runtime.Object
+	says    string // the policy that holds, to dry runs: see answer
 }
 
 func webMeta() metav1.ObjectMeta {
@@ -260,9 +265,33 @@ func (s *stage) cluster(t *testing.T) *cluster {
 		}
 		typed = append(typed, object)
 	}
-	return &cluster{
-		client: fake.NewClientset(typed...), objects: dynamicfake.NewSimpleDynamicClient(scheme.Scheme, stored...), namespace: "default",
+	objects := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, stored...)
+	objects.PrependReactor("update", "*", s.answer)
+	return &cluster{client: fake.NewClientset(typed...), objects: objects, namespace: "default"}
+}
+
+// answer is what the policy that holds makes of the dry run of an edit: it sees a controller; or "none", and lets go, or "waits", and
+// holds all the same. Or there is "nothing" that holds, or whoever asks is "forbidden" to edit.
+func (s *stage) answer(a clienttesting.Action) (handled bool, would runtime.Object, err error) {
+	update := a.(clienttesting.UpdateActionImpl)
+	u := update.Object.(*unstructured.Unstructured).DeepCopy()
+	annotations := u.GetAnnotations()
+	switch _, asks := annotations[api.AttendedAnnotation]; {
+	case len(update.UpdateOptions.DryRun) == 0:
+		return false, nil, nil
+	case s.says == "forbidden":
+		return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), u.GetName(), errors.New("you cannot update resource"))
+	case s.says == "nothing" || !asks:
+		return true, u, nil
+	case s.says == "none":
+		delete(annotations, api.HoldAnnotation)
+	case s.says == "waits":
+		annotations[api.HoldAnnotation] = "any"
 	}
+	delete(annotations, api.InForceAnnotation)
+	annotations[api.AttendedAnnotation] = strconv.FormatBool(s.says == "")
+	u.SetAnnotations(annotations)
+	return true, u, nil
 }
 
 // manifest of the workload, as people keep it.

@@ -128,7 +128,7 @@ func (o statusOptions) validate(args []string) error {
 }
 
 func (o statusOptions) run(ctx context.Context, out, complaints io.Writer, args []string) error {
-	view := statusView{format: o.output, brief: o.all}
+	view := statusView{format: o.output, brief: o.all, selects: o.selects()}
 	if o.watch {
 		return o.follow(ctx, newScreen(out, view), complaints, args)
 	}
@@ -140,6 +140,18 @@ func (o statusOptions) run(ctx context.Context, out, complaints io.Writer, args 
 		return err
 	}
 	return completeness(reports)
+}
+
+// selects says what the selector selects where it selects nothing; empty without one.
+func (o statusOptions) selects() string {
+	where := " in " + o.namespace + " namespace"
+	switch {
+	case o.selector == "":
+		return ""
+	case o.all:
+		where = ""
+	}
+	return where + ": none that the selector " + o.selector + " selects is opted in."
 }
 
 // follow shows reports until everything that is opted in is complete: what is not never becomes so.
@@ -354,9 +366,6 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		}
 	}
 	r.Revision = cmp.Or(forecast.Revision, r.Revision)
-	if c := &forecast.Plan.Condition; c.Version == rollout.EditNamed(u.GetAnnotations()[api.EditAnnotation]) { // which nobody can look up
-		c.Version = rollout.RevisionNamed(r.Revision)
-	}
 	r.now(forecast.Plan, world.RoomUnknown != "")
 	return r, nil
 }

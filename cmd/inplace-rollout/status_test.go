@@ -395,6 +395,13 @@ func TestStatusOfSelected(t *testing.T) {
 		if reports, err := o.reports(t.Context(), nil); err != nil || len(reports) != want {
 			t.Errorf("%q selects %d, want %d: %v", selector, len(reports), want, err)
 		}
+		for o.all = range map[bool]bool{false: true, true: true} {
+			where, out := map[bool]string{false: " in default namespace"}[o.all], &bytes.Buffer{}
+			err := o.run(t.Context(), out, out, nil)
+			if said := "No workloads found" + where + ": none that the selector " + selector + " selects is opted in.\n"; err != nil || (out.String() == said) != (want == 0) {
+				t.Errorf("%q: it ends with %v: %s", selector, err, out)
+			}
+		}
 	}
 }
 
@@ -618,7 +625,7 @@ func TestScreenOfNobody(t *testing.T) {
 		var out bytes.Buffer
 		screen := newScreen(&out, statusView{})
 		screen.size = size
-		if err := screen.show(reportsOf(t, s), now); err != nil || out.String() != nobody+"\n" {
+		if err := screen.show(reportsOf(t, s), now); err != nil || out.String() != (statusView{}).nobody()+"\n" {
 			t.Errorf("%s: %q, %v", name, out.String(), err)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
@@ -59,7 +58,6 @@ that has another template.`,
 			if o.toRevision < 0 {
 				return fmt.Errorf("--to-revision is %d: want the number of a revision, or 0", o.toRevision)
 			}
-			rest.SetDefaultWarningHandler(rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{})) // as kubectl prints them
 			if err := o.connect(); err != nil {
 				return err
 			}

@@ -108,15 +108,15 @@ func TestPromises(t *testing.T) {
 		quota, nodes string
 		says         string
 	}{
-		{name: "its grace is over", cpu: "1", change: ended, comes: size("2"), nodes: "8", quota: "2700m", says: "quota cpu has no room for requests.cpu 2 (used: 2 of 2700m)"},
-		{name: "it is gone", cpu: "1", gone: true, comes: size("2"), nodes: "8", quota: "3", says: "quota cpu has no room for requests.cpu 2 (used: 2 of 3)"},
+		{name: "its grace is over", cpu: "1", change: ended, comes: size("2"), nodes: "8", quota: "2700m", says: "quota cpu has no room for requests.cpu 2 in place of 1 (used: 3 of 2700m)"},
+		{name: "it is gone", cpu: "1", gone: true, comes: size("2"), nodes: "8", quota: "3", says: "quota cpu has no room for requests.cpu 2 in place of 1 (used: 3 of 3)"},
 		{name: "it goes, and a LimitRange fills in what comes", cpu: "1", change: going, comes: build.Template(t, "containers: [{name: app}]"), limits: fills, nodes: "3", says: promised},
 		{name: "a larger one is decided", cpu: "1", comes: size("2"), decided: true, nodes: "3", says: promised},
 		{name: "a smaller one is decided, and it is there yet", cpu: "2", comes: size("1"), decided: true, nodes: "3", says: full},
 		{name: "a smaller one may come, and it is there yet", cpu: "2", comes: size("1"), nodes: "3", says: full},
 		{name: "it goes for a smaller one", cpu: "2", change: going, comes: size("1"), nodes: "3"},
 		{name: "a smaller one has come, and nobody has seen it yet", cpu: "2", comes: size("1"), decided: true, gone: true, there: "1", nodes: "8", quota: "2500m",
-			says: "quota cpu has no room for requests.cpu 2 (used: 1 of 2500m)"},
+			says: "quota cpu has no room for requests.cpu 2 in place of 1 (used: 2 of 2500m)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := func(pod *corev1.Pod) { pod.Namespace = "ns" }

@@ -89,10 +89,9 @@ func (q *Quotas) refuseResize(pod *corev1.Pod, to *corev1.PodSpec) string {
 	if len(q.list) == 0 {
 		return ""
 	}
-	resized, without := pod.DeepCopy(), q.clone()
+	resized := pod.DeepCopy()
 	resized.Spec = *to
-	without.remove(pod)
-	if why := without.refusal(resized); why != "" && without.refusal(pod) == "" { // what takes no more is let in
+	if why := q.refusal(resized, pod); why != "" && q.refusal(pod, pod) == "" { // what takes no more is let in
 		return why
 	}
 	q.remove(pod)
@@ -100,13 +99,17 @@ func (q *Quotas) refuseResize(pod *corev1.Pod, to *corev1.PodSpec) string {
 	return ""
 }
 
-// refusal returns why the API server would not let a new pod in; empty if it would
+// refusal returns why the API server would not let a pod in, in the place of another one unless that is nil; empty if it would
 // (CheckRequest in pkg/admission/plugin/resourcequota of k8s.io/apiserver).
 //
-// Of a quota for 1 cpu, of which three pods use 900m, 100m are left; when one of them
-// has gone, 400m are.
-func (q *Quotas) refusal(pod *corev1.Pod) string {
-	wanted := q.usage(pod)
+// Of a quota for 1 cpu, of which three pods use 900m, 100m are left; in the place of one of them, 400m are. What is used
+// is said as the quota's status has it.
+func (q *Quotas) refusal(pod, old *corev1.Pod) string {
+	wanted, left := q.usage(pod), q
+	if old != nil {
+		left = q.clone()
+		left.remove(old)
+	}
 	for i := range q.list {
 		quota := &q.list[i]
 		if !matches(quota, pod) {
@@ -126,9 +129,16 @@ func (q *Quotas) refusal(pod *corev1.Pod) string {
 			if !known {
 				return fmt.Sprintf("the status of quota %s has no usage of %s yet", quota.Name, name)
 			}
-			if sum := plus(used, want); sum.Cmp(hard) > 0 {
-				exceeded = append(exceeded, fmt.Sprintf("%s %s (used: %s of %s)", name, &want, &used, &hard))
+			others := left.list[i].Status.Used[name]
+			if sum := plus(others, want); sum.Cmp(hard) <= 0 {
+				continue
 			}
+			wants := want.String()
+			if has := used.DeepCopy(); others.Cmp(used) != 0 {
+				has.Sub(others)
+				wants += " in place of " + has.String()
+			}
+			exceeded = append(exceeded, fmt.Sprintf("%s %s (used: %s of %s)", name, wants, &used, &hard))
 		}
 		if len(exceeded) > 0 {
 			return fmt.Sprintf("quota %s has no room for %s", quota.Name, strings.Join(exceeded, ", "))
@@ -140,16 +150,15 @@ func (q *Quotas) refusal(pod *corev1.Pod) string {
 // replace returns what is left when the pod has taken the place of the old one, or why there
 // is no room for it. With newFirst, it comes before the old one goes.
 func (q *Quotas) replace(old, pod *corev1.Pod, newFirst bool) (*Quotas, error) {
-	left := q.clone()
-	if !newFirst {
-		left.remove(old)
+	left, instead := q.clone(), old
+	if newFirst {
+		instead = nil
 	}
-	if why := left.refusal(pod); why != "" {
+	if why := q.refusal(pod, instead); why != "" {
 		return nil, refused{judge.Refusal{Kind: judge.ReasonQuotaExceeded, Reason: why}}
 	}
-	if left.add(pod); newFirst {
-		left.remove(old)
-	}
+	left.remove(old)
+	left.add(pod)
 	return left, nil
 }
 
@@ -163,7 +172,7 @@ func (q *Quotas) Refusal(template *corev1.PodTemplateSpec, limits Limits) judge.
 	if q == nil {
 		return judge.Refusal{}
 	}
-	if why = q.refusal(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: *spec}); why != "" {
+	if why = q.refusal(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: *spec}, nil); why != "" {
 		return judge.Refusal{Reason: why, Kind: judge.ReasonQuotaExceeded}
 	}
 	return judge.Refusal{}

@@ -26,6 +26,7 @@ func TestQuotas(t *testing.T) {
 		gone    []string
 		there   []string
 		pod     string
+		instead bool              // of the first of the others
 		change  func(*corev1.Pod) // of the pods that are gone
 		refusal string
 	}{
@@ -35,6 +36,8 @@ func TestQuotas(t *testing.T) {
 		{name: "room for one in another's place", quota: "status: {hard: {requests.cpu: 1}, used: {requests.cpu: 900m}}", others: []string{small, small}, gone: []string{small}, pod: large},
 		{name: "but not for a second one", quota: "status: {hard: {requests.cpu: 1}, used: {requests.cpu: 900m}}", others: []string{small}, gone: []string{small, small}, there: []string{large}, pod: large,
 			refusal: "quota q has no room for requests.cpu 400m (used: 700m of 1)"},
+		{name: "or for a larger one there: what is used is what the quota's status says", quota: "status: {hard: {requests.cpu: 1}, used: {requests.cpu: 900m}}",
+			others: []string{small, small, small}, instead: true, pod: medium, refusal: "quota q has no room for requests.cpu 500m in place of 300m (used: 900m of 1)"},
 		{name: "of a pod whose resize is infeasible, what it has counts", quota: "status: {hard: {cpu: 1}, used: {cpu: 1}}", others: []string{small, small}, gone: []string{large}, pod: large,
 			change: func(pod *corev1.Pod) {
 				had := read[corev1.PodSpec](t, small).Containers[0].Resources
@@ -105,12 +108,15 @@ func TestQuotas(t *testing.T) {
 			for _, there := range tt.there {
 				quotas.add(&corev1.Pod{Spec: read[corev1.PodSpec](t, there)})
 			}
-			pod := &corev1.Pod{Spec: read[corev1.PodSpec](t, tt.pod)}
-			if got := quotas.refusal(pod); got != tt.refusal {
+			pod, old := &corev1.Pod{Spec: read[corev1.PodSpec](t, tt.pod)}, (*corev1.Pod)(nil)
+			if tt.instead {
+				old = others[0]
+			}
+			if got := quotas.refusal(pod, old); got != tt.refusal {
 				t.Errorf("got %q, want %q", got, tt.refusal)
 			}
 			quotas.clone().add(pod)
-			if got := quotas.refusal(pod); got != tt.refusal {
+			if got := quotas.refusal(pod, old); got != tt.refusal {
 				t.Errorf("what a clone has counted counts: %q", got)
 			}
 			for name, used := range quota.Status.Used {

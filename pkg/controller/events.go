@@ -61,7 +61,10 @@ func (c *Controller[W, K]) recordGuard(w W, k rollout.Keep) {
 	if k.After == nil {
 		return
 	}
-	was, is, says := rollout.Phase(""), k.After.Phase, string(k.After.Of)+": "+k.Says
+	was, is, says := rollout.Phase(""), k.After.Phase, k.Says
+	if !strings.Contains(says, string(k.Called)) {
+		says = string(k.Called) + ": " + says
+	}
 	if k.Before != nil && k.Before.Name() == k.After.Name() {
 		was = k.Before.Phase
 	}
@@ -69,6 +72,8 @@ func (c *Controller[W, K]) recordGuard(w W, k rollout.Keep) {
 	case was == is:
 	case is == rollout.PhaseCanary:
 		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventCanaryStarted, says)
+	case is == rollout.PhaseRolling && was == rollout.PhaseCanary && k.After.Promoted:
+		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventCanaryPromoted, says)
 	case is == rollout.PhaseRolling && was == rollout.PhaseCanary:
 		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventCanaryPassed, says)
 	case is == rollout.PhaseStopped || is == rollout.PhaseReverting:

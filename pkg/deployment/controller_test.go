@@ -228,11 +228,11 @@ func TestEvents(t *testing.T) {
 // two are resized to 2m, and the third one has to be replaced.
 func TestNoQuotaForTheNext(t *testing.T) {
 	for _, tt := range []struct {
-		name, tight, wide, beside string
-		change                    []func(*appsv1.Deployment)
+		name, tight, wide, refused string
+		change                     []func(*appsv1.Deployment)
 	}{
-		{"evicted first", "5m", "6m", "4m of 5m", []func(*appsv1.Deployment){maxUnavailable1}},
-		{"replaced first", "6m", "7m", "5m of 6m", nil},
+		{"evicted first", "5m", "6m", "2m in place of 1m (used: 5m of 5m)", []func(*appsv1.Deployment){maxUnavailable1}},
+		{"replaced first", "6m", "7m", "2m (used: 5m of 6m)", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, 3, controller.Options{}, tt.change...)
@@ -250,7 +250,7 @@ func TestNoQuotaForTheNext(t *testing.T) {
 			if after := c.names(); !slices.Equal(after, before) {
 				t.Errorf("pods %v became %v", before, after)
 			}
-			if recorded := simulated.Count(c.Events, judge.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu 2m (used: "+tt.beside+")"); recorded != 1 {
+			if recorded := simulated.Count(c.Events, judge.EventQuotaExceeded+" "+before[1]+": not restarted, because quota compute has no room for requests.cpu "+tt.refused); recorded != 1 {
 				t.Errorf("recorded %d times for the quota: %q", recorded, c.Events)
 			}
 			hard = tt.wide

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
@@ -140,10 +141,10 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	return f, nil
 }
 
-// nextRevision is the number that the Deployment controller gives to what the pods of base are resized to; empty if it has.
+// nextRevision is the number that the Deployment controller gives, or has given, to what the pods of base are resized to.
 func (o observation) nextRevision(base *replicaSet) string {
 	if base == nil || base.template.Same(o.deployment.template) {
-		return ""
+		return o.deployment.Annotations[deploymentutil.RevisionAnnotation]
 	}
 	last := int64(0)
 	for _, rs := range o.sets {

@@ -21,7 +21,7 @@ func (o observation) guard(base *replicaSet) *rollout.Guard {
 	}
 	d := o.deployment
 	g := o.Guard(rollout.Edit{
-		Version: rollout.EditNamed(d.Annotations[api.EditAnnotation]), Newest: d.template.Digest(), Began: editedAt(d),
+		Version: rollout.EditNamed(d.Annotations[api.EditAnnotation]), Called: rollout.RevisionNamed(o.nextRevision(base)), Newest: d.template.Digest(), Began: editedAt(d),
 		Former: func() string {
 			if former := o.former(base); former != nil {
 				return former.Digest()

@@ -121,6 +121,8 @@ const (
 	EventCanaryStarted = "CanaryStarted"
 	// EventCanaryPassed: they have been well with it, and the others follow.
 	EventCanaryPassed = "CanaryPassed"
+	// EventCanaryPromoted: somebody has ended their canary, and the others follow.
+	EventCanaryPromoted = "CanaryPromoted"
 	// EventResizeFailed: a pod of a guarded rollout has failed since it was resized.
 	EventResizeFailed = "ResizeFailed"
 	// EventCheckUnknown: nothing is known of a check that a resized pod has to pass.

@@ -101,14 +101,15 @@ spec:
         securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 `
 
-// Annotations of the workload. The policies take away what says that an edit was before: so it shows whether they were asked, those of
-// other versions, too. With the action LiveResize it is held whether a controller is there or not: only that shows, before a controller
-// has begun to say that it is there, that nobody takes the hold away.
+// unasked is a value that no policy leaves as it is: they write all anew that says how an edit was before, also those of other versions.
+// So it shows whether they were asked.
+const unasked = "?"
+
+// Annotations of the workload. With the action LiveResize it is held whether a controller is there or not: only that shows, before a
+// controller has begun to say that it is there, that nobody takes the hold away.
 var (
-	plainly = map[string]string{api.AllowCriticalAnnotation: "true", api.InForceAnnotation: "LiveResize;", api.AttendedAnnotation: "?"}
-	always  = map[string]string{
-		api.AllowCriticalAnnotation: "true", api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: "LiveResize;",
-	}
+	plainly = map[string]string{api.AllowCriticalAnnotation: "true", api.InForceAnnotation: unasked, api.AttendedAnnotation: unasked}
+	always  = map[string]string{api.AllowCriticalAnnotation: "true", api.ResizeActionAnnotation: "LiveResize", api.InForceAnnotation: unasked}
 )
 
 // looks are what policies of others may ask for: the image and the labels. They have let in the pod of the controller.
@@ -153,6 +154,17 @@ type answer struct {
 	at          time.Time // by the API server's clock; zero if it does not say
 }
 
+// answerOf reads what a dry run would store that has sent what is unasked.
+func answerOf(would metav1.Object, held bool) answer {
+	is := would.GetAnnotations()
+	_, said := is[api.HoldAnnotation]
+	a := answer{asked: is[api.InForceAnnotation] != unasked, held: held && said, evaluated: is[api.EvaluatedAnnotation]}
+	if a.attended = is[api.AttendedAnnotation]; a.attended == unasked {
+		a.attended = ""
+	}
+	return a
+}
+
 func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, namespace string, l looks, annotations map[string]string) (answer, error) {
 	encoded, err := json.Marshal(annotations)
 	if err != nil {
@@ -162,26 +174,16 @@ func (k heldKind) ask(ctx context.Context, client typedappsv1.AppsV1Interface, n
 	if err != nil {
 		return answer{}, fmt.Errorf("encoding labels: %w", err)
 	}
-	return k.try(ctx, client, namespace, api.DryRunName, types.ApplyPatchType, fmt.Appendf(nil, workload, k.name, labels, encoded, l.image), annotations)
+	return k.try(ctx, client, namespace, api.DryRunName, types.ApplyPatchType, fmt.Appendf(nil, workload, k.name, labels, encoded, l.image))
 }
 
-// try makes a dry run that sends these annotations.
-func (k heldKind) try(ctx context.Context, client typedappsv1.AppsV1Interface, namespace, name string, as types.PatchType, patch []byte, annotations map[string]string) (answer, error) {
+// try makes a dry run.
+func (k heldKind) try(ctx context.Context, client typedappsv1.AppsV1Interface, namespace, name string, as types.PatchType, patch []byte) (answer, error) {
 	would, held, err := k.patch(ctx, client, namespace, name, as, patch, metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		return answer{}, err
 	}
-	_, said := would.GetAnnotations()[api.HoldAnnotation]
-	_, kept := would.GetAnnotations()[api.InForceAnnotation]
-	a := answer{held: held && said, asked: !kept, evaluated: would.GetAnnotations()[api.EvaluatedAnnotation], attended: would.GetAnnotations()[api.AttendedAnnotation]}
-	if a.attended == annotations[api.AttendedAnnotation] {
-		a.attended = ""
-	}
-	for key, value := range would.GetAnnotations() {
-		if sent, was := annotations[key]; strings.HasPrefix(key, "inplace-rollout.io/") && (!was || sent != value) {
-			a.asked = true
-		}
-	}
+	a := answerOf(would, held)
 	for _, entry := range would.GetManagedFields() {
 		if entry.Manager == api.FieldManager && entry.Time != nil {
 			a.at = entry.Time.Time

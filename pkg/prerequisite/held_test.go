@@ -329,6 +329,7 @@ func TestProof(t *testing.T) {
 		"somebody undoes one":           {server: &apiserver{asks: true, there: true, undone: "StatefulSet"}, want: map[string]string{"StatefulSet": "another policy or a mutating webhook removes the hold", "DaemonSet": held}},
 		"an edit of their own":          {server: &apiserver{asks: true, there: true}, own: true, want: map[string]string{"StatefulSet": "unseen", "Deployment": held, "DaemonSet": "unseen"}},
 		"one that nobody holds":         {server: &apiserver{}, own: true, want: map[string]string{"Deployment": "not asked"}},
+		"one that nothing is said of":   {server: &apiserver{asks: true, there: true, older: true}, own: true, want: map[string]string{"Deployment": "unseen"}},
 		"one that waits for nobody":     {server: &apiserver{asks: true}, own: true, want: map[string]string{"Deployment": absent}},
 	} {
 		client := tt.server.answering(t, complete(t))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,17 +50,13 @@ func (c *Cluster) Proof(ctx context.Context, namespace string) map[string]error 
 				err = ownErr
 			}
 		}
-		switch {
-		case err != nil:
-			found[k.name] = unseen{err}
-		case !said.asked:
-			found[k.name] = ErrNotAsked
-		case said.attended == "false":
-			found[k.name] = absentAs(said.held)
-		case said.attended != "true":
-			found[k.name] = unseen{ErrUnsaid}
-		case created && k.name != "Deployment" && !said.held: // a user's new Deployment never is
-			found[k.name] = errUndone
+		if err != nil {
+			err = unseen{err}
+		} else if err = said.unattended(); err == nil && created && k.name != "Deployment" && !said.held { // a user's new Deployment never is
+			err = errUndone
+		}
+		if err != nil {
+			found[k.name] = err
 		}
 	}
 	return found
@@ -89,13 +86,41 @@ func (c *Cluster) NamespaceThere(ctx context.Context, namespace string, proof ma
 	return unseen{fmt.Errorf("whether there is such a namespace could not be seen: %w", err)}
 }
 
+// unattended is why no controller goes on with the edit; nil if one does.
+func (a answer) unattended() error {
+	switch {
+	case !a.asked:
+		return ErrNotAsked
+	case a.attended == "false":
+		return absentAs(a.held)
+	case a.attended != "true":
+		return unseen{ErrUnsaid}
+	}
+	return nil
+}
+
+// Ask has the dry run of an edit ask, besides, whether a controller goes on with it. [Unattended] reads what it would store.
+func Ask(edit metav1.Object) {
+	annotations := maps.Clone(edit.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[api.InForceAnnotation], annotations[api.AttendedAnnotation] = unasked, unasked
+	edit.SetAnnotations(annotations)
+}
+
+// Unattended is why no controller goes on with an edit, by what a dry run that [Ask] has prepared would store: what [Cluster.Proof] has of
+// a kind.
+func Unattended(would metav1.Object) error { return answerOf(would, true).unattended() }
+
 // askOwn does that by the dry run of an edit of a workload that there is, opted in if need be, for a user who may not create one.
 func (c *Cluster) askOwn(ctx context.Context, k heldKind, namespace string) (answer, error) {
 	name, err := c.anyOwn(ctx, k, namespace)
 	if err != nil {
 		return answer{}, err
 	}
-	annotations := map[string]string{api.AllowCriticalAnnotation: "true", api.ResizeActionAnnotation: "", api.AttendedAnnotation: "?"}
+	annotations := map[string]string{api.ResizeActionAnnotation: ""}
+	maps.Copy(annotations, plainly)
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"labels": map[string]string{api.EnabledLabel: "true"}, "annotations": annotations},
 		"spec":     map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]string{api.DryRunName: "?"}}}},
@@ -103,9 +128,7 @@ func (c *Cluster) askOwn(ctx context.Context, k heldKind, namespace string) (ans
 	if err != nil {
 		return answer{}, fmt.Errorf("encoding the edit: %w", err)
 	}
-	said, err := k.try(ctx, c.Client.AppsV1(), namespace, name, types.MergePatchType, patch, annotations)
-	said.asked = said.attended != "" // it may have other annotations of ours
-	return said, err
+	return k.try(ctx, c.Client.AppsV1(), namespace, name, types.MergePatchType, patch)
 }
 
 // anyOwn is the name of a workload that there is; one that is opted in, if possible.

@@ -407,6 +407,9 @@ func (t Target) Newborn(unfilled bool) *corev1.PodSpec {
 	return withChanges(&t.pod.Spec, changes...)
 }
 
+// Removed are the changes that take out what the template says no more: only a new pod is without.
+func (t Target) Removed() []Change { return t.removed }
+
 // Restarts reports whether a container that runs would be restarted, in place, for what
 // changes. A container that waits to be started, as in a crash loop, does not count.
 func (t Target) Restarts() bool {

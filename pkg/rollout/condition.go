@@ -30,7 +30,7 @@ type Condition struct {
 	Phase Phase
 	// Updated pods, of Total: in the phases Resizing, Canary and Stopped; in the phase Reverted those that are back.
 	Updated, Total int
-	// Version that is rolled out: in the phases Canary, Stopped and Reverted; of StatefulSets and DaemonSets, Over; and of
+	// Version that is rolled out: in the phases Canary, Stopped and Reverted; where it is guarded, in the phase Resizing; of StatefulSets and DaemonSets, Over; and of
 	// DaemonSets, HandedOver.
 	Version Version
 	// Partition that keeps back the pods below it, in the phase Over; 0 if there is none.

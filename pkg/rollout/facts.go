@@ -127,7 +127,7 @@ func (p Plan) recorded(f Facts) Plan {
 		return p
 	}
 	p.Resize, p.MarkUpdated, p.Restart, p.Replaced = nil, nil, nil, nil
-	p.Writes = []Write{Keep{Before: f.Record, After: after, Says: p.Condition.Message()}}
+	p.Writes = []Write{Keep{Before: f.Record, After: after, Called: p.Condition.Version, Says: p.Condition.Message()}}
 	if p.Condition.Phase == PhaseOver { // it is said of the version that this write makes
 		p.Condition = Condition{}
 	}

@@ -38,6 +38,7 @@ type Guard struct {
 	again        *Record // the one before, where the user has had it tried again since; else nil
 	notes        *judge.PodNotes
 	newest       string
+	called       Version
 	room         int // how many bytes a record may have
 	losses       *judge.Losses
 	rejected     *judge.Rejected
@@ -71,7 +72,8 @@ type Subject struct {
 
 // Edit is what is rolled out, for [Facts.Guard].
 type Edit struct {
-	Version Version
+	// Version tells the edit from others, and Called is its name for people; the version, if it is empty.
+	Version, Called Version
 	// Newest revision, and what returns the one that most of the other pods are of; empty if there are none.
 	Newest string
 	Former func() string
@@ -85,7 +87,7 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	if f.Settings.Guard == nil {
 		return nil
 	}
-	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: ptr.Deref(f.Settings.NotReadyTimeout, f.Defaults.NotReadyTimeout), Outcomes: f.Outcomes, newest: e.Newest, notes: f.Notes, room: room(f.Annotations)}
+	g := &Guard{Guard: *f.Settings.Guard, NotReadyTimeout: ptr.Deref(f.Settings.NotReadyTimeout, f.Defaults.NotReadyTimeout), Outcomes: f.Outcomes, newest: e.Newest, called: cmp.Or(e.Called, e.Version), notes: f.Notes, room: room(f.Annotations)}
 	if f.Unanswerable != nil {
 		g.unanswerable = f.Unanswerable(g.Checks)
 	}
@@ -625,10 +627,12 @@ func (s Step) guardedCondition(c Condition) Condition {
 	case s.record.Stopped():
 		return s.stopped()
 	case s.Canary:
-		c.Phase, c.Version = PhaseCanary, s.record.Of
+		c.Phase, c.Version = PhaseCanary, s.guard.called
 		if s.guard.Manual {
 			c.Details += "; the others wait until it is promoted"
 		}
+	default:
+		c.Version = s.guard.called
 	}
 	return c
 }
@@ -638,6 +642,6 @@ func (s Step) guardedCondition(c Condition) Condition {
 func (s Step) stopped() Condition {
 	c := s.progress()
 	_, c.Details = Spell(slices.DeleteFunc(slices.Clone(s.Waits), func(w Wait) bool { return w.Reason == judge.ReasonProgressing }))
-	c.Reason, c.Phase, c.Version, c.Why = judge.ReasonResizeFailed, PhaseStopped, s.record.Of, s.record.Failed
+	c.Reason, c.Phase, c.Version, c.Why = judge.ReasonResizeFailed, PhaseStopped, s.guard.called, s.record.Failed
 	return c
 }

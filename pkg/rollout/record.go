@@ -193,8 +193,9 @@ func room(annotations map[string]string) int {
 type Keep struct {
 	// Before is the record that is replaced, and After the new one; nil for none.
 	Before, After *Record
-	// Says is what the condition says then.
-	Says string
+	// Called is what people call the version that is rolled out, and Says what the condition says then.
+	Called Version
+	Says   string
 }
 
 // NeedsLiveRead is that of Write.

@@ -17,7 +17,9 @@ import (
 
 // Access is that of controller.Kind.
 func (k Kind) Access() controller.Access[*appsv1.StatefulSet] {
-	access := controller.Typed(k.client, func(namespace string) typedappsv1.StatefulSetInterface { return k.client.AppsV1().StatefulSets(namespace) })
+	access := controller.Typed(k.client, func(namespace string) typedappsv1.StatefulSetInterface {
+		return k.client.AppsV1().StatefulSets(namespace)
+	})
 	access.Kind, access.Strip, access.NewCondition = kindName, strip, newCondition
 	access.NewInformer = func(namespace string, tweak func(*metav1.ListOptions)) cache.SharedIndexInformer {
 		return appsinformers.NewFilteredStatefulSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)

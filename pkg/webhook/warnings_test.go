@@ -96,6 +96,9 @@ func TestWarnings(t *testing.T) {
 		{what: "a new image, " + nobody, kind: sets, write: image},
 		{what: "an annotation during the hold, " + nobody, kind: sets, annotations: "HELD", write: "{metadata: {annotations: {c: d}}}"},
 		{what: "a new one, " + nobody, kind: daemons, isNew: true},
+		{what: "an undo during a canary, " + nobody, kind: sets, annotations: "HELD" + guide, write: down},
+		{what: "an undo after a size that failed, " + nobody, kind: deployments, annotations: "HELD" + stopped, write: down},
+		{what: "an annotation during a canary, " + nobody, kind: sets, annotations: "HELD" + guide, write: "{metadata: {annotations: {c: d}}}"},
 
 		{what: "the action Restart, with an edit of sizes", kind: sets, annotations: says("resource-resize-action", "Restart"), write: up},
 		{what: "the action Restart, with a new image", kind: sets, annotations: says("resource-resize-action", "Restart"), write: image},

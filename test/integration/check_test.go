@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -53,6 +55,19 @@ func (s *sandbox[W]) assertCheck(who, kubeconfig string, want answers, args ...s
 	}
 	if n := strings.Count(got.stdout, "\n"); want.lines != 0 && n != want.lines {
 		s.t.Errorf("%s: it says %d lines, want %d:\n%s", who, n, want.lines, got.stdout)
+	}
+}
+
+// assertPlan asks what an edit of the cpu would do to web-0.
+func (s *sandbox[W]) assertPlan(who, kubeconfig string, fate judge.Forecast, why string) {
+	s.t.Helper()
+	edit := s.kubectl("patch", s.ref, "--patch", cpuEdit, "--dry-run=client", "-o", "yaml")
+	got := command(s.t, kubeconfig, s.namespace, edit, "plan", "-f", "-")
+	if !regexp.MustCompile(`(?m)^web-0 .* `+string(fate)+` .*`+why).MatchString(got.stdout) || strings.Contains(got.stdout, "whether a controller is there") {
+		s.t.Errorf("%s: want %s, %q of\n%s%s", who, fate, why, got.stdout, got.stderr)
+	}
+	if logged := regexp.MustCompile(`(?m)^[IWEF]\d{4} `).FindString(got.stderr); logged != "" {
+		s.t.Errorf("%s: plan logs: %s", who, got.stderr)
 	}
 }
 
@@ -119,6 +134,7 @@ func TestCheckKilled(t *testing.T) {
 	editor, viewer := w.user("editor", "edit"), w.user("viewer", "view")
 	process := ownController(t, letGo)
 	w.waitComplete()
+	w.assertPlan("an editor", editor, judge.Live, "")
 	process.Kill()
 	// Its last heartbeat would count for 45 s.
 	until := time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339)
@@ -144,6 +160,7 @@ func TestCheckKilled(t *testing.T) {
 	for who, kubeconfig := range map[string]string{"an editor": editor, "a viewer": viewer, "an administrator": cp.Kubeconfig()} {
 		w.assertCheck(who+" when no controller is there", kubeconfig, answers{code: 1, begin: checkNo + w.namespace + " are not rolled out in place: no controller is ready: edits are not held"})
 	}
+	w.assertPlan("an editor when no controller is there", editor, judge.PodRestart, "no controller is ready")
 	if got := command(t, editor, w.namespace, "", "check"); strings.Contains(got.stdout, "✓ Hold") || strings.Contains(got.stdout, "✗ Hold") {
 		t.Errorf("it contradicts itself:\n%s", got.stdout)
 	}
@@ -154,6 +171,7 @@ func TestCheckKilled(t *testing.T) {
 		return got.code == 2 && strings.HasPrefix(got.stdout, checkUnknown), got.stdout
 	})
 	w.assertCheck("an editor without the heartbeat", editor, answers{code: 1, begin: checkNo})
+	w.assertPlan("an editor without the heartbeat", editor, judge.PodRestart, "no controller is ready")
 
 	must.Do(t, controller.Uninstall(t.Context(), cp))
 	eventually(t, "the API server to hold nothing", func() (bool, string) {
@@ -161,6 +179,10 @@ func TestCheckKilled(t *testing.T) {
 		return strings.HasPrefix(got.stdout, checkNo+w.namespace+" are not rolled out in place: nothing holds edits, as a dry run shows: inplace-rollout is not installed for this namespace, or no controller has begun yet"), got.stdout
 	})
 	w.assertCheck("an editor when it is uninstalled", editor, answers{code: 1, begin: checkNo, lines: 1})
+	w.assertPlan("an editor when it is uninstalled", editor, judge.PodRestart, "nothing holds edits here")
+	if got := command(t, viewer, w.namespace, w.kubectl("get", w.ref, "-o", "yaml"), "plan", "-f", "-"); !strings.Contains(got.stdout, "It is unknown whether a controller is there: ") {
+		t.Errorf("a viewer when it is uninstalled: %+v", got)
+	}
 	w.assertCheck("a viewer when it is uninstalled", viewer, answers{code: 2, begin: checkUnknown})
 	w.assertCheck("nobody when it is uninstalled", w.user("nobody", ""), answers{code: 2, begin: checkUnknown})
 	w.assertCheck("an administrator when it is uninstalled", cp.Kubeconfig(), answers{code: 1, lines: 1,

@@ -256,6 +256,22 @@ func (l *podLog) assertMost(most int) {
 	}
 }
 
+// assertOwned checks that every pod had a controller at any time.
+func (l *podLog) assertOwned() {
+	l.t.Helper()
+	orphans := map[string]bool{}
+	l.replay(func(pods map[types.UID]corev1.Pod) {
+		for _, pod := range pods {
+			if metav1.GetControllerOf(&pod) == nil {
+				orphans[pod.Name] = true
+			}
+		}
+	})
+	if len(orphans) > 0 {
+		l.t.Errorf("pods without an owner at some time: %v", slices.Sorted(maps.Keys(orphans)))
+	}
+}
+
 // health is what Argo CD makes of an object with the check in deploy/argocd. It
 // runs the script as Argo CD does: the object is the global obj, only the libraries
 // package, base and table are there, and a table comes back.

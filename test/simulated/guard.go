@@ -1298,7 +1298,7 @@ func (g *guardedly) isPromoted() {
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, policy.Manual)
 	g.rounds(90, 1)
 	c := g.Condition()
-	if g.Phase() != rollout.PhaseCanary || !strings.Contains(c.Message, "promoted") {
+	if g.Phase() != rollout.PhaseCanary || !strings.Contains(c.Message, "promoted") || strings.Contains(c.Message, "canary of edit ") { // which nobody can look up
 		g.Fatalf("the canary waits, and the condition says %+v", c)
 	}
 	g.Annotate(map[string]string{api.PromoteAnnotation: "another rollout"})
@@ -1307,6 +1307,11 @@ func (g *guardedly) isPromoted() {
 	g.rounds(2, 3)
 	g.Annotate(map[string]string{api.PromoteAnnotation: ""}) // a manifest without it is applied
 	g.until(judge.ReasonComplete, 3)
+	g.recorded(judge.EventCanaryPromoted, 1)
+	g.recorded(judge.EventCanaryPassed, 0)
+	if n := Count(g.Recorded(), "edit "); n > 0 {
+		g.Errorf("%d events name an edit: %q", n, g.Recorded())
+	}
 	g.Annotate(map[string]string{api.CanaryDurationAnnotation: "2s"})
 	g.Edit(Former)
 	g.rounds(5, 3)
