@@ -3,6 +3,8 @@
 package integration
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
