@@ -107,8 +107,7 @@ var mutants = []mutant{
 	{
 		name: "acknowledged", safety: "acknowledgement by the built-in controller",
 		without: without{"the status is believed whatever generation it is of", []edit{
-			{"pkg/deployment/access.go", `return rollout.ObservedGeneration(d.Status.ObservedGeneration, conditionOf(d, api.ConditionObserved)) >= d.Generation`, `return rollout.ObservedGeneration(0, conditionOf(d, api.ConditionObserved)) >= 0`},
-			{"pkg/statefulset/access.go", `return rollout.ObservedGeneration(set.Status.ObservedGeneration, conditionOf(set, api.ConditionObserved)) >= set.Generation`, `return rollout.ObservedGeneration(0, conditionOf(set, api.ConditionObserved)) >= 0`},
+			{"pkg/controller/kind.go", `return rollout.ObservedGeneration(a.ObservedGeneration(w), a.ConditionOf(w, api.ConditionObserved)) >= w.GetGeneration()`, `return rollout.ObservedGeneration(0, a.ConditionOf(w, api.ConditionObserved)) >= 0`},
 		}},
 		scenario: scenario{tests: "TestBuiltInControllersAreSlow"},
 	},
