@@ -59,7 +59,7 @@ spec: {template: {metadata: {labels: {app: %[1]s}}, spec: {restartPolicy: Never,
 	}
 }
 
-// TestTable has the table change, go, and be joined by another ConfigMap.
+// TestTable has the table change, and go.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	n := namespace{name: "table", label: "enabled", table: known}
@@ -69,9 +69,6 @@ func TestTable(t *testing.T) {
 		pod := must.Get(newPod(`spec: {containers: [{name: app, image: "` + image + `"}]}`))(t)
 		return must.Get(client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 	}
-	// One that is not the estimator's, with what it is found by.
-	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}}, Data: entries("new:1", "5", "5Gi")}
-	must.Get(client.CoreV1().ConfigMaps(n.name).Create(t.Context(), other, metav1.CreateOptions{}))(t)
 	must.Do(t, publish(t.Context(), n.name, table(known, entries("web:1", "130m", ""))))
 	check(t, create("web:1"), "app cpu=130m memory=300Mi", "app cpu=130m(image:tag) memory=300Mi(image:tag)")
 	check(t, create("new:1"), "app", "")
