@@ -380,12 +380,7 @@ func (r *statusReport) now(p rollout.Plan, unseen bool) {
 		r.refuse(p)
 	case known:
 		r.Complete, r.Reason, r.Message = c.Complete, c.Reason, c.Message()
-		_, spelled := rollout.Spell(p.Waits)
-		if rest, all := strings.CutPrefix(c.Details, spelled); all {
-			_, others := rollout.Spell(slices.DeleteFunc(slices.Clone(p.Waits), r.podsSay))
-			c.Details = others + rest
-		}
-		r.short = c.Message()
+		r.short = r.shortened(p, c).Message()
 	}
 	r.lose()
 	if r.Reason != written.Reason && r.written != nil {
@@ -400,6 +395,16 @@ func (r *statusReport) conditionOf(p rollout.Plan) rollout.Condition {
 		return p.Step.Condition()
 	}
 	return p.Condition
+}
+
+// shortened is a plan's condition without the waits that the table of pods says.
+func (r *statusReport) shortened(p rollout.Plan, c rollout.Condition) rollout.Condition {
+	_, spelled := rollout.Spell(p.Waits)
+	if rest, all := strings.CutPrefix(c.Details, spelled); all {
+		_, others := rollout.Spell(slices.DeleteFunc(slices.Clone(p.Waits), r.podsSay))
+		c.Details = others + rest
+	}
+	return c
 }
 
 // podsSay reports whether the table of pods has what a wait says.
