@@ -374,7 +374,8 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 // where it says something else. But it knows more than the plan where that rests on less than the controller sees.
 func (r *statusReport) now(p rollout.Plan, unseen bool) {
 	written, c := &writtenCondition{r.Reason, r.Message, r.written}, r.conditionOf(p)
-	kept := c.Reason == judge.ReasonProgressing && (slices.Contains(remembered, r.Reason) || unseen && slices.Contains(ofNodes, r.Reason))
+	rests := judge.Acts[r.Reason].Rests
+	kept := c.Reason == judge.ReasonProgressing && (rests == judge.OnMemory || unseen && rests == judge.OnNodes)
 	switch known := r.written != nil && c.Reason != "" && r.Reason != judge.ReasonPending; {
 	case known && kept:
 		r.refuse(p)
@@ -447,15 +448,6 @@ func (r *statusReport) moves(p rollout.Plan, remembers bool) bool {
 		return !p.NothingUnderWay()
 	}
 }
-
-// remembered are the reasons that rest on what only a controller that was there remembers, such as the answer to a request.
-var remembered = []string{
-	judge.ReasonQuotaExceeded, judge.ReasonAdmissionDenied, judge.ReasonUnsupportedByNode, judge.ReasonDisruptionBudget, judge.ReasonRoomUnknown,
-	judge.ReasonPodRejected, judge.ReasonDeletedAfterResize, judge.ReasonCheckUnknown, judge.ReasonResizeFailed, judge.ReasonNamespaceLeftOut,
-}
-
-// ofNodes are those that rest on what not everybody may see: nodes, and what new pods refer to.
-var ofNodes = []string{judge.ReasonNoNodeFits, judge.ReasonInfeasible, judge.ReasonInvalid, judge.ReasonNodeLost}
 
 // count is how many pods are in each state.
 func (r *statusReport) count() map[podState]int {

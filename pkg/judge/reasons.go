@@ -59,30 +59,43 @@ const (
 type Act struct {
 	Next  string // what to do next; empty where the text of the reason says that itself
 	Stops bool   // nothing goes on until then
+	Rests Rest   // on what the reason rests
 }
+
+// Rest is on what a reason rests that not everybody can see: then a plan without that does not refute it.
+type Rest int
+
+const (
+	// OnTheWorkload rests on what whoever can read the workload and its pods sees.
+	OnTheWorkload Rest = iota
+	// OnMemory rests on what only a controller that was there remembers, such as the answer to a request.
+	OnMemory
+	// OnNodes rests on nodes, and on what new pods refer to.
+	OnNodes
+)
 
 // Acts are those of the reasons that have one. The message of a condition with the reason ends with what to do next.
 var Acts = map[string]Act{
-	ReasonInfeasible:          {"Choose another size, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred", true},
-	ReasonUnsupportedByNode:   {"Update the kubelet, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred", true},
-	ReasonInvalid:             {"Choose a size that is allowed, or change what forbids it, such as a LimitRange", true},
-	ReasonAdmissionDenied:     {"Have it allowed, or choose another size; it is tried again every 30 s", false},
-	ReasonResizeError:         {"Choose a higher limit, if that is below what the pod uses", false},
-	ReasonQuotaExceeded:       {"Raise the quota, or choose a smaller size", false},
-	ReasonRoomUnknown:         {"Look whether a node has room, and restart the pods: `kubectl inplace-rollout retry` with --action=Restart", true},
-	ReasonNoNodeFits:          {"Choose a smaller size, make room, or add a node that is large enough", false},
-	ReasonDisruptionBudget:    {"Wait, or allow a disruption in the PodDisruptionBudget", false},
-	ReasonNotReadyAfterResize: {"See what `kubectl describe pod` says of it; if the size is wrong, edit it again", false},
-	ReasonResizeFailed:        {"Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry", true},
-	ReasonCheckUnknown:        {"Mend the check, or take it out of the annotation inplace-rollout.io/checks", false},
-	ReasonReverted:            {"Choose another size, or undo the edit: `kubectl rollout restart` uses the size that failed", true},
-	ReasonPodRejected:         {"", true},
-	ReasonDeletedAfterResize:  {"Have these pods left alone and try it again: `kubectl inplace-rollout retry`, which restarts them with --action=Restart", true},
-	ReasonNodeLost:            {"Bring the node back, or delete it", false},
-	ReasonPaused:              {"`kubectl rollout resume` has it go on", true},
-	ReasonInvalidPolicy:       {"Correct the annotation, or remove it", true},
-	ReasonNamespaceLeftOut:    {"", true},
-	ReasonWaitingForDelete:    {"Delete these pods when it suits you", true},
+	ReasonInfeasible:          {"Choose another size, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred", true, OnNodes},
+	ReasonUnsupportedByNode:   {"Update the kubelet, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred", true, OnMemory},
+	ReasonInvalid:             {"Choose a size that is allowed, or change what forbids it, such as a LimitRange", true, OnNodes},
+	ReasonAdmissionDenied:     {"Have it allowed, or choose another size; it is tried again every 30 s", false, OnMemory},
+	ReasonResizeError:         {"Choose a higher limit, if that is below what the pod uses", false, OnTheWorkload},
+	ReasonQuotaExceeded:       {"Raise the quota, or choose a smaller size", false, OnMemory},
+	ReasonRoomUnknown:         {"Look whether a node has room, and restart the pods: `kubectl inplace-rollout retry` with --action=Restart", true, OnMemory},
+	ReasonNoNodeFits:          {"Choose a smaller size, make room, or add a node that is large enough", false, OnNodes},
+	ReasonDisruptionBudget:    {"Wait, or allow a disruption in the PodDisruptionBudget", false, OnMemory},
+	ReasonNotReadyAfterResize: {"See what `kubectl describe pod` says of it; if the size is wrong, edit it again", false, OnTheWorkload},
+	ReasonResizeFailed:        {"Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry", true, OnMemory},
+	ReasonCheckUnknown:        {"Mend the check, or take it out of the annotation inplace-rollout.io/checks", false, OnMemory},
+	ReasonReverted:            {"Choose another size, or undo the edit: `kubectl rollout restart` uses the size that failed", true, OnTheWorkload},
+	ReasonPodRejected:         {"", true, OnMemory},
+	ReasonDeletedAfterResize:  {"Have these pods left alone and try it again: `kubectl inplace-rollout retry`, which restarts them with --action=Restart", true, OnMemory},
+	ReasonNodeLost:            {"Bring the node back, or delete it", false, OnNodes},
+	ReasonPaused:              {"`kubectl rollout resume` has it go on", true, OnTheWorkload},
+	ReasonInvalidPolicy:       {"Correct the annotation, or remove it", true, OnTheWorkload},
+	ReasonNamespaceLeftOut:    {"", true, OnMemory},
+	ReasonWaitingForDelete:    {"Delete these pods when it suits you", true, OnTheWorkload},
 }
 
 // Reasons of events. The messages say why.

@@ -168,7 +168,7 @@ func TestReasonsElsewhere(t *testing.T) {
 	}
 }
 
-// reasons reads the values of the constants Reason… of package rollout.
+// reasons reads the values of the constants Reason… of package judge.
 func reasons(t *testing.T) []string {
 	t.Helper()
 	file := must.Get(parser.ParseFile(token.NewFileSet(), filepath.Join(controller.Root(), "pkg", "judge", "reasons.go"), nil, 0))(t)
