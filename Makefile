@@ -135,11 +135,11 @@ SIMULATIONS := 20
 simulations: ## Simulate each kind as often as the unit tests do, times this (SIMULATIONS=20)
 	SIMULATIONS=$(SIMULATIONS) go test -timeout 3h -v -run '^TestSimulation' ./pkg/statefulset ./pkg/deployment ./pkg/daemonset
 
-# The last commit with a policy for each kind, which an installation may come from.
-FORMER := 3e1bc74
+# Whoever writes policies otherwise, and means the same, compares them with what is committed.
+FORMER := HEAD
 
 .PHONY: former
-former: ## Ask the policies of the version before about all writes of the simulations, too: they say the same
+former: ## Ask the policies of another commit about all writes of the simulations, too: do they say the same? (FORMER=HEAD)
 	@rm -rf bin/former && mkdir -p bin/former && git archive $(FORMER) deploy/cluster | tar --extract --directory bin/former
 	FORMER_POLICIES=$(CURDIR)/bin/former/deploy go test -timeout 1h -count=1 -run '^TestSimulation' ./pkg/statefulset ./pkg/deployment ./pkg/daemonset
 

@@ -46,7 +46,7 @@ var fields = simulated.Fields[*appsv1.DaemonSet]{
 		}
 		after.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.Itoa(generation)
 	},
-	Admission: simulated.NewAdmission[appsv1.DaemonSet]("daemonsets"),
+	Admission: simulated.NewAdmission[appsv1.DaemonSet](),
 }
 
 var templates = simulated.Templates()

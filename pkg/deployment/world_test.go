@@ -51,7 +51,7 @@ const (
 	maxAnnotation             = "deployment.kubernetes.io/max-replicas"
 )
 
-var admission = simulated.NewAdmission[appsv1.Deployment]("deployments")
+var admission = simulated.NewAdmission[appsv1.Deployment]()
 
 // world is a small cluster: an API server with the admission policies of deploy/,
 // the controllers of Deployments and ReplicaSets, the garbage collector and the
@@ -68,6 +68,7 @@ type world struct {
 	full     bool                      // a quota has no room for another ReplicaSet
 
 	unguarded bool // the admission policies are gone
+	counts    bool // annotations count for the generation of the Deployment
 	unknown   bool // they take the controller for a user
 	releasing bool // the next write is the one of inplace-rollout release
 	noPods    bool // a quota has no room for another pod
@@ -168,6 +169,9 @@ func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 		admission.Admit(before, d, simulated.ByWhom(ours, w.releasing), nil)
 	}
 	w.Generation(d, before.Spec, d.Spec)
+	if d.Generation == before.Generation && w.counts { // as strategy.go of the registry always does
+		w.Generation(d, before.Annotations, d.Annotations)
+	}
 	w.releasing = false
 	w.storeDeployment(d)
 	if simulated.VersionOf(&before.Spec.Template.Spec) != simulated.VersionOf(&d.Spec.Template.Spec) || !policy.Held(before) || !policy.Held(d) ||

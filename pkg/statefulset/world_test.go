@@ -37,7 +37,7 @@ var fields = simulated.Fields[*appsv1.StatefulSet]{
 		return &appsv1.StatefulSetList{ListMeta: version, Items: []appsv1.StatefulSet{*set}}
 	},
 	Prepare:   func(_, _ *appsv1.StatefulSet) {},
-	Admission: simulated.NewAdmission[appsv1.StatefulSet]("statefulsets"),
+	Admission: simulated.NewAdmission[appsv1.StatefulSet](),
 }
 
 var (

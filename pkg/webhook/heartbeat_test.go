@@ -186,7 +186,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s: opted out, it still speaks of %q", kind, got)
 		}
 	}
-	for said, want := range map[string]string{"Over;edit 7;": "Over;generation 3 of it;", "Over;edit 6;": "", "Late;edit 7;": ""} {
+	for said, want := range map[string]string{"Over;edit 7;": "Over;generation 4 of it;", "Over;edit 6;": "", "Late;edit 7;": ""} {
 		was := workload(t, "Deployment", "", fmt.Sprintf(", %s: %q, %s: %q", api.EditAnnotation, "7", api.SaidOfAnnotation, said), "2026-11-24T03:00:00Z")
 		was.SetGeneration(3)
 		was.SetUID("it")

@@ -145,7 +145,6 @@ var parts = slices.Concat(
 	around("benchmark", "controlplane", "prometheus", "hold", "gates", "chart", "docs", "worlds", "matrix", "integration"),
 	[]part{
 		{name: "initial-resources", make: []string{"initial-resources"}, packages: []string{"./initialresources/..."}, tags: "integration,around"},
-		{name: "former", make: []string{"former"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
 		{name: "simulations", make: []string{"simulations"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
 		{name: "soak", make: []string{"soak"}, packages: []string{"./test/worlds"}},
 		{name: "mutants", make: []string{"mutants"}, packages: []string{"./test/mutants", "./test/worlds", "./test/integration", "./test/simulated"}, tags: "integration"},

@@ -40,7 +40,7 @@ type Admission[W any, P interface {
 	*W
 	Object
 }] struct {
-	policies, former func() *webhook.Policies // former are those of the version before; nil where nobody compares
+	policies, former func() *webhook.Policies // former are those of another commit; nil where nobody compares
 	last             *before
 }
 
@@ -52,19 +52,22 @@ type before struct {
 	untyped *unstructured.Unstructured
 }
 
-// NewAdmission is for workloads of that resource, in the plural.
+// answering are the policies that are asked.
+var answering = []string{"inplace-rollout-hold", "inplace-rollout-status"}
+
+// NewAdmission is for workloads of one kind.
 func NewAdmission[W any, P interface {
 	*W
 	Object
-}](resource string) Admission[W, P] {
+}]() Admission[W, P] {
 	return Admission[W, P]{last: &before{}, policies: sync.OnceValue(func() *webhook.Policies {
-		return must(webhook.Load(deploy.Cluster, deploy.User, "inplace-rollout-hold", "inplace-rollout-status"))
+		return must(webhook.Load(deploy.Cluster, deploy.User, answering...))
 	}), former: sync.OnceValue(func() *webhook.Policies {
 		folder := os.Getenv("FORMER_POLICIES") // see `make former`
 		if folder == "" {
 			return nil
 		}
-		return must(webhook.Load(os.DirFS(folder), deploy.User, "inplace-rollout-hold-"+resource, "inplace-rollout-pending-"+resource))
+		return must(webhook.Load(os.DirFS(folder), deploy.User, answering...))
 	})}
 }
 
@@ -115,24 +118,11 @@ func (a Admission[W, P]) write(old, written P, by Writer, subresource string) we
 func (a Admission[W, P]) ask(w webhook.Write) *unstructured.Unstructured {
 	after := must(a.policies().Admit(context.Background(), w))
 	if former := a.former(); former != nil {
-		if is, was := answered(after), answered(must(former.Admit(context.Background(), w))); !equality.Semantic.DeepEqual(is, was) {
-			panic(fmt.Sprintf("the policies make of %+v\n%+v, and those of the version before\n%+v", w, is, was))
+		if is, was := after, must(former.Admit(context.Background(), w)); !equality.Semantic.DeepEqual(is, was) {
+			panic(fmt.Sprintf("the policies make of %+v\n%+v, and those of the other commit\n%+v", w, is, was))
 		}
 	}
 	return after
-}
-
-// answered is an answer without what is meant to be another one than in the version before: what pods of a StatefulSet are born with
-// while there is a record, and that an annotation of ours without a value is taken away.
-func answered(answer *unstructured.Unstructured) *unstructured.Unstructured {
-	answer = answer.DeepCopy()
-	unstructured.RemoveNestedField(answer.Object, "status", "currentRevision")
-	annotations := answer.GetAnnotations()
-	if annotations[api.PromoteAnnotation] == "" {
-		delete(annotations, api.PromoteAnnotation)
-	}
-	answer.SetAnnotations(annotations)
-	return answer
 }
 
 func decode[W any](from *unstructured.Unstructured, to *W) {
