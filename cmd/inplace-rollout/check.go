@@ -43,7 +43,8 @@ func newCheckCommand() *cobra.Command {
 
 The first line is the answer: yes, no or unknown. If you can edit workloads there, a dry run
 of an edit shows it. Otherwise the controller's heartbeat does, which all users can read,
-unless the installation does not publish it. Nothing is written.
+unless the installation does not publish it. Nothing is written. A controller that was killed
+counts as ready until its heartbeat is over, which is up to 45 s later.
 The other lines are details: ✓ is fine, ✗ is not, ? could not be checked with your permissions,
 and - is a note.
 
@@ -256,15 +257,18 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 		}
 		namespace.Outcome = unknown
 	}
-	hold := o.held(report, proof)
+	hold, controller := o.held(report, proof), attended(report, proof)
 	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || prerequisite.IsNotBegun(report.Controller) || report.Attendance != nil) {
 		return conclude([]finding{hold}) // of the rest there is nothing
 	}
-	deciding := []finding{server, hold, attended(report, proof)}
+	deciding := slices.Concat([]finding{server, hold}, controller)
+	if hold.Message == "" {
+		deciding = slices.Delete(deciding, 1, 2)
+	}
 	if namespace.Message != "" {
 		deciding = append(deciding, namespace)
 	}
-	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx))...)
+	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx, controller[0].Outcome != failed))...)
 }
 
 // apiServer says whether it can resize pods, and whether it answers at all.
@@ -311,7 +315,8 @@ func showing(proof map[string]error) shown {
 	return s
 }
 
-// held says whether edits meet what holds them: by dry runs, or by what the controller says of its own.
+// held says whether edits meet what holds them: by dry runs, or by what the controller says of its own. It says nothing where they do, and
+// no controller is there.
 func (o checkOptions) held(r prerequisite.Report, proof map[string]error) finding {
 	s := showing(proof)
 	by := map[prerequisite.Way]string{
@@ -327,7 +332,7 @@ func (o checkOptions) held(r prerequisite.Report, proof map[string]error) findin
 	case len(s.not) > 0:
 		return finding{nameOfHold, failed, fmt.Sprintf("edits of %s are not held: %s", strings.Join(s.not, ", "), s.why)}
 	case len(s.absent) > 0:
-		return finding{nameOfHold, noted, "the API server asks what holds edits" + by + ", which sees no controller, as a dry run shows"}
+		return finding{} // see attended
 	case len(s.unclear) == 0:
 		return finding{nameOfHold, passed, "edits are held" + by + ", as a dry run shows"}
 	case r.Controller == nil && r.Attendance == nil && s.forbids:
@@ -337,22 +342,22 @@ func (o checkOptions) held(r prerequisite.Report, proof map[string]error) findin
 }
 
 // attended says whether a controller is there: what holds knows it best.
-func attended(r prerequisite.Report, proof map[string]error) finding {
+func attended(r prerequisite.Report, proof map[string]error) []finding {
 	const name, ready = "Controller", "a controller is ready"
 	for _, kind := range prerequisite.HeldKinds {
 		if err := proof[kind]; prerequisite.IsAbsent(err) {
-			return finding{name, failed, err.Error()}
+			return []finding{{name, failed, err.Error()}, {name, failed, "a dry run of an edit has found none"}}
 		}
 	}
 	shown := slices.ContainsFunc(prerequisite.HeldKinds, func(kind string) bool { return proof[kind] == nil })
 	switch {
 	case shown:
 	case r.Controller != nil:
-		return finding{name, failed, r.Controller.Error()}
+		return []finding{{name, failed, r.Controller.Error()}}
 	case r.Attendance != nil:
-		return finding{name, unknown, "whether a controller is ready could not be seen: " + r.Attendance.Error()}
+		return []finding{{name, unknown, "whether a controller is ready could not be seen: " + r.Attendance.Error()}}
 	}
-	return finding{name, passed, ready}
+	return []finding{{name, passed, ready}}
 }
 
 // former says what of the version before can go: the bindings that an upgrade has left. Their policies match nothing any more, and this
@@ -396,7 +401,10 @@ func (o checkOptions) versions(ctx context.Context) []finding {
 	for _, c := range controllers {
 		f := finding{name, passed, "the controller in " + c.Namespace + ": " + c.leads()}
 		if c.Version != mine {
-			f.Outcome, f.Message = noted, f.Message+"; this program: "+mine
+			f.Message += "; this program: " + mine
+		}
+		if c.Version != mine || c.Absent {
+			f.Outcome = noted
 		}
 		found = append(found, f)
 	}
@@ -444,8 +452,8 @@ type right struct {
 	needs []authorizationv1.ResourceAttributes
 }
 
-// rightsIn are what the commands need in a namespace.
-func rightsIn(namespace string) []right {
+// rightsIn are what the commands need in a namespace. Without a controller, nothing is retried.
+func rightsIn(namespace string, retries bool) []right {
 	workloads := func(verb string) []authorizationv1.ResourceAttributes {
 		var needs []authorizationv1.ResourceAttributes
 		for _, k := range kinds {
@@ -453,19 +461,23 @@ func rightsIn(namespace string) []right {
 		}
 		return needs
 	}
+	writes := "opt in, edit and release"
+	if retries {
+		writes = "opt in, edit, retry and release"
+	}
 	pods := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}
 	return []right{
 		{"see the progress of rollouts, with status", append(workloads("list"), pods)},
 		{"preview rollouts, with plan", append(workloads("get"), pods)},
 		{"preview whether nodes have room", []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
-		{"opt in, edit, retry and release", workloads("patch")},
+		{writes, workloads("patch")},
 	}
 }
 
 // rights says what the user may do.
-func (o checkOptions) rights(ctx context.Context) []finding {
+func (o checkOptions) rights(ctx context.Context, retries bool) []finding {
 	var found []finding
-	for _, r := range rightsIn(o.namespace) {
+	for _, r := range rightsIn(o.namespace, retries) {
 		f := finding{"You can", passed, r.what}
 		lacks, err := o.lacks(ctx, r.needs)
 		switch {

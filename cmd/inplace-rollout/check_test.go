@@ -155,7 +155,7 @@ func TestCheckVerdict(t *testing.T) {
 		"an administrator": {place: place{installed: true, asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute}, begin: is,
 			says: "✓ Hold: edits are held, by MutatingAdmissionPolicies, as a dry run shows\n"},
 		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
-			says: "- Hold: the API server asks what holds edits, which sees no controller, as a dry run shows\n"},
+			says: "✗ Controller: a dry run of an edit has found none\n"},
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
 		"an editor, whose edits fail":                                    {place: place{installed: true, creates: true, fails: true, published: true, beats: time.Minute}, begin: whether + "you could make no dry run of an edit of StatefulSets, Deployments, DaemonSets: Internal error occurred: failed calling webhook", code: 2},
 		"who may only patch a Deployment, and fails":                     {place: place{installed: true, own: "shop", fails: true, published: true, beats: time.Minute}, begin: whether, code: 2},
@@ -167,7 +167,7 @@ func TestCheckVerdict(t *testing.T) {
 			begin: not + "inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl, as docs/install.md says\n", code: 1, lines: 1},
 		"who may only patch a Deployment":                    {place: place{installed: true, asks: true, there: true, own: "shop", published: true, beats: time.Minute}, begin: is, says: "as the controller finds by its own dry runs"},
 		"who may only patch a Deployment, and no heartbeat":  {place: place{installed: true, asks: true, there: true, own: "shop"}, begin: whether + "you could make no dry run of an edit of StatefulSets, DaemonSets: ", code: 2},
-		"who may only patch a Deployment, which is not held": {place: place{installed: true, asks: true, own: "shop"}, begin: not + "no controller is ready", code: 1},
+		"who may only patch a Deployment, which is not held": {place: place{installed: true, asks: true, own: "shop"}, begin: not + "no controller is ready", code: 1, says: "you can opt in, edit and release: "},
 		"a viewer": {place: place{installed: true, asks: true, there: true, published: true, beats: time.Minute}, begin: is},
 		"a viewer, and the heartbeat has just ended":           {place: place{installed: true, published: true, beats: -2 * time.Second}, begin: not + "no controller is ready", code: 1},
 		"a viewer, and the heartbeat is not published":         {place: place{installed: true, asks: true, there: true, beats: time.Minute}, begin: whether, code: 2},
@@ -241,7 +241,7 @@ func TestCheckPre(t *testing.T) {
 		says    []string
 	}{
 		"an administrator": {place: place{reads: true}, begin: is, says: []string{
-			"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installed: nothing yet", "1 Namespace", " ClusterRoles, ", "MutatingAdmissionPolicies, ",
+			"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installed: nothing yet", "1 Namespace", " ClusterRoles, ", ", 9 MutatingAdmissionPolicies, ", ", 14 ValidatingAdmissionPolicies, ",
 		}},
 		"where only a webhook can hold": {place: place{reads: true}, without: "mutatingadmissionpolicies", begin: is, says: []string{
 			"✓ Hold: this API server does not serve MutatingAdmissionPolicy", "deploy/overlays/webhook", "1 MutatingWebhookConfiguration, ",
@@ -316,21 +316,26 @@ func checked(t *testing.T, format cli.Format) (string, error) {
 // The version of a controller is compared with this program's.
 func TestCheckVersions(t *testing.T) {
 	mine := version.Get().LabelValue()
-	for of, want := range map[string]finding{
-		mine:     {"Version", passed, "the controller in inplace-rollout: " + mine},
-		"v0.0.1": {"Version", noted, "the controller in inplace-rollout: v0.0.1; this program: " + mine},
-		"":       {"Version", noted, "this program is " + mine + "; no Lease of a controller says its version"},
+	for _, tt := range []struct {
+		of    string
+		beats time.Duration
+		want  finding
+	}{
+		{mine, time.Minute, finding{"Version", passed, "the controller in inplace-rollout: " + mine}},
+		{mine, -time.Minute, finding{"Version", noted, "the controller in inplace-rollout: none is ready; the last one to lead: " + mine}},
+		{"v0.0.1", time.Minute, finding{"Version", noted, "the controller in inplace-rollout: v0.0.1; this program: " + mine}},
+		{"", 0, finding{"Version", noted, "this program is " + mine + "; no Lease of a controller says its version"}},
 	} {
-		client := fake.NewClientset()
-		if of != "" {
-			client = fake.NewClientset(&coordinationv1.Lease{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "inplace-rollout", Name: controller.LeaseName, Labels: map[string]string{version.Label: of}},
+		client := place{beats: tt.beats, reads: true}.client(t)
+		if tt.of != "" {
+			must.Do(t, client.Tracker().Add(&coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "inplace-rollout", Name: controller.LeaseName, Labels: map[string]string{version.Label: tt.of}},
 				Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("a")},
-			})
+			}))
 		}
 		o := checkOptions{cluster: &cluster{client: client, namespace: "default"}}
-		if got := o.versions(t.Context()); len(got) != 1 || got[0] != want {
-			t.Errorf("a controller of version %q: %v, want %v", of, got, want)
+		if got := o.versions(t.Context()); len(got) != 1 || got[0] != tt.want {
+			t.Errorf("a controller of version %q: %v, want %v", tt.of, got, tt.want)
 		}
 	}
 }

@@ -68,7 +68,7 @@ type part struct {
 
 // toInstall are the objects of deploy/, or deploy/overlays/webhook.
 func toInstall(way prerequisite.Way) (parts, error) {
-	files := []fs.FS{deploy.Cluster, deploy.Controller}
+	files := []fs.FS{deploy.Cluster, deploy.Former, deploy.Controller}
 	if way == prerequisite.Webhook {
 		files = append(files, deploy.Webhook)
 	}

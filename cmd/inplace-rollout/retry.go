@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
@@ -174,14 +175,22 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 	return o.asked(after)
 }
 
-// keepsHold returns an error where any write to a held workload would let it go, because no controller is there.
+// keepsHold returns an error where nothing would go on with a held workload, or any write to it would let it go, because no controller is
+// there. A dry run of the write shows it to whoever can make that; to others, what they can read.
 func (o retryOptions) keepsHold(ctx context.Context, u *unstructured.Unstructured) error {
 	if !policy.Held(u) {
 		return nil
 	}
+	shown := errUntried
+	if would, err := o.ask(ctx, u, metav1.DryRunAll); err == nil {
+		shown = prerequisite.Unattended(would)
+	}
+	there := (&prerequisite.Cluster{Client: o.client, Namespace: u.GetNamespace()}).Report(ctx).Shown(shown)
 	settings, err := policy.InForce(u.GetAnnotations())
-	there := (&prerequisite.Cluster{Client: o.client, Namespace: u.GetNamespace()}).Report(ctx)
-	if there.Controller == nil || there.Waits(err == nil && settings.Action == policy.LiveResize) {
+	switch {
+	case errors.Is(shown, prerequisite.ErrNotAsked):
+		return fmt.Errorf("nothing would go on with it: %w\nTo let it go: kubectl inplace-rollout release %s -n %s", shown, nameOf(u), u.GetNamespace())
+	case there.Controller == nil || there.Waits(err == nil && settings.Action == policy.LiveResize):
 		return nil
 	}
 	return fmt.Errorf("this write would end the hold and restart pods: %w", there.Controller)
@@ -233,8 +242,9 @@ func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, e
 	return outcome + ", and " + o.action + " is in force", nil
 }
 
-// ask has the workload ask for another try, as `kubectl annotate` could. What was stopped is named.
-func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// ask has the workload ask for another try, as `kubectl annotate` could. What was stopped is named. A dry run asks, besides, whether
+// that is of use.
+func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured, dryRun ...string) (*unstructured.Unstructured, error) {
 	value := time.Now().UTC().Format(time.RFC3339Nano)
 	if r, _ := rollout.ReadRecord(u.GetAnnotations()); r.Stopped() {
 		value = r.Name()
@@ -242,7 +252,13 @@ func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured) (*u
 	if o.action != "" {
 		value += ";" + o.action
 	}
-	return o.patch(ctx, u, map[string]any{"metadata": map[string]any{
-		"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": map[string]any{api.RetryAnnotation: value},
-	}}, api.RetryFieldManager)
+	sent := &metav1.ObjectMeta{Annotations: map[string]string{api.RetryAnnotation: value}}
+	metadata := map[string]any{"uid": u.GetUID()}
+	if len(dryRun) > 0 {
+		prerequisite.Ask(sent)
+	} else {
+		metadata["resourceVersion"] = u.GetResourceVersion()
+	}
+	metadata["annotations"] = sent.Annotations
+	return o.patch(ctx, u, map[string]any{"metadata": metadata}, api.RetryFieldManager, dryRun...)
 }

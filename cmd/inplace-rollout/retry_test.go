@@ -243,17 +243,31 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestRetryWithoutAController: any write to a held workload lets it go then, unless it waits for a controller.
+// TestRetryWithoutAController: nothing is retried, and any write to a held workload lets it go, unless it waits for a controller. A dry
+// run shows it, or else the heartbeat.
 func TestRetryWithoutAController(t *testing.T) {
-	for action, refused := range map[policy.Action]bool{policy.LiveResizePreferred: true, policy.LiveResize: false} {
+	const ends, nothing = "this write would end the hold and restart pods: no controller is ready", "nothing would go on with it: the API server applies nothing in this namespace " +
+		"that holds edits\nTo let it go: kubectl inplace-rollout release statefulset.apps/web -n default"
+	for about, tt := range map[string]struct {
+		says   string
+		action policy.Action
+		beats  time.Duration
+		failed string
+	}{
+		"there is one":                      {beats: -time.Minute},
+		"it restarts pods":                  {says: "none", beats: time.Minute, failed: ends},
+		"it waits":                          {says: "waits", beats: -time.Minute},
+		"all is uninstalled":                {says: "nothing", failed: nothing},
+		"no dry run, and it restarts pods":  {says: "forbidden", action: policy.LiveResizePreferred, beats: -time.Minute, failed: ends},
+		"no dry run, and it has LiveResize": {says: "forbidden", action: policy.LiveResize, beats: -time.Minute},
+	} {
 		s := newSetStage(t, 2)
 		s.heldAt(t, larger)
-		s.set.Annotations[api.InForceAnnotation] = string(action) + ";"
+		s.says, s.set.Annotations[api.InForceAnnotation] = tt.says, string(tt.action)+";"
 		u, c := s.live(t), s.cluster(t)
-		c.client = place{installed: true, reads: true, published: true, beats: -time.Minute}.client(t)
-		if got, err := (retryOptions{cluster: c}).retry(t.Context(), u); (err != nil) != refused ||
-			refused && !strings.Contains(err.Error(), "this write would end the hold and restart pods: no controller is ready") {
-			t.Errorf("%s: %q, %v", action, got, err)
+		c.client = place{installed: tt.says != "nothing", published: true, beats: tt.beats}.client(t)
+		if got, err := (retryOptions{cluster: c}).retry(t.Context(), u); (err != nil) != (tt.failed != "") || err != nil && !strings.Contains(err.Error(), tt.failed) {
+			t.Errorf("%s: %q, %v", about, got, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +30,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const (
@@ -267,6 +269,18 @@ func (s *stage) cluster(t *testing.T) *cluster {
 	}
 	objects := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, stored...)
 	objects.PrependReactor("update", "*", s.answer)
+	objects.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		patch, sent := a.(clienttesting.PatchActionImpl), &metav1.PartialObjectMetadata{}
+		if len(patch.PatchOptions.DryRun) == 0 || !strings.Contains(string(patch.Patch), api.AttendedAnnotation) {
+			return false, nil, nil
+		}
+		must.Do(t, utiljson.Unmarshal(patch.Patch, sent))
+		u := s.live(t)
+		annotations := u.GetAnnotations()
+		maps.Copy(annotations, sent.Annotations)
+		u.SetAnnotations(annotations)
+		return s.answer(clienttesting.NewUpdateActionWithOptions(a.GetResource(), u.GetNamespace(), u, metav1.UpdateOptions{DryRun: patch.PatchOptions.DryRun}))
+	})
 	return &cluster{client: fake.NewClientset(typed...), objects: objects, namespace: "default"}
 }
 

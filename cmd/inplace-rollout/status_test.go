@@ -266,7 +266,12 @@ func TestStatus(t *testing.T) {
 			reports := reportsOf(t, s(t))
 			must.Do(t, (statusView{}).print(&out, reports, now))
 			golden.Assert(t, "status-"+name+".txt", out.Bytes())
+			out.Reset()
+			must.Do(t, (statusView{brief: true}).print(&out, reports, now))
 			for _, r := range reports {
+				if c := r.Condition; (c != nil) != strings.Contains(out.String(), "the condition says ") || c != nil && !strings.Contains(out.String(), " "+c.Reason+"; ") {
+					t.Errorf("of the condition %+v its row says\n%s", c, &out)
+				}
 				for _, p := range r.Pods {
 					if p.pending() && p.why() == "" {
 						t.Errorf("%s is %s, and does not say why", p.Name, p.State)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
@@ -35,11 +38,12 @@ type versions struct {
 	unseen bool // they may not see the controllers
 }
 
-// controllerOfLease is the controller that leads in a namespace.
+// controllerOfLease is the controller that leads in a namespace, or was the last one to lead there.
 type controllerOfLease struct {
 	Namespace string `json:"namespace"`
 	Version   string `json:"version"`
 	Holder    string `json:"holder,omitempty"`
+	Absent    bool   `json:"absent,omitempty"` // there is no heartbeat: a Lease outlives its holder
 }
 
 func newVersionCommand() *cobra.Command {
@@ -49,7 +53,8 @@ func newVersionCommand() *cobra.Command {
 		Short: "Show the versions of this program and of the controllers in the cluster",
 		Long: `Show the version of this program, with the commit and its time, and the versions of the
 leading controllers in the cluster, from their Leases: in all namespaces, or in the one
-that --namespace names.
+that --namespace names. Where the heartbeat says that none is ready, the last one to lead
+is named as such.
 
 The exit code is 1 if the cluster cannot be asked. The version of this program is shown
 all the same. It is 0 if you cannot see the Leases: then only that one is shown.`,
@@ -107,24 +112,24 @@ func (c *cluster) controllers(ctx context.Context, namespace string) ([]controll
 	}
 	var found []controllerOfLease
 	for _, lease := range leases.Items {
-		c := controllerOfLease{Namespace: lease.Namespace, Version: lease.Labels[version.Label]}
-		if lease.Spec.HolderIdentity != nil {
-			c.Holder = *lease.Spec.HolderIdentity
-		}
-		found = append(found, c)
+		of := controllerOfLease{Namespace: lease.Namespace, Version: lease.Labels[version.Label], Holder: ptr.Deref(lease.Spec.HolderIdentity, "")}
+		absent := (&prerequisite.Cluster{Client: c.client, ControllerNamespace: lease.Namespace}).Absent(ctx)
+		of.Absent = absent != nil && !prerequisite.IsUnseen(absent)
+		found = append(found, of)
 	}
 	return found, nil
 }
 
 // leads says which version the leader is.
 func (c controllerOfLease) leads() string {
+	of := cmp.Or(c.Version, "older than v0.1.0")
 	switch {
 	case c.Holder == "":
 		return "none leads"
-	case c.Version == "":
-		return "older than v0.1.0"
+	case c.Absent:
+		return "none is ready; the last one to lead: " + of
 	}
-	return c.Version
+	return of
 }
 
 func printVersions(out io.Writer, v versions) error {

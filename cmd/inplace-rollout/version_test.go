@@ -5,8 +5,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -30,13 +33,23 @@ func TestVersion(t *testing.T) {
 		}
 		return l
 	}
-	client := fake.NewClientset(lease("inplace-rollout", "v0.1.0", "a_1"), lease("team-a", "", "b_2"), lease("team-b", "v0.2.0", ""))
+	client := place{beats: time.Minute, reads: true}.client(t)
+	dead := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team-c", Name: api.HeartbeatName, Annotations: map[string]string{
+		api.ReadyUntilAnnotation: time.Now().Add(-time.Minute).UTC().Format(time.RFC3339),
+	}}}
+	for _, o := range []runtime.Object{lease("inplace-rollout", "v0.1.0", "a_1"), lease("team-a", "", "b_2"), lease("team-b", "v0.2.0", ""), lease("team-c", "v0.2.0", "c_3"), dead} {
+		must.Do(t, client.Tracker().Add(o))
+	}
+	client.PrependReactor("get", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.GetNamespace() == "team-a", nil, apierrors.NewForbidden(corev1.Resource("serviceaccounts"), api.HeartbeatName, nil)
+	})
 	c := newCluster()
 	c.client = client
 	found := must.Get(c.controllers(t.Context(), ""))(t)
 	var out bytes.Buffer
 	must.Do(t, printVersions(&out, versions{Client: version.Info{Version: "v0.3.0", GoVersion: "go1.26", Platform: "linux/amd64"}, Controllers: found}))
-	want := "Client: v0.3.0 (go1.26, linux/amd64)\nController in inplace-rollout: v0.1.0\nController in team-a: older than v0.1.0\nController in team-b: none leads\n"
+	want := "Client: v0.3.0 (go1.26, linux/amd64)\nController in inplace-rollout: v0.1.0\nController in team-a: older than v0.1.0\nController in team-b: none leads\n" +
+		"Controller in team-c: none is ready; the last one to lead: v0.2.0\n"
 	if out.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", &out, want)
 	}

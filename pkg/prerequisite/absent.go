@@ -46,9 +46,9 @@ type unseen struct{ error }
 
 func (u unseen) Unwrap() error { return u.error }
 
-// absent returns an error if no controller is there, or if nothing is held in the only namespace that is asked about. It knows both by the
+// Absent returns an error if no controller is there, or if nothing is held in the only namespace that is asked about. It knows both by the
 // heartbeat's object, which all users may read as a rule, and by the API server's clock.
-func (c *Cluster) absent(ctx context.Context) error {
+func (c *Cluster) Absent(ctx context.Context) error {
 	namespaces, known, err := c.controllerNamespaces(ctx)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func (c *Cluster) Report(ctx context.Context) Report {
 	way, missing := c.check(ctx, false)
 	r.Way, r.Installed = way, r.seen(missing...)
 	known := len(r.Unseen)
-	r.Controller = r.seen(c.absent(ctx))
+	r.Controller = r.seen(c.Absent(ctx))
 	r.Attendance = errors.Join(r.Unseen[known:]...)
 	return r
 }

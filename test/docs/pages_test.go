@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -108,7 +109,7 @@ func TestMentioned(t *testing.T) {
 var goOn = []string{judge.ReasonComplete, judge.ReasonDeferred, judge.ReasonPending, judge.ReasonProgressing}
 
 // words of an act that the page has to have, too: commands, flags and kinds.
-var actWords = regexp.MustCompile(`--action=\w+|inplace-rollout\.io/\w+|kubectl describe \w+|\b(?:retry|undo|resume)\b|\w*[a-z][A-Z]\w*`)
+var actWords = regexp.MustCompile(`--action=\w+|inplace-rollout\.io/\w+|kubectl describe \w+|\b(?:retry|undo|resume|promote)\b|\w*[a-z][A-Z]\w*`)
 
 // TestReasons checks that each reason of the condition has a section of its own that says what a person does, if anybody has to,
 // and no other section is there.
@@ -121,6 +122,11 @@ func TestReasons(t *testing.T) {
 		}
 		_, section, _ := strings.Cut(page, "\n### "+reason+"\n")
 		section, _, _ = strings.Cut(section, "\n##")
+		for _, says := range []string{act.Next, section} {
+			if strings.Contains(says, api.ChecksAnnotation) && !strings.Contains(says, "edit again") {
+				t.Errorf("%s: %s stays in force until the next edit: %s", reason, api.ChecksAnnotation, says)
+			}
+		}
 		for _, word := range actWords.FindAllString(act.Next, -1) {
 			if !strings.Contains(section, word) {
 				t.Errorf("%s: the page does not speak of %s, as the condition does: %s", reason, word, act.Next)
