@@ -40,9 +40,6 @@ func planned(t *testing.T, s *stage, m *unstructured.Unstructured, o planOptions
 	o.files.Filenames = []string{file}
 	must.Do(t, os.WriteFile(file, text, 0o600))
 	o.cluster = s.cluster(t)
-	if o.resizePolicy == "" {
-		o.resizePolicy = "LiveResizeable"
-	}
 	var out bytes.Buffer
 	err := o.run(t.Context(), &out, nil)
 	if code := exitCode(err); code == 1 {
@@ -158,13 +155,14 @@ func TestPlan(t *testing.T) {
 			s.deploy.Name = "other"
 			s.others[0].(*appsv1.ReplicaSet).OwnerReferences = nil // as after a deletion with --cascade=orphan
 		}), edit: ofWeb},
-		"daemonset-not-opted-in":   {code: 3, stage: daemonSetOf(2, notOptedIn), kind: "DaemonSet"},
-		"daemonset-image":          {code: 3, stage: daemonSetOf(3), kind: "DaemonSet", edit: image},
-		"partition":                {spec: "updateStrategy: {rollingUpdate: {partition: 2}}"},
-		"ondelete":                 {code: 3, spec: onDelete, edit: annotated(api.ResizePolicyAnnotation, "cpu=RestartOnly")},
-		"restart-only-by-flag":     {code: 3, set: planOptions{resizePolicy: "RestartOnly"}},
-		"live-only-and-impossible": {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
-		"not-opted-in":             {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
+		"daemonset-not-opted-in":    {code: 3, stage: daemonSetOf(2, notOptedIn), kind: "DaemonSet"},
+		"daemonset-image":           {code: 3, stage: daemonSetOf(3), kind: "DaemonSet", edit: image},
+		"partition":                 {spec: "updateStrategy: {rollingUpdate: {partition: 2}}"},
+		"ondelete":                  {code: 3, spec: onDelete, edit: annotated(api.ResizePolicyAnnotation, "cpu=RestartOnly")},
+		"restart-only-by-flag":      {code: 3, set: planOptions{resizePolicy: "RestartOnly"}},
+		"restart-only-by-heartbeat": {code: 3, stage: setOf(3, heartbeat("default-resource-resize-policy=RestartOnly,error-timeout=1m0s"))},
+		"live-only-and-impossible":  {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
+		"not-opted-in":              {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
 		"recreate": {code: 3, spec: "updateStrategy: {type: Recreate}", stage: setOf(2, func(s *stage) {
 			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"}
 		})},
@@ -308,7 +306,7 @@ func TestPlanWithoutRights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSetStage(t, 2)
-			o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
+			o := planOptions{cluster: s.cluster(t)}
 			o.client.(*fake.Clientset).PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return forbidden(a), nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
 			})
@@ -340,7 +338,7 @@ func TestPlanRefused(t *testing.T) {
 			"It is unknown whether the API server takes the edit: webhook w does not support dry run.\n"},
 	} {
 		s := newSetStage(t, 1)
-		o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
+		o := planOptions{cluster: s.cluster(t)}
 		o.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("update", "statefulsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if dry := a.(clienttesting.UpdateActionImpl).UpdateOptions.DryRun; len(dry) != 1 {
 				t.Errorf("%s: it writes", tt.what)
