@@ -58,7 +58,7 @@ Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
 The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
 (of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
-is Infeasible, or Deferred without a deadline), or unknown (of something the plan says so).
+is Infeasible, now or at its deadline, or Deferred without one), or unknown (of something the plan says so).
 
 What the edit removes, the workload tells: what kubectl apply, server-side apply (such as
 Flux) or Helm have set, and the manifest does not say. Where it does not, the plan says so.
@@ -230,6 +230,9 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	}
 	if under != nil && under.Stopped() {
 		forecast.Stop()
+	}
+	if !edits && world.RoomUnknown != "" {
+		believe(e.live, forecast.Pods)
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
 	r.recorded = under
