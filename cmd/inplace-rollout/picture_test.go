@@ -52,7 +52,7 @@ func TestPictures(t *testing.T) {
 	text := must.Get(yaml.Marshal(manifest(t, "StatefulSet", "", larger)))(t)
 	must.Do(t, os.WriteFile(file, text, 0o600))
 	draw(t, "plan.svg", "What an edit would do, pod by pod", "kubectl inplace-rollout plan -f web.yaml", func(out cli.Page) error {
-		o := planOptions{cluster: pictured(t).cluster(t), resizePolicy: "LiveResizeable"}
+		o := planOptions{cluster: pictured(t).cluster(t)}
 		o.files.Filenames = []string{file}
 		return o.run(t.Context(), out, nil)
 	})

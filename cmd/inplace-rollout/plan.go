@@ -58,7 +58,7 @@ Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
 The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
 (of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
-is Infeasible, or Deferred without a deadline), or unknown (of something the plan says so).
+is Infeasible, now or at its deadline, or Deferred without one), or unknown (of something the plan says so).
 
 What the edit removes, the workload tells: what kubectl apply, server-side apply (such as
 Flux) or Helm have set, and the manifest does not say. Where it does not, the plan says so.
@@ -103,7 +103,7 @@ unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 	f.StringSliceVar(&o.failOn, "fail-on", nil, "exit with code 3 if this would happen: "+strings.Join(failures, ", "))
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "")
 	_ = f.MarkDeprecated("fail-on-restart", "use --fail-on=restart")
-	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.LiveResizeable), "the value with which the controller was started")
+	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", "", "the value with which the controller was started; empty takes what the controller says")
 	o.flags.AddFlags(cmd.PersistentFlags())
 	o.completeFlags(cmd)
 	cli.CompleteResizePolicy(cmd)
@@ -120,8 +120,10 @@ func (o planOptions) validate(args []string) error {
 			return err
 		}
 	}
-	if _, err := o.defaults(); err != nil {
-		return err
+	if o.resizePolicy != "" {
+		if err := cli.ValidResizePolicy(policy.Policy(o.resizePolicy)); err != nil {
+			return err
+		}
 	}
 	for _, what := range o.failOn {
 		if !slices.Contains(failures, what) {
@@ -139,13 +141,6 @@ const failRestart, failInfeasible, failUnknown = "restart", "infeasible", "unkno
 // fromManifests reports whether manifests say what the edit is.
 func (o planOptions) fromManifests() bool {
 	return len(o.files.Filenames) > 0 || o.files.Kustomize != ""
-}
-
-// defaults are those of the controller, as far as the flags say.
-func (o planOptions) defaults() (policy.Defaults, error) {
-	d := policy.Standard
-	d.ResizePolicy = policy.Policy(o.resizePolicy)
-	return d, cli.ValidResizePolicy(d.ResizePolicy)
 }
 
 func (o planOptions) run(ctx context.Context, out io.Writer, args []string) error {
@@ -221,10 +216,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if err != nil {
 		return planReport{}, err
 	}
-	q, there, err := o.question(ctx, world, e.after, settings, shown.unattended)
-	if err != nil {
-		return planReport{}, err
-	}
+	q, there := o.question(ctx, world, e.after, settings, shown.unattended)
 	if !edits { // what is held stays so until the next write
 		q.NotHeld = ""
 	}
@@ -238,6 +230,9 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	}
 	if under != nil && under.Stopped() {
 		forecast.Stop()
+	}
+	if !edits && world.RoomUnknown != "" {
+		believe(e.live, forecast.Pods)
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
 	r.recorded = under
@@ -259,14 +254,17 @@ func (r *planReport) unknown(what, why string) {
 
 // question is what a forecast for a workload depends on besides it, and what is there to hold edits of it, as far as a user sees, or
 // the dry run of the edit shows.
-func (o planOptions) question(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, unattended error) (q capacity.Question, there prerequisite.Report, err error) {
-	q = capacity.Question{Cluster: world, Settings: settings}
-	if q.Defaults, err = o.defaults(); err == nil && o.installed != nil && policy.Enabled(after) {
+func (o planOptions) question(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, unattended error) (q capacity.Question, there prerequisite.Report) {
+	q = capacity.Question{Cluster: world, Settings: settings, Defaults: o.defaults(ctx, after.GetNamespace())}
+	if o.resizePolicy != "" {
+		q.Defaults.ResizePolicy = policy.Policy(o.resizePolicy)
+	}
+	if o.installed != nil && policy.Enabled(after) {
 		there = o.installed(ctx, after.GetNamespace())
 	}
 	there = there.Shown(unattended)
 	q.NotHeld = there.NotHeld(settings.Action == policy.LiveResize)
-	return q, there, err
+	return q, there
 }
 
 // reportNew foresees what becomes of the pods that a new workload adopts: those that
@@ -276,10 +274,7 @@ func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, aft
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(after), err)
 	}
-	q, _, err := o.question(ctx, world, after, settings, errUntried)
-	if err != nil {
-		return planReport{}, err
-	}
+	q, _ := o.question(ctx, world, after, settings, errUntried)
 	var forecast rollout.WorkloadForecast
 	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
 		if forecast, err = o.forecast(ctx, q, created(after)); err != nil {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
@@ -40,9 +41,6 @@ func planned(t *testing.T, s *stage, m *unstructured.Unstructured, o planOptions
 	o.files.Filenames = []string{file}
 	must.Do(t, os.WriteFile(file, text, 0o600))
 	o.cluster = s.cluster(t)
-	if o.resizePolicy == "" {
-		o.resizePolicy = "LiveResizeable"
-	}
 	var out bytes.Buffer
 	err := o.run(t.Context(), &out, nil)
 	if code := exitCode(err); code == 1 {
@@ -158,13 +156,14 @@ func TestPlan(t *testing.T) {
 			s.deploy.Name = "other"
 			s.others[0].(*appsv1.ReplicaSet).OwnerReferences = nil // as after a deletion with --cascade=orphan
 		}), edit: ofWeb},
-		"daemonset-not-opted-in":   {code: 3, stage: daemonSetOf(2, notOptedIn), kind: "DaemonSet"},
-		"daemonset-image":          {code: 3, stage: daemonSetOf(3), kind: "DaemonSet", edit: image},
-		"partition":                {spec: "updateStrategy: {rollingUpdate: {partition: 2}}"},
-		"ondelete":                 {code: 3, spec: onDelete, edit: annotated(api.ResizePolicyAnnotation, "cpu=RestartOnly")},
-		"restart-only-by-flag":     {code: 3, set: planOptions{resizePolicy: "RestartOnly"}},
-		"live-only-and-impossible": {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
-		"not-opted-in":             {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
+		"daemonset-not-opted-in":    {code: 3, stage: daemonSetOf(2, notOptedIn), kind: "DaemonSet"},
+		"daemonset-image":           {code: 3, stage: daemonSetOf(3), kind: "DaemonSet", edit: image},
+		"partition":                 {spec: "updateStrategy: {rollingUpdate: {partition: 2}}"},
+		"ondelete":                  {code: 3, spec: onDelete, edit: annotated(api.ResizePolicyAnnotation, "cpu=RestartOnly")},
+		"restart-only-by-flag":      {code: 3, set: planOptions{resizePolicy: "RestartOnly"}},
+		"restart-only-by-heartbeat": {code: 3, stage: setOf(3, heartbeat("default-resource-resize-policy=RestartOnly,error-timeout=1m0s"))},
+		"live-only-and-impossible":  {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
+		"not-opted-in":              {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
 		"recreate": {code: 3, spec: "updateStrategy: {type: Recreate}", stage: setOf(2, func(s *stage) {
 			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"}
 		})},
@@ -245,12 +244,48 @@ func TestPlanFormats(t *testing.T) {
 	}
 }
 
-// What is to come of a hold is what the edit that began it would do now; where it was stopped, that is nothing.
+// What is to come of a hold is what the edit that began it would do now; where it was stopped, that is nothing. A resize that fails, or
+// that no kubelet answers, ends at its deadline. What the condition says of nodes counts for whoever may not see them.
 func TestPlanOfTheHold(t *testing.T) {
-	for name, stage := range map[string]begin{"hold": heldStage, "stopped": stoppedStage} {
-		var out bytes.Buffer
-		must.Do(t, printPlans(&out, "", []planReport{planOf(t, stage(t))}))
-		golden.Assert(t, "plan-"+name+".txt", out.Bytes())
+	failing := func(s *stage) {
+		s.updated(2)
+		s.asked(1, condition(corev1.PodResizeInProgress, "Error", "memory limit below what is in use"), observed)
+		s.asked(0) // long ago
+	}
+	said := func(message string) func(s *stage) {
+		return func(s *stage) {
+			s.asked(2, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
+			c := &s.set.Status.Conditions[0]
+			c.Reason, c.Message = judge.ReasonNoNodeFits, message
+		}
+	}
+	for name, tt := range map[string]struct {
+		stage  begin
+		hidden bool // the nodes
+		fails  string
+	}{
+		"hold":              {heldStage, false, ""},
+		"stopped":           {stoppedStage, false, ""},
+		"failing":           {heldSetOf(3, failing), false, failRestart},
+		"failing-live-only": {heldSetOf(3, failing, func(s *stage) { s.set.Annotations[api.InForceAnnotation] = "LiveResize;" }), false, failInfeasible},
+		"hidden-named":      {heldSetOf(4, said("0 of 4 pods resized; web-2: not restarted, because no node has room; likewise web-1")), true, failInfeasible},
+		"hidden-others":     {heldSetOf(3, said("0 of 3 pods resized; web-2: not restarted, because no node has room; and 1 more")), true, failInfeasible},
+	} {
+		s := tt.stage(t)
+		o := planOptions{cluster: s.cluster(t)}
+		if tt.hidden {
+			o.client.(*fake.Clientset).PrependReactor("list", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
+			})
+		}
+		live := s.live(t)
+		for _, o.failOn = range [][]string{{failRestart}, {failInfeasible}} {
+			var out bytes.Buffer
+			if code := exitCode(o.runEdits(t.Context(), &out, []edit{{live: live, after: live}})); (code == 3) != (o.failOn[0] == tt.fails) {
+				t.Errorf("%s: --fail-on=%s ended with %d", name, o.failOn, code)
+			}
+			golden.Assert(t, "plan-"+name+".txt", out.Bytes())
+		}
 	}
 }
 
@@ -308,7 +343,7 @@ func TestPlanWithoutRights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSetStage(t, 2)
-			o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
+			o := planOptions{cluster: s.cluster(t)}
 			o.client.(*fake.Clientset).PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return forbidden(a), nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
 			})
@@ -340,7 +375,7 @@ func TestPlanRefused(t *testing.T) {
 			"It is unknown whether the API server takes the edit: webhook w does not support dry run.\n"},
 	} {
 		s := newSetStage(t, 1)
-		o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
+		o := planOptions{cluster: s.cluster(t)}
 		o.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("update", "statefulsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if dry := a.(clienttesting.UpdateActionImpl).UpdateOptions.DryRun; len(dry) != 1 {
 				t.Errorf("%s: it writes", tt.what)

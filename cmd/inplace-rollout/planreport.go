@@ -76,7 +76,7 @@ type podForecast struct {
 	Class    string         `json:"class,omitempty"`
 	Forecast judge.Forecast `json:"fate"`
 	Reason   string         `json:"reason,omitempty"`
-	// Late is the fate of a Deferred pod if its node has no room until the deadline.
+	// Late is the fate of a pod if its node has no room, or its kubelet fails to resize it, until the deadline.
 	Late    judge.Forecast `json:"late,omitempty"`
 	Changes []change       `json:"changes,omitempty"`
 	Room    []room         `json:"room,omitempty"`
@@ -215,9 +215,7 @@ func newPodForecast(f capacity.PodForecast, after *corev1.PodSpec) podForecast {
 	for _, s := range f.Space {
 		p.Room = append(p.Room, room{string(s.Resource), s.Allocatable.String(), s.Requested.String(), s.Enough})
 	}
-	if f.Forecast == judge.Deferred {
-		p.Late = f.Late
-	}
+	p.Late = f.Lasts()
 	if f.Member.Pod != nil {
 		p.Node = f.Member.Pod.Spec.NodeName
 	}
@@ -337,7 +335,7 @@ func (r planReport) would(happen string) bool {
 	case failRestart:
 		return r.restarts
 	case failInfeasible:
-		return r.Summary.Infeasible > 0 || slices.ContainsFunc(r.Pods, func(p podForecast) bool { return p.Late == judge.Deferred })
+		return r.Summary.Infeasible > 0 || slices.ContainsFunc(r.Pods, func(p podForecast) bool { return p.Late == judge.Deferred || p.Late == judge.Infeasible })
 	default:
 		return len(r.Unknown) > 0
 	}

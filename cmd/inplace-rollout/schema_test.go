@@ -58,7 +58,7 @@ func encoded(t *testing.T, errs ...error) {
 // planOf is the plan of the rollout that a stage is in.
 func planOf(t *testing.T, s *stage) planReport {
 	t.Helper()
-	o := planOptions{cluster: s.cluster(t), resizePolicy: "LiveResizeable"}
+	o := planOptions{cluster: s.cluster(t)}
 	live := s.live(t)
 	return must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), edit{live: live, after: live}))(t)
 }

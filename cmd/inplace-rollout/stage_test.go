@@ -344,6 +344,15 @@ func changed(like begin, changes ...func(*stage)) begin {
 	}
 }
 
+// heartbeat has the controller say these defaults.
+func heartbeat(defaults string) func(*stage) {
+	return func(s *stage) {
+		s.others = append(s.others, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "inplace-rollout", Name: api.HeartbeatName, Annotations: map[string]string{api.DefaultsAnnotation: defaults},
+		}})
+	}
+}
+
 func setOf(replicas int, changes ...func(*stage)) begin {
 	return changed(func(t *testing.T) *stage { return newSetStage(t, replicas) }, changes...)
 }

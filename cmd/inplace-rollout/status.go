@@ -317,9 +317,14 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 // reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
 	world, reports := capacity.New(o.client, capacity.All, time.Now()), make([]statusReport, len(found))
+	defaults := map[string]policy.Defaults{} // by namespace
 	for i, u := range found {
+		namespace := u.GetNamespace()
+		if _, known := defaults[namespace]; !known {
+			defaults[namespace] = o.defaults(ctx, namespace)
+		}
 		var err error
-		if reports[i], err = o.report(ctx, world, u); err != nil {
+		if reports[i], err = o.report(ctx, world, u, defaults[namespace]); err != nil {
 			return nil, err
 		}
 	}
@@ -334,7 +339,7 @@ func (o statusOptions) workloads(ctx context.Context, args []string) ([]*unstruc
 	return o.optedIn(ctx, o.scope(o.all), o.selector)
 }
 
-func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured) (statusReport, error) {
+func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured, defaults policy.Defaults) (statusReport, error) {
 	r := statusReport{
 		TypeMeta: cli.Type(statusKind), Workload: cli.WorkloadOf(u), OptedIn: policy.Enabled(u),
 		Revision: kindOf(u).revision(u), Held: policy.Held(u), Pods: []podStatus{},
@@ -352,7 +357,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		return r, nil
 	}
 	world.RoomUnknown = "" // to the workload before
-	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: policy.Standard, Next: true}, u)
+	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: defaults, Next: true}, u)
 	if err != nil {
 		return r, err
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
@@ -135,7 +136,7 @@ func TestClassesWithoutNodes(t *testing.T) {
 	}
 	golden.Assert(t, "status-classes-without-nodes.txt", out.Bytes())
 	out.Reset()
-	p := planOptions{cluster: hide(s.cluster(t)), resizePolicy: "LiveResizeable", failOn: []string{failUnknown}}
+	p := planOptions{cluster: hide(s.cluster(t)), failOn: []string{failUnknown}}
 	after := must.Get(edited(s.live(t), manifest(t, "DaemonSet", "", larger)))(t)
 	if code := exitCode(p.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}})); code != 3 {
 		t.Errorf("plan ended with %d", code)
@@ -194,6 +195,8 @@ func TestStatus(t *testing.T) {
 	for name, s := range map[string]func(*testing.T) *stage{
 		"complete": setOf(2),
 		"states":   statesStage,
+		// By the flags of the controller, which it says beside its heartbeat.
+		"restart-only": heldSetOf(1, heartbeat("default-resource-resize-policy=RestartOnly")),
 		"progress-behind": heldSetOf(3, func(s *stage) {
 			s.set.Status.Conditions[0].Message = "0 of 3 pods resized; web-2: resizing: app: cpu request 100m→200m"
 			s.updated(2)
@@ -506,7 +509,7 @@ func TestStatusExitCode(t *testing.T) {
 		var out bytes.Buffer
 		err := o.run(t.Context(), &out, &bytes.Buffer{}, nil)
 		if tt.what == "not opted in" { // one that is named
-			r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), tt.stage.live(t)))(t)
+			r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), tt.stage.live(t), policy.Standard))(t)
 			err = completeness([]statusReport{r})
 		}
 		if code := exitCode(err); code != tt.want {
@@ -554,7 +557,7 @@ func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
 		s := newSetStage(t, 1)
 		s.set.Labels = labels
 		o := statusOptions{cluster: s.cluster(t)}
-		r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.Sizes, now), s.live(t)))(t)
+		r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.Sizes, now), s.live(t), policy.Standard))(t)
 		var out bytes.Buffer
 		must.Do(t, (statusView{}).print(&out, []statusReport{r}, now))
 		golden.Assert(t, "status-"+name+".txt", out.Bytes())

@@ -29,6 +29,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -67,6 +68,11 @@ func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string
 	}
 	_, err = fmt.Fprintf(warnings, "Warning: pods are not resized in place, because\n%s\n", err)
 	return err
+}
+
+// defaults are those of the controller of a namespace, as far as the user may see them.
+func (c *cluster) defaults(ctx context.Context, namespace string) policy.Defaults {
+	return policy.ReadDefaults((&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Defaults(ctx))
 }
 
 // warnOfUnowned lists the detached pods of a namespace, or of all if it is empty, that nothing owns, as far as the user may

@@ -103,6 +103,10 @@ const (
 	// order and with commas in between; it is not there while they are unknown.
 	ChecksAnnotation = "inplace-rollout.io/checks"
 
+	// DefaultsAnnotation is beside the heartbeat. It says what flags of the controller say where workloads say nothing, so that
+	// plans can tell what becomes of an edit.
+	DefaultsAnnotation = "inplace-rollout.io/defaults"
+
 	// PromoteAnnotation names the rollout whose canary is over, as the condition calls it. While a rollout is held, or
 	// recorded, only the controller removes this and [RetryAnnotation].
 	PromoteAnnotation = "inplace-rollout.io/promote"

@@ -49,18 +49,17 @@ func (c *Cluster) OnNodes(ctx context.Context, forecasts []judge.PodForecast) ([
 		if slices.ContainsFunc(pods[i].Space, func(s Space) bool { return !s.Enough }) {
 			pods[i].Forecast, pods[i].Reason = judge.Deferred, "the node has no room now"
 		}
-		if pods[i].Forecast == judge.Deferred {
-			pods[i].Reason += atDeadline[f.Late]
-		}
+		pods[i].Reason += atDeadline[pods[i].Lasts()]
 	}
 	return pods, nil
 }
 
-// atDeadline says what becomes of a pod that is deferred until the deadline.
+// atDeadline says what becomes of a pod where what is in its way lasts until the deadline.
 var atDeadline = map[judge.Forecast]string{
 	judge.PodRestart:  "; the pod is restarted if that lasts until the deadline",
 	judge.AfterDelete: "; the pod is restarted when you delete it",
 	judge.Deferred:    "; the pod waits until it has",
+	judge.Infeasible:  "; the pod is left as it is if that lasts until the deadline",
 }
 
 // spaces is what nodes, by name, have of cpu and memory.

@@ -70,7 +70,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, options.Terms)), HandOver: q.NotHeld}
+	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, options.Terms), o.Now), HandOver: q.NotHeld}
 	if !policy.Enabled(o.set) {
 		f.HandOver = policy.NotOptedIn(o.set, "DaemonSet")
 	}

@@ -223,7 +223,7 @@ func (o observation) forecastBase(ctx context.Context, q capacity.Question, base
 	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
 		handOver = p.Restart[0].Reason
 	}
-	return judge.Forecasts(p.Verdicts), handOver, nil
+	return judge.Forecasts(p.Verdicts, o.Now), handOver, nil
 }
 
 func (o observation) notOptedIn() string {

@@ -59,6 +59,8 @@ type Heart struct {
 	LeftOut func() []string
 	// Checks, if set, returns the names of the checks that workloads may name; false while they are unknown.
 	Checks func() (names []string, known bool)
+	// Defaults, if not empty, are what flags say where a workload says nothing.
+	Defaults string
 	// Standby, if set, returns an error while this process does not lead, nor another one.
 	Standby func() error
 	// Began, if set, is called when it has begun to beat, also after a pause or a failure.
@@ -243,27 +245,33 @@ func (h *Heart) write(ctx context.Context, account types.NamespacedName, until t
 	return errors.Join(errs...)
 }
 
-// tell says which checks there are, if what was written says something else. Another manager owns that: the version before applies the
-// heartbeat without it, and its fence would let it take nothing away.
+// tell says which checks there are, and what the defaults are, where what was written says something else. Another manager owns each:
+// the version before applies the heartbeat without it, and its fence would let it take nothing away.
 func (h *Heart) tell(ctx context.Context, written *corev1.ServiceAccount) {
+	if h.Defaults != "" {
+		h.say(ctx, written, "defaults", api.DefaultsAnnotation, h.Defaults, true)
+	}
 	if h.Checks == nil {
 		return
 	}
-	names, known := h.Checks()
-	if !known {
-		return
+	if names, known := h.Checks(); known {
+		all := strings.Join(slices.Sorted(slices.Values(names)), ",")
+		h.say(ctx, written, "checks", api.ChecksAnnotation, all, len(all) <= maxChecks)
 	}
+}
+
+// say has an annotation beside the heartbeat say all, if that fits, and else nothing.
+func (h *Heart) say(ctx context.Context, written *corev1.ServiceAccount, what, annotation, all string, fits bool) {
 	o := applycorev1.ServiceAccount(written.Name, written.Namespace)
-	all := strings.Join(slices.Sorted(slices.Values(names)), ",")
-	said, says := written.Annotations[api.ChecksAnnotation]
+	said, says := written.Annotations[annotation]
 	switch {
-	case len(all) > maxChecks && !says, says && said == all:
+	case !fits && !says, says && said == all:
 		return
-	case len(all) <= maxChecks:
-		o.WithAnnotations(map[string]string{api.ChecksAnnotation: all})
+	case fits:
+		o.WithAnnotations(map[string]string{annotation: all})
 	}
-	if _, err := h.Client.CoreV1().ServiceAccounts(written.Namespace).Apply(ctx, o, metav1.ApplyOptions{FieldManager: api.HeartbeatManager + "-checks", Force: true}); err != nil {
-		klog.FromContext(ctx).Error(err, "Could not write the names of checks beside the heartbeat")
+	if _, err := h.Client.CoreV1().ServiceAccounts(written.Namespace).Apply(ctx, o, metav1.ApplyOptions{FieldManager: api.HeartbeatManager + "-" + what, Force: true}); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not write beside the heartbeat", "what", what)
 	}
 }
 

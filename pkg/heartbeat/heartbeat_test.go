@@ -29,6 +29,7 @@ type server struct {
 
 	patches              atomic.Int32
 	last, former, checks atomic.Value // string
+	defaults             atomic.Value // string: all that were told
 	tells                atomic.Int32
 	down                 atomic.Bool
 }
@@ -38,6 +39,7 @@ func newServer(user string) *server {
 	s.last.Store("")
 	s.former.Store("")
 	s.checks.Store("")
+	s.defaults.Store("")
 	s.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user}}}, nil
 	})
@@ -50,12 +52,16 @@ func newServer(user string) *server {
 		written := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: patch.Namespace, Name: patch.Name, ManagedFields: []metav1.ManagedFieldsEntry{
 			{Manager: api.HeartbeatManager, Time: &metav1.Time{Time: time.Now().Add(-late)}},
 		}}}
-		if _, said, told := strings.Cut(s.checks.Load().(string), `"inplace-rollout.io/checks":"`); told {
-			said, _, _ = strings.Cut(said, `"`)
-			written.Annotations = map[string]string{api.ChecksAnnotation: said}
+		written.Annotations = map[string]string{}
+		for annotation, told := range map[string]*atomic.Value{api.ChecksAnnotation: &s.checks, api.DefaultsAnnotation: &s.defaults} {
+			if _, said, told := strings.Cut(told.Load().(string), `"`+annotation+`":"`); told {
+				written.Annotations[annotation], _, _ = strings.Cut(said, `"`)
+			}
 		}
 		switch {
 		case len(patch.PatchOptions.DryRun) > 0:
+		case strings.Contains(text, api.DefaultsAnnotation) && patch.PatchOptions.FieldManager != api.HeartbeatManager:
+			s.defaults.Store(s.defaults.Load().(string) + text)
 		case patch.PatchOptions.FieldManager != api.HeartbeatManager: // the heartbeat of the version before is applied without it
 			s.tells.Add(1)
 			s.checks.Store(text)
@@ -127,8 +133,9 @@ func TestMakesItsObject(t *testing.T) {
 	})
 }
 
-// TestNamesOfChecks: admission hears which checks there are, once that is known, where only policies of this version look.
-func TestNamesOfChecks(t *testing.T) {
+// TestTells: admission hears which checks there are, once that is known, and plans what the defaults are, where only policies of this
+// version look.
+func TestTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type checks struct {
 			names []string
@@ -139,6 +146,7 @@ func TestNamesOfChecks(t *testing.T) {
 		s := newServer(user)
 		heart := heartbeat.New(s, s, func() error { return nil }, api.Hold)
 		heart.Checks = func() ([]string, bool) { c := there.Load().(checks); return c.names, c.known }
+		heart.Defaults = "error-timeout=1m0s"
 		go heart.Run(t.Context())
 		const says = `platform {"kind":"ServiceAccount","apiVersion":"v1","metadata":{"namespace":"platform"`
 		for i, tt := range []struct {
@@ -160,7 +168,10 @@ func TestNamesOfChecks(t *testing.T) {
 				t.Errorf("%d, %s: told is %s, %d times, want %s, %d times", i, tt.about, got, s.tells.Load(), tt.want, tt.tells)
 			}
 		}
-		if beat, former := s.last.Load().(string), s.former.Load().(string); strings.Contains(beat+former, api.ChecksAnnotation) {
+		if got := s.defaults.Load(); got != says+`,"annotations":{"inplace-rollout.io/defaults":"error-timeout=1m0s"}}}` {
+			t.Errorf("the defaults are told as %s, want them once", got)
+		}
+		if beat, former := s.last.Load().(string), s.former.Load().(string); strings.Contains(beat+former, api.ChecksAnnotation) || strings.Contains(beat+former, api.DefaultsAnnotation) {
 			t.Errorf("the version before takes it away, or refuses it, with the heartbeat: %s, %s", beat, former)
 		}
 	})

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,34 +57,41 @@ type PodForecast struct {
 	Forecast Forecast
 	// Reason for it; empty for Unchanged, and for Live if nothing is in the way.
 	Reason string
-	// Late is the forecast if the pod is to be resized, and its node has no room until the
+	// Late is the forecast if the pod is to be resized, and its node has no room, or its kubelet fails, until the
 	// deadline; Deferred if it goes on waiting, and empty for others.
 	Late Forecast
+	// Failing: the kubelet fails to resize the pod, or should have answered by now.
+	Failing bool
+}
+
+// Lasts returns what becomes of the pod if what is in its way lasts until the deadline; empty if nothing is.
+func (f PodForecast) Lasts() Forecast {
+	if f.Forecast == Deferred || f.Forecast == Live && f.Failing {
+		return f.Late
+	}
+	return ""
 }
 
 // Restarts reports whether the pod or a container restarts, now or when the user
 // deletes the pod, as things stand.
 func (f PodForecast) Restarts() bool {
-	end := f.Forecast
-	if end == Deferred {
-		end = f.Late
-	}
+	end := cmp.Or(f.Lasts(), f.Forecast)
 	return end == PodRestart || end == AfterDelete || end == ContainerRestart
 }
 
 // Forecasts returns for each verdict what rollout.Next will do to the pod in the end, if nothing
 // happens that cannot be seen now. What a kubelet will say to a resize cannot be
 // seen; what the API server will say to one larger than the pod's node can
-// (PodResizeValidator), and the caller puts it into the member's Refusal.
-func Forecasts(verdicts []*Verdict) []PodForecast {
+// (PodResizeValidator), and the caller puts it into the member's Refusal. Now is when the verdicts are made.
+func Forecasts(verdicts []*Verdict, now time.Time) []PodForecast {
 	forecasts := make([]PodForecast, len(verdicts))
 	for i, v := range verdicts {
-		forecasts[i] = forecastFor(v)
+		forecasts[i] = forecastFor(v, now)
 	}
 	return forecasts
 }
 
-func forecastFor(v *Verdict) PodForecast {
+func forecastFor(v *Verdict, now time.Time) PodForecast {
 	m := v.Member
 	f := PodForecast{Member: m, Observed: v.Observed, Says: v.Says, ProvedAt: v.ProvedAt, Waits: v.Reason, Message: v.Message, Forecast: forecastOf[v.Decision]}
 	switch born := m.Updated || m.Differs == ""; {
@@ -97,7 +105,7 @@ func forecastFor(v *Verdict) PodForecast {
 		if f.Late = forecastOf[v.late]; v.late == policy.Leave {
 			f.Late = Deferred
 		}
-		f.resize(v)
+		f.resize(v, now)
 	default:
 		f.Reason = v.Why
 	}
@@ -105,7 +113,8 @@ func forecastFor(v *Verdict) PodForecast {
 }
 
 // resize completes the forecast for a pod that is to be resized, or is being resized.
-func (f *PodForecast) resize(v *Verdict) {
+func (f *PodForecast) resize(v *Verdict, now time.Time) {
+	why, fails := v.fails(now)
 	switch {
 	case v.Member.Target.Restarts():
 		f.Forecast, f.Reason = ContainerRestart, "its resizePolicy is "+string(corev1.RestartContainer)
@@ -113,8 +122,29 @@ func (f *PodForecast) resize(v *Verdict) {
 		f.Forecast, f.Reason = Deferred, v.Why
 	case v.State == resize.Refused: // which has no deadline
 		f.Forecast, f.Reason, f.Late = Deferred, v.Why, Deferred
+	case fails:
+		if f.Failing, f.Reason = true, why; v.late == policy.Leave {
+			f.Late = Infeasible
+		}
 	case v.Reason != ReasonProgressing:
 		f.Reason = v.Why
+	}
+}
+
+// answerTime is within which kubelets answer, also those that look only now and then.
+const answerTime = 3 * time.Minute
+
+// fails reports whether the kubelet fails to resize the pod, or should have answered by now, and why.
+func (v *Verdict) fails(now time.Time) (why string, fails bool) {
+	m := &v.Member
+	answer, lacks := m.Target.Answer()
+	switch at := m.Target.Resized; {
+	case v.State == resize.Failing:
+		return v.Why, true
+	case v.State != resize.InProgress || v.Observed != resize.InProgress || m.Lost != "" || answer != resize.Unanswered:
+		return "", false
+	default:
+		return m.onNode("no answer from the kubelet") + ": " + lacks, !at.IsZero() && now.After(at.Add(answerTime))
 	}
 }
 

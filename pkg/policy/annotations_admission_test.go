@@ -118,7 +118,7 @@ func TestUnknownAnnotations(t *testing.T) {
 	}
 
 	// On other objects than workloads.
-	elsewhere := []string{"initial-resources", "initial-resources-room", "initial-resources-estimate", "ready-until", "when-absent", "left-out-namespaces"}
+	elsewhere := []string{"initial-resources", "initial-resources-room", "initial-resources-estimate", "ready-until", "when-absent", "left-out-namespaces", "defaults"}
 	names := must.Get(os.ReadFile("../api/names.go"))(t)
 	known := []string{"refused", "release"} // of deploy/cluster, and of a version from before
 	for _, found := range regexp.MustCompile(`Annotation += "inplace-rollout.io/([a-z-]+)"`).FindAllStringSubmatch(string(names), -1) {

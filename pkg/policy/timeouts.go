@@ -1,6 +1,10 @@
 package policy
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // Defaults are what flags say where a workload says nothing.
 type Defaults struct {
@@ -20,3 +24,27 @@ type Defaults struct {
 
 // Standard are the defaults of the flags.
 var Standard = Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, BoosterTimeout: 5 * time.Minute, NotReadyTimeout: 10 * time.Minute, ResizePolicy: LiveResizeable}
+
+// String says them as flags have them, with commas in between.
+func (d Defaults) String() string {
+	return fmt.Sprintf("deferred-timeout=%s,error-timeout=%s,booster-timeout=%s,not-ready-timeout=%s,default-resource-resize-policy=%s",
+		d.DeferredTimeout, d.ErrorTimeout, d.BoosterTimeout, d.NotReadyTimeout, d.ResizePolicy)
+}
+
+// ReadDefaults reads what String says. What a controller of another version does not say, or says in another way, is as in [Standard].
+func ReadDefaults(said string) Defaults {
+	d := Standard
+	timeouts := map[string]*time.Duration{
+		"deferred-timeout": &d.DeferredTimeout, "error-timeout": &d.ErrorTimeout, "booster-timeout": &d.BoosterTimeout, "not-ready-timeout": &d.NotReadyTimeout,
+	}
+	for flag := range strings.SplitSeq(said, ",") {
+		name, value, _ := strings.Cut(flag, "=")
+		if p := Policy(value); name == "default-resource-resize-policy" && (p == LiveResizeable || p == RestartOnly) {
+			d.ResizePolicy = p
+		}
+		if timeout, err := time.ParseDuration(value); err == nil && timeouts[name] != nil {
+			*timeouts[name] = timeout
+		}
+	}
+	return d
+}

@@ -70,6 +70,17 @@ func (c *Cluster) Absent(ctx context.Context) error {
 	return unseen{unread}
 }
 
+// Defaults is what the controller says beside its heartbeat of what its flags say; empty where that cannot be read.
+func (c *Cluster) Defaults(ctx context.Context) string {
+	namespaces, _, _ := c.controllerNamespaces(ctx)
+	for _, namespace := range namespaces {
+		if account, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, api.HeartbeatName, metav1.GetOptions{}); err == nil {
+			return account.Annotations[api.DefaultsAnnotation]
+		}
+	}
+	return ""
+}
+
 // installedIn reports whether the controller is installed in a namespace, for somebody who is told that there is no heartbeat: who may
 // not read the controller's ServiceAccount hears that by the Role of the installation alone.
 func (c *Cluster) installedIn(ctx context.Context, namespace string) bool {

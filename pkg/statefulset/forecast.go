@@ -82,7 +82,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, o.options().Terms)), HandOver: cmp.Or(o.notHeld(), q.NotHeld)}
+	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, o.options().Terms), o.Now), HandOver: cmp.Or(o.notHeld(), q.NotHeld)}
 	for i, forecast := range f.Pods {
 		m := forecast.Member
 		if m.Index >= from && m.Pod != nil && !m.Labelled && rolling(o.set) {

@@ -160,6 +160,7 @@ func TestFence(t *testing.T) {
 		{"a label of its ServiceAccount", own.patches(account, label("a", "b")), "only the heartbeat annotations of a ServiceAccount"},
 		{"a secret of its ServiceAccount", own.patches(account, `{"secrets":[{"name":"stolen"}]}`), "only the heartbeat annotations of a ServiceAccount"},
 		{"a ServiceAccount for its heartbeat", own.patches(heart, beats("", "inplace-rollout.io/ready-until")), ""},
+		{"its defaults with it", own.patches(heart, beats("", "inplace-rollout.io/defaults")), ""},
 		{"names of checks with it", own.patches(heart, beats("", "inplace-rollout.io/checks")), ""},
 		{"names of checks elsewhere", own.patches(account, `{"metadata":{"annotations":{"inplace-rollout.io/checks":"a"}}}`), "only the heartbeat annotations of a ServiceAccount"},
 		{"one with the rights of a cloud", own.patches(heart, beats("", "eks.amazonaws.com/role-arn")), "only the heartbeat annotations of a ServiceAccount"},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	engine "github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -71,13 +72,17 @@ func atOnce(config *rest.Config) int {
 	return count
 }
 
-// TestNobodyLeads: where replicas take turns, one that waits is not ready while none leads.
+// TestNobodyLeads: where replicas take turns, one that waits is not ready while none leads. Plans can read the defaults of any.
 func TestNobodyLeads(t *testing.T) {
 	config := &rest.Config{Host: "https://127.0.0.1:1"}
-	for _, o := range []options{{}, {leaderElect: true}, {leaderElect: true, dryRun: true}} {
+	defaults := policy.Defaults{DeferredTimeout: 1, ErrorTimeout: 2, BoosterTimeout: 0, NotReadyTimeout: 4, ResizePolicy: policy.RestartOnly}
+	for _, o := range []options{{defaults: defaults}, {leaderElect: true, defaults: defaults}, {leaderElect: true, dryRun: true, defaults: defaults}} {
 		heart := must.Get(o.newHeart(config, config, prerequisite.NewGate(), nil, server.NewLeaderElection(config, LeaseName, "a")))(t)
 		if err := heart.Err(); (err != nil) != o.elects() {
 			t.Errorf("elects is %t, and it is not ready for: %v", o.elects(), err)
+		}
+		if said := policy.ReadDefaults(heart.Defaults); said != o.defaults {
+			t.Errorf("beside the heartbeat plans read %v", said)
 		}
 	}
 }
