@@ -192,4 +192,8 @@ func TestCheckKilled(t *testing.T) {
 	}}, "--pre")
 	w.assertCheck("a viewer before the installation", viewer, answers{code: 1, begin: "No: the cluster is not ready for the installation: you cannot install it: you lack create clusterrolebindings, create clusterroles, "}, "--pre")
 	w.assertCheck("who waits for it", editor, answers{code: 1, begin: checkNo}, "--wait", "--timeout=1s")
+	w.kubectl("annotate", w.ref, api.HoldAnnotation+"=0") // as an uninstallation leaves what was held
+	if got := command(t, editor, w.namespace, "", "retry", "sts/web"); got.code != 1 || !strings.Contains(got.stderr, "nothing would go on with it: ") {
+		t.Errorf("a retry when it is uninstalled: %+v", got)
+	}
 }
