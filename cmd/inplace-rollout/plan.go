@@ -226,13 +226,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	}
 	var under *recorded
 	if !edits {
-		under = recordedOf(e.live, settings.Guard, forecast.Pods)
-	}
-	if under != nil && under.Stopped() {
-		forecast.Stop()
-	}
-	if !edits && world.RoomUnknown != "" {
-		believe(e.live, forecast.Pods)
+		under = o.underWay(e.live, settings, &forecast, world)
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
 	r.recorded = under
@@ -243,6 +237,18 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r.unknown("whether the API server takes the edit: ", shown.unknown)
 	r.unknown("whether the edit removes what the manifest does not say (kubectl apply does not): ", strings.Join(e.unsaid, ", "))
 	return r, err
+}
+
+// underWay has a forecast go by what has come of the rollout that is under way, and returns what is recorded of it.
+func (planOptions) underWay(live *unstructured.Unstructured, settings policy.Settings, forecast *rollout.WorkloadForecast, world *capacity.Cluster) *recorded {
+	under := recordedOf(live, settings.Guard, forecast.Pods)
+	if under != nil && under.Stopped() {
+		forecast.Stop()
+	}
+	if world.RoomUnknown != "" {
+		believe(live, forecast.Pods)
+	}
+	return under
 }
 
 // unknown notes what is not known, and why; nothing if that is empty.
