@@ -116,7 +116,7 @@ type Estimator struct {
 	mu    sync.Mutex
 	book  *book // nil before all of the history has been tried
 	room  capacity.Load
-	stale bool // the room
+	stale bool // the room; before the first look, too: who handles changes may be told of them after it
 	// autoscaled: a node autoscaler is in sight.
 	autoscaled bool
 	tables     map[string]*tableState
@@ -140,7 +140,7 @@ func New(client kubernetes.Interface, history History, recorder Recorder, option
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "estimates"}),
 		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesAtOnce),
 		resizes: flowcontrol.NewTokenBucketRateLimiter(resizesPerSecond, 1),
-		tables:  map[string]*tableState{}, told: map[types.UID]struct{}{}, refused: map[types.UID]time.Time{},
+		stale:   true, tables: map[string]*tableState{}, told: map[types.UID]struct{}{}, refused: map[types.UID]time.Time{},
 	}
 	if e.clock == nil {
 		e.clock = clock.RealClock{}

@@ -682,7 +682,8 @@ func TestRoomBound(t *testing.T) {
 // TestRoomInterval: for nothing but room a table is written once in a while. What else changes takes
 // the room with it at once.
 func TestRoomInterval(t *testing.T) {
-	w := newWorld(t, Options{RoomBound: RoomAlways, RoomInterval: time.Minute})
+	// A table that the watch has not brought is written again once Publish has passed.
+	w := newWorld(t, Options{RoomBound: RoomAlways, RoomInterval: time.Minute, Publish: time.Second})
 	clock := clocktesting.NewFakePassiveClock(now)
 	w.clock = clock
 	w.run()
@@ -710,6 +711,7 @@ func TestRoomInterval(t *testing.T) {
 
 	takes("second", "2")
 	w.eventually("the room to be known", func() bool { _, room := w.current(); return room.MilliCPU == 3000 })
+	clock.SetTime(now.Add(time.Minute + time.Second))
 	quota := parsed[corev1.ResourceQuota](t, "{metadata: {namespace: shop, name: few}, status: {hard: {requests.cpu: 1}, used: {requests.cpu: 0}}}")
 	must.Get(w.api.CoreV1().ResourceQuotas("shop").Create(t.Context(), quota, metav1.CreateOptions{}))(t)
 	w.waitEntry("quota.cpu", "1")
