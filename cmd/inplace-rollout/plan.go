@@ -225,11 +225,13 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 		return planReport{}, err
 	}
 	var under *recorded
+	var says string
 	if !edits {
-		under = o.underWay(e.live, settings, &forecast, world)
+		under, says = o.underWay(e.live, settings, &forecast, world)
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
-	r.recorded = under
+	r.recorded, r.infeasible = under, says != ""
+	r.unknown("which pods keep their size, of which the condition says ", says)
 	r.Waits = there.Waits(settings.Action == policy.LiveResize) && (edits || policy.Held(e.live))
 	if q.NotHeld == "" && there.Attendance != nil { // one that is there has seen that edits are held
 		r.unknown("whether a controller is there: ", there.Attendance.Error())
@@ -239,16 +241,35 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	return r, err
 }
 
-// underWay has a forecast go by what has come of the rollout that is under way, and returns what is recorded of it.
-func (planOptions) underWay(live *unstructured.Unstructured, settings policy.Settings, forecast *rollout.WorkloadForecast, world *capacity.Cluster) *recorded {
-	under := recordedOf(live, settings.Guard, forecast.Pods)
-	if under != nil && under.Stopped() {
+// underWay has a forecast go by what has come of the rollout that is under way, and returns what is recorded of it, and what believe does.
+func (planOptions) underWay(live *unstructured.Unstructured, settings policy.Settings, forecast *rollout.WorkloadForecast, world *capacity.Cluster) (under *recorded, says string) {
+	if under = recordedOf(live, settings.Guard, forecast.Pods); under != nil && under.Stopped() {
 		forecast.Stop()
 	}
 	if world.RoomUnknown != "" {
-		believe(live, forecast.Pods)
+		says = believe(live, forecast.Pods)
 	}
-	return under
+	return under, says
+}
+
+// believe has pods that only a restart gives their size be foreseen to keep theirs, where the reason of the condition says so, and rests on
+// nodes that whoever asks cannot see. A node that is lost says nothing of what comes later. It returns what the condition says if that can
+// be about others, too: about which, only people read there.
+func believe(u *unstructured.Unstructured, pods []judge.PodForecast) (says string) {
+	condition := completeOf(u)
+	reason := fmt.Sprint(condition["reason"])
+	if !policy.Enabled(u) || judge.Acts[reason].Rests != judge.OnNodes || reason == judge.ReasonNodeLost {
+		return ""
+	}
+	for i := range pods {
+		switch f := &pods[i]; f.Forecast {
+		case judge.PodRestart:
+			f.Forecast, f.Reason = judge.Infeasible, "the condition says "+reason+"; "+f.Reason
+		case judge.Live, judge.Deferred, judge.ContainerRestart:
+			says = fmt.Sprintf("%s: %s", reason, condition["message"])
+		}
+	}
+	return says
 }
 
 // unknown notes what is not known, and why; nothing if that is empty.

@@ -245,19 +245,22 @@ func TestPlanFormats(t *testing.T) {
 }
 
 // What is to come of a hold is what the edit that began it would do now; where it was stopped, that is nothing. A resize that fails, or
-// that no kubelet answers, ends at its deadline. What the condition says of nodes counts for whoever may not see them.
+// that no kubelet answers, ends at its deadline. What the condition says of nodes counts for whoever may not see them: the reason, and not
+// the text, which is there to read.
 func TestPlanOfTheHold(t *testing.T) {
 	failing := func(s *stage) {
 		s.updated(2)
 		s.asked(1, condition(corev1.PodResizeInProgress, "Error", "memory limit below what is in use"), observed)
 		s.asked(0) // long ago
 	}
-	said := func(message string) func(s *stage) {
+	said := func(reason, message string) func(s *stage) {
 		return func(s *stage) {
-			s.asked(2, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
 			c := &s.set.Status.Conditions[0]
-			c.Reason, c.Message = judge.ReasonNoNodeFits, message
+			c.Reason, c.Message = reason, message
 		}
+	}
+	infeasible := func(s *stage) {
+		s.asked(2, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
 	}
 	for name, tt := range map[string]struct {
 		stage  begin
@@ -268,8 +271,8 @@ func TestPlanOfTheHold(t *testing.T) {
 		"stopped":           {stoppedStage, false, ""},
 		"failing":           {heldSetOf(3, failing), false, failRestart},
 		"failing-live-only": {heldSetOf(3, failing, func(s *stage) { s.set.Annotations[api.InForceAnnotation] = "LiveResize;" }), false, failInfeasible},
-		"hidden-named":      {heldSetOf(4, said("0 of 4 pods resized; web-2: not restarted, because no node has room; likewise web-1")), true, failInfeasible},
-		"hidden-others":     {heldSetOf(3, said("0 of 3 pods resized; web-2: not restarted, because no node has room; and 1 more")), true, failInfeasible},
+		"hidden-restart":    {heldSetOf(3, infeasible, said(judge.ReasonNoNodeFits, "no node has room; likewise web-1")), true, failInfeasible},
+		"hidden-live":       {heldSetOf(3, said(judge.ReasonInfeasible, "0 of 3 pods resized; web-1: node node can never hold it")), true, failInfeasible},
 	} {
 		s := tt.stage(t)
 		o := planOptions{cluster: s.cluster(t)}

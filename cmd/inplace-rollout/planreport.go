@@ -56,8 +56,9 @@ type planReport struct {
 	Unknown []string    `json:"unknown,omitempty"`
 	Summary planSummary `json:"summary"`
 
-	restarts bool
-	recorded *recorded // of the rollout that is under way; nil if there is none
+	restarts   bool
+	infeasible bool      // pods keep their size of which it is unknown which
+	recorded   *recorded // of the rollout that is under way; nil if there is none
 }
 
 // knownFault of kubelets, which the resizes of these pods may meet.
@@ -335,7 +336,7 @@ func (r planReport) would(happen string) bool {
 	case failRestart:
 		return r.restarts
 	case failInfeasible:
-		return r.Summary.Infeasible > 0 || slices.ContainsFunc(r.Pods, func(p podForecast) bool { return p.Late == judge.Deferred || p.Late == judge.Infeasible })
+		return r.infeasible || r.Summary.Infeasible > 0 || slices.ContainsFunc(r.Pods, func(p podForecast) bool { return p.Late == judge.Deferred || p.Late == judge.Infeasible })
 	default:
 		return len(r.Unknown) > 0
 	}
