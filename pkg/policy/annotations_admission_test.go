@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
@@ -28,6 +29,10 @@ func TestAnnotationsAdmission(t *testing.T) {
 	}
 	kind := appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 	bad := map[string]string{api.ResizePolicyAnnotation: "bad", api.ResizeActionAnnotation: "bad", api.DeferredTimeoutAnnotation: "bad", api.NotReadyTimeoutAnnotation: "bad"}
+	unread := map[string]string{ // what of these is no slip of the pen comes first
+		api.PromoteAnnotation:       "be what `kubectl inplace-rollout promote` writes, the name of a rollout",
+		api.AllowCriticalAnnotation: "be true, or false, which means the same as no annotation",
+	}
 	timeouts := []string{"", "90s", "5m", "1h30m", "1.5h", "+500ms", " 1us\n", "5", "0", "0s", "-5m", "5 m", "1d", "5min", "9999999h"}
 	for annotation, values := range map[string][]string{
 		api.ResizePolicyAnnotation: {
@@ -36,22 +41,30 @@ func TestAnnotationsAdmission(t *testing.T) {
 			strings.Repeat("a", 63) + "/cpu=RestartOnly",
 
 			"cpu", "gpu=RestartOnly", "cpu=restartonly", "cpu=Restart", "cpu = RestartOnly", "cpu:up=RestartOnly", "cpu:=RestartOnly", "/cpu=RestartOnly",
-			"My_App/cpu=RestartOnly", "a/b/cpu=RestartOnly", "cpu=RestartOnly,", "cpu=RestartOnly;memory=RestartOnly", "cpu=RestartOnly=x",
+			"My_App/cpu=RestartOnly", "a/b/cpu=RestartOnly", "cpu=RestartOnly,", "cpu=RestartOnly;memory=RestartOnly", "cpu=RestartOnly=x", "cpu=RestartOnly\nmemory=RestartOnly",
 			strings.Repeat("a", 64) + "/cpu=RestartOnly",
 			"app/cpu:increase=RestartOnly, cpu=RestartOnly, app/cpu:increase=LiveResizeable",
 		},
 		api.ResizeActionAnnotation:    {"", "Restart", "LiveResize", "LiveResizePreferred", " Restart\n", "restart", "ResizePreferred", "Restart,LiveResize"},
 		api.DeferredTimeoutAnnotation: timeouts, api.NotReadyTimeoutAnnotation: timeouts, api.CanaryDurationAnnotation: append([]string{"manual"}, timeouts...),
+		api.CanaryAnnotation:        {"", "1", " 10%", "100%", "0", "101%", "1.5"},
+		api.OnFailureAnnotation:     {"", "Hold", "Revert\n", "hold", "Hold,Revert"},
+		api.ChecksAnnotation:        {"", "a", "cpu-throttling , b", "a,", "A", strings.Repeat("a,", 9) + "a", strings.Repeat("a,", 10) + "b"},
+		api.PromoteAnnotation:       {"", "revision web-1@2026-11-24T03:00:00Z", "yes", "@"},
+		api.AllowCriticalAnnotation: {"", "true", "false", "yes", "True"},
 	} {
 		for _, value := range values {
 			now, mended := map[string]string{annotation: value}, maps.Clone(bad)
 			mended[annotation] = value
 			_, want := policy.Read(now)
+			if must := unread[annotation]; must != "" && !slices.Contains(values[:slices.Index(values, "yes")], value) {
+				want = fmt.Errorf("annotation %s: %q must %s", annotation, value, must)
+			}
 			for what, w := range map[string]write{
 				"created": {kind: kind, object: set(now)}, "changed, while others are bad": {kind: kind, old: set(bad), object: set(mended)},
 			} {
 				allowed, said := accepts(t, w)
-				if allowed != (want == nil) || want != nil && value != "9999999h" && !strings.Contains(said, want.Error()) {
+				if allowed != (want == nil) || want != nil && value != "9999999h" && !strings.Contains(said, strings.ReplaceAll(want.Error(), "\n", " ")) {
 					t.Errorf("%s, %s=%q: the policy says %t, %s, and Go says %v", what, annotation, value, allowed, said, want)
 				}
 			}
@@ -70,49 +83,74 @@ func TestUnknownAnnotations(t *testing.T) {
 		s := &appsv1.StatefulSet{ObjectMeta: labelled(label).ObjectMeta}
 		s.Annotations = map[string]string{"a": "b", api.HoldAnnotation: "0"}
 		for _, name := range names {
+			if label, is := strings.CutPrefix(name, "label "); is {
+				metav1.SetMetaDataLabel(&s.ObjectMeta, label, "true")
+				continue
+			}
 			s.Annotations[name] = "true"
 		}
 		return s
 	}
-	const canry = "inplace-rollout.io/canry"
-	const said = "annotation inplace-rollout.io/canry is not known. Allowed are, after inplace-rollout.io/: allow-critical, canary, canary-duration, checks, deferred-timeout, "
+	const canry, label = "inplace-rollout.io/canry", "label inplace-rollout.io/enable"
+	const why = " is not known for a StatefulSet. Allowed are, after inplace-rollout.io/: the label enabled, and the annotations allow-critical, canary, canary-duration, checks, deferred-timeout, not-"
 	for name, tt := range map[string]struct {
 		now, old *appsv1.StatefulSet
-		refused  bool
+		refused  string
 	}{
-		"a new one":                     {set("true", canry), nil, true},
-		"it comes":                      {set("true", canry), set("true"), true},
-		"the label comes":               {set("true", canry), set("none", canry), true},
-		"both come":                     {set("true", canry), set("none"), true},
-		"it was there":                  {set("true", canry), set("true", canry), false},
-		"it goes":                       {set("true"), set("true", canry), false},
-		"it is not opted in":            {set("none", canry), nil, false},
-		"it is opted out, and it comes": {set("false", canry), set("true"), false},
-		"another's":                     {set("true", "notinplace-rollout.io/canry"), set("true"), false},
+		"a new one":                     {set("true", canry), nil, canry},
+		"it comes":                      {set("true", canry), set("true"), canry},
+		"the label comes":               {set("true", canry), set("none", canry), canry},
+		"both come":                     {set("true", canry), set("none"), canry},
+		"it was there":                  {set("true", canry), set("true", canry), ""},
+		"it goes":                       {set("true"), set("true", canry), ""},
+		"it is not opted in":            {set("none", canry), nil, ""},
+		"it is opted out, and it comes": {set("false", canry), set("true"), ""},
+		"another's":                     {set("true", "notinplace-rollout.io/canry"), set("true"), ""},
+
+		"a label":                              {set("true", label), set("true"), label},
+		"a label by which to opt in":           {set("none", label), set("none"), label},
+		"a new one with it":                    {set("none", label), nil, label},
+		"a label was there":                    {set("none", label), set("none", label), ""},
+		"it was, and the label comes":          {set("true", label), set("none", label), ""},
+		"an annotation's name as a label":      {set("true", "label "+api.CanaryAnnotation), nil, "label " + api.CanaryAnnotation},
+		"an annotation by which to opt in":     {set("none", api.EnabledLabel), set("none"), api.EnabledLabel},
+		"it was there, and the label comes":    {set("true", api.EnabledLabel), set("none", api.EnabledLabel), ""},
+		"sizes by class of node":               {set("true", api.NodeResourcesAnnotation), set("true"), api.NodeResourcesAnnotation},
+		"they were there":                      {set("true", api.NodeResourcesAnnotation), set("true", api.NodeResourcesAnnotation), ""},
+		"they come to what is not opted in":    {set("none", api.NodeResourcesAnnotation), set("none"), ""},
+		"a label that pods have, and it alike": {set("true", "label "+api.InitialResourcesLabel), nil, ""},
 	} {
+		want := ""
+		if tt.refused != "" {
+			_, name, is := strings.Cut(tt.refused, "label ")
+			want = map[bool]string{true: "label " + name, false: "annotation " + tt.refused}[is] + why
+		}
 		w := write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.now}
 		if tt.old != nil {
 			w.old = tt.old
 		}
-		if allowed, why := accepts(t, w); allowed == tt.refused || strings.HasPrefix(why, said) != tt.refused {
-			t.Errorf("%s: allowed %t: %s", name, allowed, why)
+		if allowed, said := accepts(t, w); allowed != (want == "") || !strings.HasPrefix(said, want) {
+			t.Errorf("%s: allowed %t: %s", name, allowed, said)
 		}
 	}
 
 	// kubectl rollout undo brings what a ReplicaSet has; an edit that somebody writes is their own.
-	deployment := func(image string, annotations ...string) *appsv1.Deployment {
-		d := &appsv1.Deployment{ObjectMeta: set("true", annotations...).ObjectMeta}
+	deployment := func(label, image string, annotations ...string) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: set(label, annotations...).ObjectMeta}
 		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "app", Image: image}}
 		return d
 	}
-	for manager, refused := range map[string]bool{"": false, "kubectl-edit": true} {
-		w := write{kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), object: deployment("a", canry), old: deployment("b"), manager: manager}
-		if allowed, why := accepts(t, w); allowed == refused {
-			t.Errorf("a Deployment goes back, by %q: allowed %t: %s", manager, allowed, why)
-		}
-		if w.object = deployment("b", canry); manager == "" {
-			if allowed, _ := accepts(t, w); allowed {
-				t.Error("an annotation alone is allowed")
+	// A value is judged of what is not opted in, too. Of what is, the hold keeps those of now.
+	for annotation, label := range map[string]string{canry: "true", api.ResizeActionAnnotation: "none"} {
+		for manager, refused := range map[string]bool{"": false, "kubectl-edit": true} {
+			w := write{kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), object: deployment(label, "a", annotation), old: deployment(label, "b"), manager: manager}
+			if allowed, said := accepts(t, w); allowed == refused {
+				t.Errorf("a Deployment goes back to %s, by %q: allowed %t: %s", annotation, manager, allowed, said)
+			}
+			if w.object = deployment(label, "b", annotation); manager == "" {
+				if allowed, _ := accepts(t, w); allowed {
+					t.Errorf("%s alone is allowed", annotation)
+				}
 			}
 		}
 	}
@@ -121,17 +159,21 @@ func TestUnknownAnnotations(t *testing.T) {
 	elsewhere := []string{"initial-resources", "initial-resources-room", "initial-resources-estimate", "ready-until", "when-absent", "left-out-namespaces", "defaults"}
 	names := must.Get(os.ReadFile("../api/names.go"))(t)
 	known := []string{"refused", "release"} // of deploy/cluster, and of a version from before
-	for _, found := range regexp.MustCompile(`Annotation += "inplace-rollout.io/([a-z-]+)"`).FindAllStringSubmatch(string(names), -1) {
-		known = append(known, found[1])
+	for _, found := range regexp.MustCompile(`(Label|Annotation) += "inplace-rollout.io/([a-z-]+)"`).FindAllStringSubmatch(string(names), -1) {
+		known = append(known, map[string]string{"Label": "label "}[found[1]]+found[2])
 	}
 	for _, name := range known {
 		written := set("true")
-		written.Annotations = map[string]string{"inplace-rollout.io/" + name: ""}
-		if allowed, why := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: written}); allowed == slices.Contains(elsewhere, name) {
-			t.Errorf("%s: allowed %t: %s", name, allowed, why)
+		if label, is := strings.CutPrefix(name, "label "); is {
+			written.Labels["inplace-rollout.io/"+label] = "true"
+		} else {
+			written.Annotations = map[string]string{"inplace-rollout.io/" + name: ""}
+		}
+		if allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), object: written}); allowed == slices.Contains(elsewhere, name) {
+			t.Errorf("%s: allowed %t: %s", name, allowed, said)
 		}
 	}
-	if len(known) < 25 {
+	if len(known) < 29 {
 		t.Errorf("only %d names are known: %v", len(known), known)
 	}
 }

@@ -132,11 +132,15 @@ func TestRead(t *testing.T) {
 func admission(t *testing.T) (entry, timeout *regexp.Regexp) {
 	t.Helper()
 	file := must.Get(os.ReadFile("../../deploy/cluster/validate-annotations.yaml"))(t)
-	patterns := regexp.MustCompile(`matches\("([^"]*)"\)`).FindAllStringSubmatch(string(file), -1)
-	if len(patterns) < 2 {
-		t.Fatalf("patterns in the admission policy: %q, want the two of entries and timeouts first", patterns)
+	var forms []*regexp.Regexp
+	for _, of := range []string{`"resource-resize-policy", "(.*)"`, `name: time\s+expression: '"(.*)"'`} {
+		found := regexp.MustCompile(of).FindSubmatch(file)
+		if found == nil {
+			t.Fatalf("the admission policy has no %s", of)
+		}
+		forms = append(forms, regexp.MustCompile("^("+string(found[1])+")$"))
 	}
-	return regexp.MustCompile(patterns[0][1]), regexp.MustCompile(patterns[1][1])
+	return forms[0], forms[1]
 }
 
 // Every one of some thousand entries, good and bad.

@@ -336,7 +336,7 @@ func TestDifferences(t *testing.T) {
 		})},
 		"an expression": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) { s.Variables[3].Expression = "true" }), want: "MutatingAdmissionPolicy " + hold + notThisVersions + "spec.variables[3].expression: it is \"true\", and should be "},
 		"an expression that goes on": {client: validatingOf(validate, func(s *admissionv1.ValidatingAdmissionPolicySpec) { s.MatchConditions[0].Expression += "|| true" }), want: "ValidatingAdmissionPolicy " + validate + notThisVersions +
-			`spec.matchConditions[0].expression: it is "…out.io/\"))|| true", and should be "…out.io/\"))"`},
+			`spec.matchConditions[0].expression: it is "…ut.io/\"))) || true", and should be "…ut.io/\")))"`},
 		"a variable more": {client: mutating(func(s *admissionv1.MutatingAdmissionPolicySpec) {
 			s.Variables = append(s.Variables, admissionv1.Variable{Name: "more", Expression: "1"})
 		}), want: "]: it should not be there"},

@@ -276,7 +276,7 @@ func TestPausesDuringAHold(t *testing.T) {
 // what it does not know, and what it sets in that write is its own.
 func TestWhoTakesTheEditAway(t *testing.T) {
 	p := load(t)
-	const action, list = api.ResizeActionAnnotation, api.ResizePolicyAnnotation
+	const action, list, confirms = api.ResizeActionAnnotation, api.ResizePolicyAnnotation, api.AllowCriticalAnnotation
 	type says = map[string]string
 	for _, tt := range []struct {
 		what, manager  string
@@ -289,6 +289,7 @@ func TestWhoTakesTheEditAway(t *testing.T) {
 		{what: "undo to before the opt-in", manager: "kubectl", has: says{action: "Restart"}, want: says{}},
 		{what: "undo to before the opt-in, with another action", manager: "kubectl", had: says{action: "LiveResize"}, has: says{action: "Restart"}, want: says{action: "LiveResize"}},
 		{what: "undo", manager: "kubectl", had: says{action: "LiveResize"}, has: says{list: "cpu=RestartOnly"}, want: says{action: "LiveResize"}, brings: "3"},
+		{what: "undo to before it was confirmed that a critical one is opted in", manager: "kubectl", had: says{confirms: "true"}, want: says{confirms: "true"}, brings: "3"},
 		{what: "undo by another client", manager: "k9s", had: says{action: "LiveResize"}, has: says{list: "cpu=RestartOnly"}, want: says{action: "LiveResize"}, brings: "3"},
 		{what: "who brings the name of now sets what it sets", manager: "kubectl-edit", had: says{action: "LiveResize"}, has: says{action: "Restart"}, want: says{action: "Restart"}, brings: "5"},
 	} {
@@ -310,7 +311,7 @@ func TestWhoTakesTheEditAway(t *testing.T) {
 			}
 			managed(t, object, tt.manager, "Update", "{}", 2)
 			now := asks(t, p, "alice", old, object, nil).GetAnnotations()
-			if now[action] != tt.want[action] || now[list] != tt.want[list] || now[api.InForceAnnotation] != "" {
+			if now[action] != tt.want[action] || now[list] != tt.want[list] || now[confirms] != tt.want[confirms] || now[api.InForceAnnotation] != "" {
 				t.Errorf("it says %v, want %v", now, tt.want)
 			}
 		})

@@ -124,6 +124,11 @@ func TestWarnings(t *testing.T) {
 		{what: "a retry that names one", kind: deployments, annotations: "HELD" + stopped, write: "{metadata: {annotations: {inplace-rollout.io/retry: a@b}}}"},
 		{what: "rollout restart during a canary", kind: sets, annotations: "HELD" + guide, write: restarted},
 
+		{what: "a duration without a canary", kind: sets, write: "{metadata: {annotations: {inplace-rollout.io/canary-duration: 10m}}}"},
+		{what: "opting in with it", kind: deployments, annotations: says("canary-duration", "10m"), there: "{metadata: {labels: {inplace-rollout.io/enabled: null}}}", write: "{metadata: {labels: {inplace-rollout.io/enabled: 'true'}}}"},
+		{what: "it was there", kind: sets, annotations: says("canary-duration", "10m"), write: "{metadata: {annotations: {c: d}}}"},
+		{what: "then a canary", kind: sets, annotations: says("canary-duration", "10m"), write: "{metadata: {annotations: {inplace-rollout.io/canary: '1'}}}"},
+		{what: "a duration with checks alone", kind: sets, annotations: says("checks", "a"), write: "{metadata: {annotations: {inplace-rollout.io/canary-duration: 10m}}}"},
 		{what: "an edit of sizes in the middle of a rollout with maxSurge", kind: daemons,
 			there: "{spec: {updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}}, status: {currentNumberScheduled: 3, updatedNumberScheduled: 1}}", write: up},
 		{what: "opting in, in a namespace that is left out", kind: sets, there: "{metadata: {labels: {inplace-rollout.io/enabled: null}}}", write: "{metadata: {labels: {inplace-rollout.io/enabled: 'true'}}}", namespace: "team-b"},
