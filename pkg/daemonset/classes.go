@@ -118,7 +118,7 @@ func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resiz
 		return o.Target(pod, older, newer)
 	}
 	sized := cmp.Or(o.sizeOf(pod).Template, newer)
-	target, err := o.By(resize.ForKeeping(pod, older, newer, sized, func(resize.Change) bool { return true }))
+	target, err := o.By(resize.ForKeeping(pod, older, newer, sized, func(c resize.Change, otherwise bool) bool { return otherwise && !o.edited(c) }))
 	if err == nil && sized != newer && o.hopeless(target) {
 		sized = newer
 		target, err = o.Target(pod, older, sized)
@@ -129,7 +129,7 @@ func (o observation) edit(pod *corev1.Pod, older *corev1.PodTemplateSpec) (resiz
 	live := func(t resize.Target) bool {
 		return o.Live(judge.Place{Name: pod.Name, Pod: pod, Available: o.available(pod), Target: t}, o.options(), o.revision())
 	}
-	kept, err := o.By(resize.ForKeeping(pod, older, newer, sized, o.edited))
+	kept, err := o.By(resize.ForKeeping(pod, older, newer, sized, func(c resize.Change, _ bool) bool { return !o.edited(c) }))
 	if len(kept.Changes) < len(target.Changes) && policy.WithinLimits(kept.Spec()) && !live(target) && live(kept) {
 		return kept, err
 	}

@@ -134,6 +134,7 @@ func TestClasses(t *testing.T) {
 		{"held: going back is live", "updated|live, left with another cpu", []change{inForce(";cpu:increase=LiveResizeable")}, "resize web-1", "", false},
 		{"held: the edit itself is RestartOnly", "updated|live, left with another cpu", []change{inForce(";cpu=RestartOnly")}, "release, hand over: cpu of app: RestartOnly (annotation cpu)", "", false},
 		{"held: what an edit that was given up has left is no class's", "updated|live, left with another cpu", []change{cpuUpOnly, givenUp}, "release, hand over: cpu of app: RestartOnly (annotation cpu:decrease)", "", false},
+		{"held: nor is it kept where the class has another", "updated|live, left with another cpu", []change{classes(`"requests": {"cpu": "4m"}`), large, givenUp}, "resize web-1", "", false},
 		{"held: a former class keeps no hold", "updated|left with another cpu", []change{cpuUpOnly}, "release", "", false},
 		{"held: an edit that was given up does", "live|left with another cpu", []change{cpuUpOnly, givenUp}, "resize web-0", "", false},
 		{"held: so it does on a node with a class", "updated|left with another cpu", []change{givenUp, memory3, large}, "resize web-1", "", false},

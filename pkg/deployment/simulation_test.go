@@ -637,7 +637,6 @@ func TestRecreateEditedAtOnce(t *testing.T) {
 			s.putStatus(said)
 		},
 		"once it is opted out and in": func(s *simulation) {
-			s.counts = true
 			for _, in := range []string{"false", "true"} {
 				s.user(func(d *appsv1.Deployment) { d.Labels[api.EnabledLabel] = in })
 				s.sees(true, true, true)

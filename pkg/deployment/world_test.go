@@ -68,7 +68,6 @@ type world struct {
 	full     bool                      // a quota has no room for another ReplicaSet
 
 	unguarded bool // the admission policies are gone
-	counts    bool // annotations count for the generation of the Deployment
 	unknown   bool // they take the controller for a user
 	releasing bool // the next write is the one of inplace-rollout release
 	noPods    bool // a quota has no room for another pod
@@ -168,8 +167,7 @@ func (w *world) writeDeployment(d *appsv1.Deployment, ours bool) {
 	if !w.unguarded && (before.Labels[api.EnabledLabel] == "true" || d.Labels[api.EnabledLabel] == "true") {
 		admission.Admit(before, d, simulated.ByWhom(ours, w.releasing), nil)
 	}
-	w.Generation(d, before.Spec, d.Spec)
-	if d.Generation == before.Generation && w.counts { // as strategy.go of the registry always does
+	if w.Generation(d, before.Spec, d.Spec); d.Generation == before.Generation { // strategy.go of the registry counts annotations, too
 		w.Generation(d, before.Annotations, d.Annotations)
 	}
 	w.releasing = false

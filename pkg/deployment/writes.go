@@ -80,6 +80,9 @@ func (saveHistory) NeedsLiveRead() bool { return true }
 // NeedsLiveRead is that of rollout.Write.
 func (adopt) NeedsLiveRead() bool { return true }
 
+// Guards is that of rollout.Guarding.
+func (w adopt) Guards() bool { return w.back }
+
 // NeedsLiveRead is that of rollout.Write.
 func (closeAdoption) NeedsLiveRead() bool { return true }
 

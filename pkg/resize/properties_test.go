@@ -130,7 +130,7 @@ func (c drawnCase) looks() map[string]func() (resize.Target, error) {
 		"ForBut":   func() (resize.Target, error) { return resize.ForBut(c.pod, c.older, c.newer) },
 		"Leftover": func() (resize.Target, error) { return resize.Leftover(c.pod, c.newer) },
 		"ForKeeping": func() (resize.Target, error) {
-			return resize.ForKeeping(c.pod, c.older, c.newer, c.older, func(resize.Change) bool { return true })
+			return resize.ForKeeping(c.pod, c.older, c.newer, c.older, func(_ resize.Change, otherwise bool) bool { return otherwise })
 		},
 		"Sized":      func() (resize.Target, error) { return resize.Sized(c.pod, c.older, c.newer) },
 		"SizedSince": func() (resize.Target, error) { return resize.SizedSince(c.pod, c.older, c.newer, build.Start) },

@@ -80,14 +80,14 @@ func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, erro
 	return edit(pod, older, newer, func(v value) bool { return v.by.other == "" })
 }
 
-// ForKeeping is like [For], for a pod that is to have the size of sized next: a copy of the newer
-// template in which some values are others. Of these values, and of those that are not edited, what
-// we have set before stays as it is, unless pods of the older template have it too. So an edit of
-// values that sized has otherwise changes nothing in a pod that has them so already.
-func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec, edited func(Change) bool) (Target, error) {
+// ForKeeping is like [For], for a pod that is to have the size of sized next: a copy of the newer template in which some values are
+// others. What we have set before, and pods of the older template have otherwise, stays as it is where keeps says so: of a change, and of
+// whether sized has another value than the newer template. So an edit of values that sized has otherwise changes nothing in a pod that
+// has them so already.
+func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec, keeps func(c Change, otherwise bool) bool) (Target, error) {
 	others := parts(&sized.Spec)
 	return edit(pod, older, newer, func(v value) bool {
-		return !v.by.ours || v.From == nil || same(v.From, v.was) || !v.otherwiseIn(others) && edited(v.Change)
+		return !v.by.ours || v.From == nil || same(v.From, v.was) || !keeps(v.Change, v.otherwiseIn(others))
 	})
 }
 

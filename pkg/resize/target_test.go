@@ -562,7 +562,7 @@ func TestForKeeping(t *testing.T) {
 		if tt.left {
 			sized = tt.to
 		}
-		target, err := resize.ForKeeping(build.Pod("web-0", a, tt.change...), a, tt.to, sized, func(resize.Change) bool { return !tt.left })
+		target, err := resize.ForKeeping(build.Pod("web-0", a, tt.change...), a, tt.to, sized, func(_ resize.Change, otherwise bool) bool { return otherwise || tt.left })
 		if got := resize.Describe(target.Changes); got != tt.changes || len(target.Obstacles) > 0 || err != nil {
 			t.Errorf("%s: got %s, %q, error %v, want %s", tt.name, got, target.Obstacles, err, tt.changes)
 		}

@@ -116,8 +116,8 @@ func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err e
 	return p.recorded(f), err
 }
 
-// recorded returns the plan that writes the record of a guarded rollout first, if that is another one: what it is about comes with the
-// next plan, once it is stored.
+// recorded returns the plan that writes the record of a guarded rollout, if that is another one: what it is about comes with the
+// next plan, once it is stored. Only what keeps new pods from a size that is not proved comes before it.
 func (p Plan) recorded(f Facts) Plan {
 	after := p.record
 	if f.Settings.Guard == nil {
@@ -127,7 +127,8 @@ func (p Plan) recorded(f Facts) Plan {
 		return p
 	}
 	p.Resize, p.MarkUpdated, p.Restart, p.Replaced = nil, nil, nil, nil
-	p.Writes = []Write{Keep{Before: f.Record, After: after, Called: p.Condition.Version, Says: p.Condition.Message()}}
+	p.Writes = slices.DeleteFunc(p.Writes, func(w Write) bool { g, is := w.(Guarding); return !is || !g.Guards() })
+	p.Writes = append(p.Writes, Keep{Before: f.Record, After: after, Called: p.Condition.Version, Says: p.Condition.Message()})
 	if p.Condition.Phase == PhaseOver { // it is said of the version that this write makes
 		p.Condition = Condition{}
 	}

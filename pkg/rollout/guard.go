@@ -359,10 +359,12 @@ func (g *guarded) neverProves(v *judge.Verdict, o Options) string {
 	return fmt.Sprintf("has not stayed Ready for %s with its size, for more than %s", g.Duration, g.patience())
 }
 
-// rescues reports whether the size can only do the pod good: it has not been Ready since before the edit. One that is not Ready
-// for less long may be one that has just been made.
+// rescues reports whether the size can only do the pod good: it has not been Ready since before the edit, or was there at the edit and no
+// node has room for it. Of an OrderedReady StatefulSet, the canary may be a pod that comes after it. One that is not Ready for less long,
+// or came later, may be one that has just been made.
 func (g *Guard) rescues(m judge.Member) bool {
-	return m.Cures() && judge.DownBefore(m.Pod, g.Record.Began.Time)
+	nowhere := !g.Record.Began.Time.Before(m.Pod.CreationTimestamp.Time) && m.Target.Nowhere() != ""
+	return m.Cures() && (nowhere || judge.DownBefore(m.Pod, g.Record.Began.Time))
 }
 
 // lostNothing reports whether a pod that has the size was not Ready when it was asked for it, and still is not. Where that was so

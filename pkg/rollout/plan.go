@@ -59,6 +59,12 @@ type Write interface {
 	NeedsLiveRead() bool
 }
 
+// Guarding is a write that need not wait for the record of a guarded rollout.
+type Guarding interface {
+	// Guards reports whether all that the write does is to keep new pods from a size that is not proved.
+	Guards() bool
+}
+
 // NeedsLiveRead reports whether the plan must not rest on a watch that may be behind: it says
 // Complete, or one of its writes does, or pods are counted that have a size as a canary.
 func (p Plan) NeedsLiveRead() bool {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -592,6 +593,26 @@ func TestContestedCanary(t *testing.T) {
 		m := judge.Member{Place: judge.Place{Name: "web-2", Pod: target.Pod(), Available: true, Target: target}, Policy: policy.LiveResizeable}
 		if step := rollout.Next(judge.Pods([]judge.Member{m}, o.Terms), o); len(step.Failures) != want {
 			t.Errorf("in the phase %s: %d failures, want %d: %v", phase, len(step.Failures), want, step.Failures)
+		}
+	}
+}
+
+// TestNowhereBesideACanary: a pod that was there at the edit, and that no node has room for, need not wait for the canary. It may be what
+// the built-in controller waits for, before it makes the pod that is the canary. One that came later has the size from before.
+func TestNowhereBesideACanary(t *testing.T) {
+	older, newer := build.Size(t, `requests: {cpu: 100m}`), build.Size(t, `requests: {cpu: 10m}`)
+	for after, want := range map[time.Duration]int{0: 1, time.Second: 0} {
+		began := metav1.NewTime(build.Start)
+		pod := build.Pod("web-0", older, build.NotReady, build.Unschedulable)
+		pod.CreationTimestamp = metav1.NewTime(began.Add(after))
+		guard := &rollout.Guard{Guard: policy.Guard{Canary: ptr.To(intstr.FromInt32(1)), Duration: time.Hour}, Record: rollout.Record{Phase: rollout.PhaseCanary, Began: began}}
+		o := rollout.Options{Limit: 1, Guard: guard, Terms: judge.Terms{Action: policy.LiveResizePreferred, Strategy: policy.RollingUpdate, Now: began.Add(2 * time.Second)}}
+		members := []judge.Member{
+			{Place: judge.Place{Name: "web-1", Updated: true}}, // it will be made with the size
+			{Place: judge.Place{Name: "web-0", Pod: pod, Target: must.Get(resize.For(pod, older, newer))(t)}, Policy: policy.LiveResizeable},
+		}
+		if step := rollout.Next(judge.Pods(members, o.Terms), o); len(step.Resize) != want {
+			t.Errorf("born %v after the edit: %d pods are asked, want %d", after, len(step.Resize), want)
 		}
 	}
 }

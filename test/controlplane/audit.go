@@ -74,16 +74,24 @@ func (c *ControlPlane) AuditAbout(text string, mark int64, filters ...AuditFilte
 		if !bytes.Contains(line, []byte(text)) {
 			continue
 		}
-		var event auditv1.Event
-		if err := json.Unmarshal(line, &event); err != nil {
-			return nil, fmt.Errorf("parsing audit event: %w", err)
+		event, err := readEvent(line)
+		if err != nil {
+			return nil, err
 		}
-		wanted := !slices.ContainsFunc(filters, func(filter AuditFilter) bool { return !filter(&event) })
-		if wanted {
+		if !slices.ContainsFunc(filters, func(filter AuditFilter) bool { return !filter(&event) }) {
 			events = append(events, event)
 		}
 	}
 	return events, nil
+}
+
+// readEvent reads one line. An API server that is killed leaves half a line, and the next one writes on behind it.
+func readEvent(line []byte) (event auditv1.Event, err error) {
+	begin := max(bytes.LastIndex(line, []byte(`{"kind":"Event","apiVersion":"audit.k8s.io/v1"`)), 0)
+	if err := json.Unmarshal(line[begin:], &event); err != nil {
+		return event, fmt.Errorf("parsing audit event: %w", err)
+	}
+	return event, nil
 }
 
 // readAuditLog returns the whole lines of the audit log that begin at an offset or after it.

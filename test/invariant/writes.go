@@ -273,13 +273,13 @@ func (h *history) checkComplete(w Write) {
 		if !p.there() || p.ended() || h.node(nodeOf(p.last())).gone || after.keepsBack(p.last()) || after.surplus(p.last()) {
 			continue
 		}
-		since, versions := from, versions
-		if h.classed(work, p) && p.labelled().at.Before(from) {
+		since, versions, classed := from, versions, h.classed(work, p)
+		if classed && p.labelled().at.Before(from) {
 			since = p.labelled().at
 			versions = append([]version{after}, work.since(since)...)
 		}
 		why := h.behind(work, p, versions, since)
-		if why == "" && !slices.Contains(h.options.Misreporting, nodeOf(p.last())) && h.unproved(p, work.ofTemplate()[0], w, work.last().minReady-slack) {
+		if why == "" && !classed && !slices.Contains(h.options.Misreporting, nodeOf(p.last())) && h.unproved(p, work.ofTemplate()[0], w, work.last().minReady-slack) {
 			why = "has yet to prove its size"
 		}
 		if why != "" {

@@ -361,7 +361,9 @@ func (p *player) help(ctx context.Context, i int) error {
 		}
 		return word
 	}
-	patch := merged(merged(annotate(actionAnnotation, nil), annotate(api.CanaryAnnotation, nil)), merged(annotate(api.OnFailureAnnotation, nil), annotate(api.RetryAnnotation, retry("help"))))
+	patch := annotated(map[string]any{
+		actionAnnotation: nil, api.CanaryAnnotation: nil, api.CanaryDurationAnnotation: nil, api.OnFailureAnnotation: nil, api.RetryAnnotation: retry("help"),
+	})
 	spec := map[string]any{}
 	if v.paused {
 		spec["paused"] = false

@@ -215,8 +215,10 @@ var general = []choice{
 		return Edit{Do: doPatch, Patch: annotate(api.DeferredTimeoutAnnotation, pick[any](g, "1s", "10s", nil))}
 	}},
 	{14, func(g generator, _ *shape) Edit {
-		return Edit{Do: doPatch, Patch: merged(merged(annotate(api.CanaryAnnotation, pick[any](g, "1", "1", "2", "50%", nil)),
-			annotate(api.CanaryDurationAnnotation, pick(g, "2s", "5s"))), annotate(api.OnFailureAnnotation, pick[any](g, "Revert", "Revert", "Hold", nil)))}
+		return Edit{Do: doPatch, Patch: annotated(map[string]any{
+			api.CanaryAnnotation: pick[any](g, "1", "1", "2", "50%", nil), api.CanaryDurationAnnotation: pick(g, "2s", "5s"),
+			api.OnFailureAnnotation: pick[any](g, "Revert", "Revert", "Hold", nil),
+		})}
 	}},
 	{6, func(g generator, _ *shape) Edit { return Edit{Do: doOOM, Pods: []int{0, 1, 2, 3, 4}} }},
 	{5, func(g generator, _ *shape) Edit {
@@ -324,10 +326,14 @@ func spec(field string, value any) map[string]any {
 
 // annotate is a patch of one annotation.
 func annotate(key string, value any) map[string]any {
-	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
+	return annotated(map[string]any{key: value})
 }
 
-// merged is one map with the keys of both.
+func annotated(annotations map[string]any) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": annotations}}
+}
+
+// merged is one map with the keys of both, which have none in common, or b's counts.
 func merged(a, b map[string]any) map[string]any {
 	both := maps.Clone(a)
 	maps.Copy(both, b)

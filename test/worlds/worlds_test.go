@@ -4,8 +4,10 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -15,11 +17,17 @@ func TestWorlds(t *testing.T) {
 	must.Do(t, soak(t.Context(), options{seed: 11, worlds: 20, atOnce: 10, out: os.Stdout}))
 }
 
-// TestWorldOfASeed: a seed always makes the same world.
+// TestWorldOfASeed: a seed always makes the same world, and some have canaries.
 func TestWorldOfASeed(t *testing.T) {
+	canaries := false
 	for seed := range uint64(100) {
-		if first, again := newWorld(seed), newWorld(seed); first.String() != again.String() {
+		first, again := newWorld(seed), newWorld(seed)
+		if first.String() != again.String() {
 			t.Errorf("world %d is not the same again", seed)
 		}
+		canaries = canaries || strings.Contains(first.String(), api.CanaryAnnotation+": ")
+	}
+	if !canaries {
+		t.Error("there is no canary")
 	}
 }
