@@ -261,14 +261,15 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || prerequisite.IsNotBegun(report.Controller) || report.Attendance != nil) {
 		return conclude([]finding{hold}) // of the rest there is nothing
 	}
-	deciding := slices.Concat([]finding{server, hold}, controller)
-	if hold.Message == "" {
-		deciding = slices.Delete(deciding, 1, 2)
+	deciding := []finding{server}
+	if hold.Message != "" {
+		deciding = append(deciding, hold)
 	}
+	deciding = append(deciding, controller)
 	if namespace.Message != "" {
 		deciding = append(deciding, namespace)
 	}
-	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx, controller[0].Outcome != failed))...)
+	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx, controller.Outcome != failed))...)
 }
 
 // apiServer says whether it can resize pods, and whether it answers at all.
@@ -342,22 +343,22 @@ func (o checkOptions) held(r prerequisite.Report, proof map[string]error) findin
 }
 
 // attended says whether a controller is there: what holds knows it best.
-func attended(r prerequisite.Report, proof map[string]error) []finding {
+func attended(r prerequisite.Report, proof map[string]error) finding {
 	const name, ready = "Controller", "a controller is ready"
 	for _, kind := range prerequisite.HeldKinds {
 		if err := proof[kind]; prerequisite.IsAbsent(err) {
-			return []finding{{name, failed, err.Error()}, {name, failed, "a dry run of an edit has found none"}}
+			return finding{name, failed, err.Error() + ". A dry run of an edit has found none"}
 		}
 	}
 	shown := slices.ContainsFunc(prerequisite.HeldKinds, func(kind string) bool { return proof[kind] == nil })
 	switch {
 	case shown:
 	case r.Controller != nil:
-		return []finding{{name, failed, r.Controller.Error()}}
+		return finding{name, failed, r.Controller.Error()}
 	case r.Attendance != nil:
-		return []finding{{name, unknown, "whether a controller is ready could not be seen: " + r.Attendance.Error()}}
+		return finding{name, unknown, "whether a controller is ready could not be seen: " + r.Attendance.Error()}
 	}
-	return []finding{{name, passed, ready}}
+	return finding{name, passed, ready}
 }
 
 // former says what of the version before can go: the bindings that an upgrade has left. Their policies match nothing any more, and this
@@ -383,7 +384,7 @@ func (o checkOptions) former(ctx context.Context) []finding {
 	if len(left) == 0 {
 		return nil
 	}
-	return []finding{{nameOfHold, noted, "the upgrade has left bindings of the version before, which do nothing: kubectl delete " + strings.Join(left, " ")}}
+	return []finding{{"Upgrade", noted, "the upgrade has left bindings of the version before, which do nothing: kubectl delete " + strings.Join(left, " ")}}
 }
 
 // versions compares those of the controllers with this program's.

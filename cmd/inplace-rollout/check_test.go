@@ -155,7 +155,7 @@ func TestCheckVerdict(t *testing.T) {
 		"an administrator": {place: place{installed: true, asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute}, begin: is,
 			says: "✓ Hold: edits are held, by MutatingAdmissionPolicies, as a dry run shows\n"},
 		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
-			says: "✗ Controller: a dry run of an edit has found none\n"},
+			says: "See the log of the Deployment inplace-rollout. A dry run of an edit has found none\n"},
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
 		"an editor, whose edits fail":                                    {place: place{installed: true, creates: true, fails: true, published: true, beats: time.Minute}, begin: whether + "you could make no dry run of an edit of StatefulSets, Deployments, DaemonSets: Internal error occurred: failed calling webhook", code: 2},
 		"who may only patch a Deployment, and fails":                     {place: place{installed: true, own: "shop", fails: true, published: true, beats: time.Minute}, begin: whether, code: 2},
@@ -181,7 +181,15 @@ func TestCheckVerdict(t *testing.T) {
 		"an administrator, and the API server does not answer": {place: place{silent: true, creates: true, reads: true}, begin: whether + "the API server does not say its version: connection refused\n", code: 2, lines: 1},
 	} {
 		var out bytes.Buffer
-		err := checkOptions{cluster: &cluster{client: tt.place.client(t), namespace: "default"}}.run(t.Context(), &out)
+		o := checkOptions{cluster: &cluster{client: tt.place.client(t), namespace: "default"}}
+		err := o.run(t.Context(), &out)
+		names := map[string]bool{}
+		for _, f := range o.look(t.Context()).Findings {
+			if names[f.Name] && !strings.HasPrefix(f.Name, "You") { // there are several rights
+				t.Errorf("%s: two findings are called %s", about, f.Name)
+			}
+			names[f.Name] = true
+		}
 		if exitCode(err) != tt.code || !strings.HasPrefix(out.String(), tt.begin) || !strings.Contains(out.String(), tt.says) {
 			t.Errorf("%s: it ended with %v, want %d, %q, %q:\n%s", about, err, tt.code, tt.begin, tt.says, &out)
 		}
