@@ -56,7 +56,7 @@ func (e *LeaderElection) Standby() error {
 	if e.gate.othersLead() {
 		return nil
 	}
-	return fmt.Errorf("no replica leads yet: waiting for Lease %s/%s, which one that was killed keeps for %s", e.namespace, e.lease, leaseDuration)
+	return fmt.Errorf("no replica is seen to lead yet: waiting until Lease %s/%s is renewed, which takes seconds, or %s after a leader was killed", e.namespace, e.lease, leaseDuration)
 }
 
 // Run runs work while this process is the leader. Losing the Lease is an error:
