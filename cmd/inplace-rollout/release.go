@@ -51,10 +51,10 @@ func newReleaseCommand() *cobra.Command {
 Without the controller, a held rollout does not continue. This command restores the
 partition, paused or the update strategy as the user set it. Then the built-in
 controller restarts every pod that is not of the newest revision. It does not check
-capacity; pods that do not fit stay Pending. Under OnDelete it deletes none, but an
-operator might delete pods of its StatefulSet. Detached pods of a Deployment go back to
-their ReplicaSet. The command first shows what will happen, and asks. The workload stays
-opted in: its next edit is held again.
+capacity; pods that do not fit stay Pending. For an OrderedReady StatefulSet it waits
+until every pod is Ready: delete one that never is. Under OnDelete an operator might delete
+pods. Detached pods of a Deployment go back to their ReplicaSet. The command first shows
+what will happen, and asks. The workload stays opted in: its next edit is held again.
 
 A size that has failed, or that a canary has not proved yet, is not given to more pods: the
 workload goes back to its template from before, unless --stopped is given. Pods that have
@@ -358,7 +358,7 @@ func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u 
 		case size != nil:
 			which, why = "with "+size.what, "; "+size.why
 		}
-		what = fmt.Sprintf("will replace %s %s: %s", plural.Of(n, "pod"), which, list(forecast.Stale, many)) + room + why
+		what = fmt.Sprintf("will replace %s %s: %s", plural.Of(n, "pod"), which, list(forecast.Stale, many)) + room + why + awaits(u, forecast)
 	}
 	if n := missing(u, forecast); n > 0 {
 		what = "will create " + plural.Of(n, "missing pod")
@@ -391,6 +391,19 @@ func withoutRoom(u *unstructured.Unstructured) string {
 	default:
 		return ""
 	}
+}
+
+// awaits says for which pods the built-in controller waits before it replaces any, and what to do about those that do not become Ready.
+func awaits(u *unstructured.Unstructured, forecast rollout.WorkloadForecast) string {
+	if len(forecast.Awaits) == 0 {
+		return ""
+	}
+	are := " are"
+	if len(forecast.Awaits) == 1 {
+		are = " is"
+	}
+	return fmt.Sprintf("; but none before %s Ready: delete what does not become so, as by `kubectl delete pod %s -n %s`",
+		list(forecast.Awaits, many)+are, forecast.Awaits[0], u.GetNamespace())
 }
 
 // leftBehind names the pods that the built-in controller will not touch, and that are not

@@ -38,6 +38,7 @@ func TestRelease(t *testing.T) {
 		})
 	}
 	heldSet := heldSetOf(3)
+	unready := func(s *stage) { build.NotReady(s.pods[0]) }
 	pending := func(s *stage) { s.meta().Annotations[api.RolloutAnnotation] = `{"phase":"Pending","version":1}` }
 	for name, tt := range map[string]struct {
 		stage   func(*testing.T) *stage
@@ -49,10 +50,13 @@ func TestRelease(t *testing.T) {
 		failed  string
 		spec    string // what holds it afterwards
 	}{
-		"set":                   {stage: heldStage, answer: "y\n", spec: "partition 0"},
-		"dry-run":               {stage: heldStage, dryRun: true, spec: "partition 2147483647, held"},
-		"no-room":               {stage: waiting(judge.ReasonNoNodeFits), dryRun: true, spec: "partition 2147483647, held"},
-		"no-quota":              {stage: waiting(judge.ReasonQuotaExceeded), dryRun: true, spec: "partition 2147483647, held"},
+		"set":       {stage: heldStage, answer: "y\n", spec: "partition 0"},
+		"dry-run":   {stage: heldStage, dryRun: true, spec: "partition 2147483647, held"},
+		"no-room":   {stage: waiting(judge.ReasonNoNodeFits), dryRun: true, spec: "partition 2147483647, held"},
+		"no-quota":  {stage: waiting(judge.ReasonQuotaExceeded), dryRun: true, spec: "partition 2147483647, held"},
+		"not-ready": {stage: changed(heldStage, unready), dryRun: true, spec: "partition 2147483647, held"},
+		"not-ready-parallel": {stage: changed(heldStage, unready, func(s *stage) { s.set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement }), dryRun: true,
+			spec: "partition 2147483647, held"},
 		"declined":              {stage: heldStage, answer: "n\n", failed: "nothing was released", spec: "partition 2147483647, held"},
 		"no-answer":             {stage: heldStage, failed: "nothing was released", spec: "partition 2147483647, held"},
 		"deployment":            {stage: deployment("false"), yes: true, spec: "paused false"},

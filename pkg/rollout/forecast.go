@@ -19,6 +19,8 @@ type WorkloadForecast struct {
 	HandOver string
 	// Stale names the pods that the built-in controller would restart if it were let go now.
 	Stale []string
+	// Awaits names the pods that have to be Ready before it restarts any, and that it does not restart for that.
+	Awaits []string
 	// Revision is the number of the one that the pods go to, where the workload does not name it yet.
 	Revision string
 	// Unknown is why nothing can be told of the pods; empty if something can.

@@ -88,6 +88,9 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		if m.Index >= from && m.Pod != nil && !m.Labelled && rolling(o.set) {
 			f.Stale = append(f.Stale, m.Name)
 		}
+		if o.blocks(m.Pod) {
+			f.Awaits = slices.Insert(f.Awaits, 0, m.Name) // the lowest ordinal first, as that controller goes
+		}
 		if f.HandOver != "" {
 			forecast.Forecast, forecast.Reason = judge.BuiltIn(&m, o.options().Strategy, f.HandOver)
 		}

@@ -437,9 +437,13 @@ func (p *plan) lowerPartition(o observation) {
 // OrderedReady: its controller then waits for ever for that pod before it restarts any.
 func (o observation) needsUs(r rollout.Restart) bool {
 	m := r.Member
-	stuck := o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && m.Differs == "" &&
-		m.Pod != nil && !podutils.IsPodReady(m.Pod)
-	return m.Labelled || stuck
+	return m.Labelled || m.Differs == "" && o.blocks(m.Pod)
+}
+
+// blocks reports whether the StatefulSet controller waits for the pod to be Ready before it restarts any (processReplica in
+// stateful_set_control.go of Kubernetes).
+func (o observation) blocks(pod *corev1.Pod) bool {
+	return o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && !judge.Gone(pod) && !podutils.IsPodReady(pod)
 }
 
 // exposed returns the highest index of a pod that the StatefulSet controller may delete and
