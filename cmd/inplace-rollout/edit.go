@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
@@ -53,12 +54,27 @@ type trial struct {
 // errUntried is that no dry run shows whether a controller goes on with an edit.
 var errUntried = errors.New("there was no dry run")
 
+// attended makes a dry run that edits nothing, and returns what it shows: why no controller goes on with a workload, as
+// [prerequisite.Unattended] has it.
+func (c *cluster) attended(ctx context.Context, u *unstructured.Unstructured) error {
+	if !policy.Enabled(u) {
+		return errUntried
+	}
+	sent := &metav1.ObjectMeta{}
+	prerequisite.Ask(sent)
+	would, err := c.patch(ctx, u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "annotations": sent.Annotations}}, api.FieldManager+"-plan", metav1.DryRunAll)
+	if err != nil {
+		return errUntried
+	}
+	return prerequisite.Unattended(would)
+}
+
 // try makes the edit in a dry run. It returns the API server's words if it does not take it.
 func (c *cluster) try(ctx context.Context, e edit) (trial, error) {
-	shown := trial{unattended: errUntried}
 	if e.sent == nil {
-		return shown, nil
+		return trial{unattended: c.attended(ctx, e.live)}, nil
 	}
+	shown := trial{unattended: errUntried}
 	sent := e.sent.DeepCopy()
 	sent.SetResourceVersion("")
 	if policy.Enabled(sent) {

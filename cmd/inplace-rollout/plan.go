@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,8 +233,8 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
 	r.recorded, r.infeasible = under, says != ""
 	r.unknown("which pods keep their size, of which the condition says ", says)
-	r.Waits = there.Waits(settings.Action == policy.LiveResize) && (edits || policy.Held(e.live))
-	if q.NotHeld == "" && there.Attendance != nil { // one that is there has seen that edits are held
+	r.Waits = edits && there.Waits(settings.Action == policy.LiveResize) || !edits && policy.Held(e.live) && cmp.Or(there.Installed, there.Controller) != nil
+	if q.NotHeld == "" && !r.Waits && there.Attendance != nil { // one that is there has seen that edits are held
 		r.unknown("whether a controller is there: ", there.Attendance.Error())
 	}
 	r.unknown("whether the API server takes the edit: ", shown.unknown)

@@ -246,7 +246,7 @@ func TestPlanFormats(t *testing.T) {
 
 // What is to come of a hold is what the edit that began it would do now; where it was stopped, that is nothing. A resize that fails, or
 // that no kubelet answers, ends at its deadline. What the condition says of nodes counts for whoever may not see them: the reason, and not
-// the text, which is there to read.
+// the text, which is there to read. Whether a controller is there, a dry run shows to whoever may not read the heartbeat.
 func TestPlanOfTheHold(t *testing.T) {
 	failing := func(s *stage) {
 		s.updated(2)
@@ -268,6 +268,9 @@ func TestPlanOfTheHold(t *testing.T) {
 		fails  string
 	}{
 		"hold":              {heldStage, false, ""},
+		"hold-unattended":   {changed(heldStage, func(s *stage) { s.says = "none" }), false, ""},
+		"hold-unasked":      {changed(heldStage, func(s *stage) { s.says = "nothing" }), false, ""},
+		"hold-untried":      {changed(heldStage, func(s *stage) { s.says = "forbidden" }), false, failUnknown},
 		"stopped":           {stoppedStage, false, ""},
 		"failing":           {heldSetOf(3, failing), false, failRestart},
 		"failing-live-only": {heldSetOf(3, failing, func(s *stage) { s.set.Annotations[api.InForceAnnotation] = "LiveResize;" }), false, failInfeasible},
@@ -275,14 +278,19 @@ func TestPlanOfTheHold(t *testing.T) {
 		"hidden-live":       {heldSetOf(3, said(judge.ReasonInfeasible, "0 of 3 pods resized; web-1: node node can never hold it")), true, failInfeasible},
 	} {
 		s := tt.stage(t)
-		o := planOptions{cluster: s.cluster(t)}
+		o := planOptions{cluster: s.cluster(t), installed: func(context.Context, string) prerequisite.Report {
+			return prerequisite.Report{Attendance: errors.New("the heartbeat is forbidden")}
+		}}
 		if tt.hidden {
 			o.client.(*fake.Clientset).PrependReactor("list", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
 			})
 		}
 		live := s.live(t)
-		for _, o.failOn = range [][]string{{failRestart}, {failInfeasible}} {
+		for _, o.failOn = range [][]string{{failRestart}, {failInfeasible}, {failUnknown}} {
+			if o.failOn[0] == failUnknown && tt.hidden { // whether nodes have room
+				continue
+			}
 			var out bytes.Buffer
 			if code := exitCode(o.runEdits(t.Context(), &out, []edit{{live: live, after: live}})); (code == 3) != (o.failOn[0] == tt.fails) {
 				t.Errorf("%s: --fail-on=%s ended with %d", name, o.failOn, code)

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -276,8 +275,12 @@ func (s *stage) cluster(t *testing.T) *cluster {
 		}
 		must.Do(t, utiljson.Unmarshal(patch.Patch, sent))
 		u := s.live(t)
-		annotations := u.GetAnnotations()
-		maps.Copy(annotations, sent.Annotations)
+		annotations := sent.Annotations
+		for name, value := range u.GetAnnotations() {
+			if _, is := annotations[name]; !is {
+				annotations[name] = value
+			}
+		}
 		u.SetAnnotations(annotations)
 		return s.answer(clienttesting.NewUpdateActionWithOptions(a.GetResource(), u.GetNamespace(), u, metav1.UpdateOptions{DryRun: patch.PatchOptions.DryRun}))
 	})

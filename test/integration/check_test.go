@@ -172,6 +172,11 @@ func TestCheckKilled(t *testing.T) {
 	})
 	w.assertCheck("an editor without the heartbeat", editor, answers{code: 1, begin: checkNo})
 	w.assertPlan("an editor without the heartbeat", editor, judge.PodRestart, "no controller is ready")
+	for kubeconfig, unknown := range map[string]bool{editor: false, viewer: true} {
+		if got := command(t, kubeconfig, w.namespace, "", "plan", w.ref); strings.Contains(got.stdout, "It is unknown whether a controller is there: ") != unknown {
+			t.Errorf("what is to come, without the heartbeat: %+v", got)
+		}
+	}
 
 	must.Do(t, controller.Uninstall(t.Context(), cp))
 	eventually(t, "the API server to hold nothing", func() (bool, string) {
