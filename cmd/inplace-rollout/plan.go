@@ -247,7 +247,7 @@ func (planOptions) underWay(live *unstructured.Unstructured, settings policy.Set
 	if under = recordedOf(live, settings.Guard, forecast.Pods); under != nil && under.Stopped() {
 		forecast.Stop()
 	}
-	if world.RoomUnknown != "" {
+	if world.Unseen(live.GetNamespace()) {
 		says = believe(live, forecast.Pods)
 	}
 	return under, says

@@ -64,10 +64,11 @@ With -A, each workload has a row. Long lines wrap on a terminal only.
 
 All of it is what a controller would say that looked now. What it has written into the
 condition can be some seconds behind: where that says something else, it is shown, too.
-If you cannot list nodes, what the condition says of them is taken to be true.
+Of what you cannot list, such as nodes, what the condition says is taken to be true.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
-something is not, yet; and 3 if nothing goes on until a person acts. With --watch the
+something is not, yet; and 3 if nothing goes on until a person acts. What lacks room
+(NoNodeFits) ends with 2, however much that is: room comes and goes. With --watch the
 command ends when everything is complete, or after --timeout. With -o json or -o yaml,
 --watch writes each workload when it changes: a line, or a document.`,
 		Example: `  # Show progress
@@ -293,6 +294,8 @@ type podStatus struct {
 	Proved    *metav1.Time `json:"proved,omitempty"` // when the pod will have proved its size, as far as the clock here tells
 	Reason    string       `json:"reason,omitempty"` // one of the condition's, of a pod that is not done
 	Why       string       `json:"why,omitempty"`
+
+	coming bool // there is no such pod, or it is about to go
 }
 
 // why says what the pod waits for, in the words of the condition.
@@ -301,6 +304,11 @@ func (p podStatus) why() string {
 		return p.Why
 	}
 	return p.Reason + ": " + p.Why
+}
+
+// underWay reports whether the pod is about to be another one by itself.
+func (p podStatus) underWay() bool {
+	return p.coming || p.State == stateRequested || p.State == stateAccepted
 }
 
 // pending reports whether something is still to be done to the pod.
@@ -371,7 +379,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		}
 	}
 	r.Revision = cmp.Or(forecast.Revision, r.Revision)
-	r.now(forecast.Plan, world.RoomUnknown != "")
+	r.now(forecast.Plan, world.Unseen(u.GetNamespace()))
 	return r, nil
 }
 
@@ -442,16 +450,13 @@ func (r *statusReport) lose() {
 	r.Message = p.Name + " is " + string(p.State) + ": " + p.why()
 }
 
-// moves reports whether something goes on by itself. Where the controller remembers why not, the plan does not tell.
-func (r *statusReport) moves(p rollout.Plan, remembers bool) bool {
-	switch {
-	case r.Rollout.Stopped():
+// moves reports whether something goes on by itself: a pod that whoever looks sees on its way, or what the plan does next, unless the
+// condition is believed instead.
+func (r *statusReport) moves(p rollout.Plan, believed bool) bool {
+	if r.Rollout.Stopped() {
 		return r.Rollout.Phase == rollout.PhaseReverting
-	case remembers:
-		return slices.ContainsFunc(r.Pods, func(p podStatus) bool { return p.State == stateRequested || p.State == stateAccepted })
-	default:
-		return !p.NothingUnderWay()
 	}
+	return slices.ContainsFunc(r.Pods, podStatus.underWay) || !believed && len(p.Resize)+len(p.MarkUpdated)+len(p.Restart) > 0
 }
 
 // count is how many pods are in each state.
@@ -525,7 +530,7 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 		p.Node = m.Pod.Spec.NodeName
 		p.Condition, p.Since = conditionOf(m.Pod)
 	}
-	if judge.Gone(m.Pod) {
+	if p.coming = judge.Gone(m.Pod); p.coming {
 		return p
 	}
 	p.Applied = m.Target.Applied()

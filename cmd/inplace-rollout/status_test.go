@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -483,7 +484,16 @@ func TestStatusFormats(t *testing.T) {
 	}
 }
 
+// Whoever may not see what the condition rests on is told the same as whoever may.
 func TestStatusExitCode(t *testing.T) {
+	small := func(reason, action, message string) func(*stage) {
+		return func(s *stage) {
+			s.nodes = []*corev1.Node{node("node", "150m")}
+			s.set.Annotations[api.InForceAnnotation] = action + ";"
+			s.set.Status.Conditions[0].Reason, s.set.Status.Conditions[0].Message = reason, message
+		}
+	}
+	onlyLive := func(message string) func(*stage) { return small(judge.ReasonInfeasible, "LiveResize", message) }
 	for _, tt := range []struct {
 		what  string
 		stage *stage
@@ -501,19 +511,37 @@ func TestStatusExitCode(t *testing.T) {
 			s.asked(0, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)
 		})(t), false, 2},
 		{"infeasible, and nothing may restart", infeasibleStage(t), false, 3},
+		{"infeasible on its node, and another pod is deferred", heldSetOf(2, onlyLive("0 of 2 pods resized; web-1: infeasible on node node"), func(s *stage) {
+			s.asked(0, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)
+		})(t), false, 2},
+		{"all are infeasible on their node", heldSetOf(2, onlyLive("0 of 2 pods resized; web-1: infeasible on node node; likewise web-0"))(t), false, 3},
+		{"no node is ever large enough", heldSetOf(1, small(judge.ReasonNoNodeFits, "", "0 of 1 pods resized; web-0: not restarted"), func(s *stage) {
+			s.asked(0, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
+		})(t), false, 2},
+		{"a LimitRange allows no such pod", heldSetOf(1, func(s *stage) {
+			s.set.Annotations[api.InForceAnnotation], s.set.Status.Conditions[0].Reason = "Restart;", judge.ReasonInvalid
+			s.others = append(s.others, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+				{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("150m")}},
+			}}})
+		})(t), false, 3},
 		{"others delete what is resized", heldSetOf(2, func(s *stage) { s.set.Status.Conditions[0].Reason = "DeletedAfterResize" })(t), false, 3},
 		{"an annotation is malformed", malformedStage(t), false, 3},
 		{"not opted in", setOf(1, func(s *stage) { s.set.Labels = map[string]string{api.EnabledLabel: "false"} })(t), false, 3},
 	} {
-		o := statusOptions{cluster: tt.stage.cluster(t), watch: tt.watch}
-		var out bytes.Buffer
-		err := o.run(t.Context(), &out, &bytes.Buffer{}, nil)
-		if tt.what == "not opted in" { // one that is named
-			r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), tt.stage.live(t), policy.Standard))(t)
-			err = completeness([]statusReport{r})
-		}
-		if code := exitCode(err); code != tt.want {
-			t.Errorf("%s: exit code %d, want %d:\n%s", tt.what, code, tt.want, &out)
+		for _, hidden := range []string{"nothing", "nodes", "limitranges"} {
+			o := statusOptions{cluster: tt.stage.cluster(t), watch: tt.watch}
+			o.client.(*fake.Clientset).PrependReactor("list", hidden, func(a clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
+			})
+			var out bytes.Buffer
+			err := o.run(t.Context(), &out, &bytes.Buffer{}, nil)
+			if tt.what == "not opted in" { // one that is named
+				r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), tt.stage.live(t), policy.Standard))(t)
+				err = completeness([]statusReport{r})
+			}
+			if code := exitCode(err); code != tt.want {
+				t.Errorf("%s, and %s may not be seen: exit code %d, want %d:\n%s", tt.what, hidden, code, tt.want, &out)
+			}
 		}
 	}
 	done, going, over := statusReport{Complete: true}, statusReport{}, statusReport{Stopped: true}

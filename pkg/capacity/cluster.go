@@ -119,6 +119,12 @@ func (c *Cluster) NodesUnknown() bool {
 	return !known && c.RoomUnknown != ""
 }
 
+// Unseen reports whether something may not be read that decides about pods of a namespace, such as nodes or LimitRanges, as far as has been
+// asked.
+func (c *Cluster) Unseen(namespace string) bool {
+	return c.RoomUnknown != "" || c.limits[namespace].Unknown
+}
+
 func pointers[T any](items []T) []*T {
 	to := make([]*T, len(items))
 	for i := range items {

@@ -58,7 +58,7 @@ const (
 // Act is what a person does where a rollout does not go on, or not as hoped, without one.
 type Act struct {
 	Next  string // what to do next; empty where the text of the reason says that itself
-	Stops bool   // nothing goes on until then
+	Stops bool   // nothing goes on until then. Room comes and goes: what lacks it may go on by itself, however much that is
 	Rests Rest   // on what the reason rests
 }
 
@@ -70,7 +70,7 @@ const (
 	OnTheWorkload Rest = iota
 	// OnMemory rests on what only a controller that was there remembers, such as the answer to a request.
 	OnMemory
-	// OnNodes rests on nodes, and on what new pods refer to.
+	// OnNodes rests on nodes, on what new pods refer to, and on LimitRanges.
 	OnNodes
 )
 
