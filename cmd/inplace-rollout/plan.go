@@ -52,8 +52,8 @@ Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
 kubelet restarts containers for it), Deferred (it waits for room on its node or in a quota),
 PodRestart (a new pod comes in its place), AfterDelete (a new pod comes when you
 delete this one), Infeasible (it stays as it is), KeptBack (by the partition, the pause,
-or because the rollout was stopped), New (there is no pod in its place, or it is about to
-go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet can
+a stop, or checks that cannot be asked), New (there is no pod in its place, or it is about
+to go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet can
 still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
 Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
@@ -228,9 +228,9 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	var under *recorded
 	var says string
 	if !edits {
-		under, says = o.underWay(e.live, settings, &forecast, world)
+		under, says = o.underWay(e.live, q, &forecast)
 	}
-	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
+	r, err := newPlanReport(ctx, e.after, forecast, q)
 	r.recorded, r.infeasible = under, says != ""
 	r.unknown("which pods keep their size, of which the condition says ", says)
 	r.Waits = edits && there.Waits(settings.Action == policy.LiveResize) || !edits && policy.Held(e.live) && cmp.Or(there.Installed, there.Controller) != nil
@@ -243,11 +243,11 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 }
 
 // underWay has a forecast go by what has come of the rollout that is under way, and returns what is recorded of it, and what believe does.
-func (planOptions) underWay(live *unstructured.Unstructured, settings policy.Settings, forecast *rollout.WorkloadForecast, world *capacity.Cluster) (under *recorded, says string) {
-	if under = recordedOf(live, settings.Guard, forecast.Pods); under != nil && under.Stopped() {
+func (planOptions) underWay(live *unstructured.Unstructured, q capacity.Question, forecast *rollout.WorkloadForecast) (under *recorded, says string) {
+	if under = recordedOf(live, q.Settings.Guard, forecast.Pods, q.Unanswerable); under != nil && under.Stopped() {
 		forecast.Stop()
 	}
-	if world.Unseen(live.GetNamespace()) {
+	if q.Unseen(live.GetNamespace()) {
 		says = believe(live, forecast.Pods)
 	}
 	return under, says
@@ -283,7 +283,8 @@ func (r *planReport) unknown(what, why string) {
 // question is what a forecast for a workload depends on besides it, and what is there to hold edits of it, as far as a user sees, or
 // the dry run of the edit shows.
 func (o planOptions) question(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, unattended error) (q capacity.Question, there prerequisite.Report) {
-	q = capacity.Question{Cluster: world, Settings: settings, Defaults: o.defaults(ctx, after.GetNamespace())}
+	says := o.told(ctx, after.GetNamespace())
+	q = capacity.Question{Cluster: world, Settings: settings, Defaults: says.defaults, Unanswerable: says.unanswerable}
 	if o.resizePolicy != "" {
 		q.Defaults.ResizePolicy = policy.Policy(o.resizePolicy)
 	}
@@ -310,7 +311,7 @@ func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, aft
 		}
 	}
 	forecast.Pods = slices.DeleteFunc(forecast.Pods, func(f judge.PodForecast) bool { return f.Member.Pod == nil })
-	r, err := newPlanReport(ctx, after, settings, forecast, world)
+	r, err := newPlanReport(ctx, after, forecast, q)
 	r.New = true
 	return r, err
 }

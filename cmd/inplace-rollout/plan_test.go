@@ -58,6 +58,9 @@ func TestPlan(t *testing.T) {
 	guardedRestart := func(u *unstructured.Unstructured) {
 		u.SetAnnotations(map[string]string{api.ResizePolicyAnnotation: "cpu=RestartOnly", api.CanaryAnnotation: "1"})
 	}
+	checked := func(u *unstructured.Unstructured) {
+		u.SetAnnotations(map[string]string{api.CanaryAnnotation: "1", api.ChecksAnnotation: "latency"})
+	}
 	image := func(u *unstructured.Unstructured) {
 		containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
 		containers[0].(map[string]any)["image"] = "app:2"
@@ -161,9 +164,14 @@ func TestPlan(t *testing.T) {
 		"partition":                 {spec: "updateStrategy: {rollingUpdate: {partition: 2}}"},
 		"ondelete":                  {code: 3, spec: onDelete, edit: annotated(api.ResizePolicyAnnotation, "cpu=RestartOnly")},
 		"restart-only-by-flag":      {code: 3, set: planOptions{resizePolicy: "RestartOnly"}},
-		"restart-only-by-heartbeat": {code: 3, stage: setOf(3, heartbeat("default-resource-resize-policy=RestartOnly,error-timeout=1m0s"))},
-		"live-only-and-impossible":  {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
-		"not-opted-in":              {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
+		"restart-only-by-heartbeat": {code: 3, stage: setOf(3, heartbeat("default-resource-resize-policy=RestartOnly,error-timeout=1m0s", ""))},
+		// Checks that nobody can answer keep the pods as they are: none is there, or not this one. Such as there are do not, nor if unknown ones pass.
+		"no-checks":                {stage: setOf(3, heartbeat("", "")), edit: checked},
+		"no-such-check":            {stage: setOf(3, heartbeat("", "memory,errors"), func(s *stage) { build.NotReady(s.pods[0]) }), edit: checked},
+		"checks":                   {stage: setOf(3, heartbeat("", "latency,memory")), edit: checked},
+		"no-checks-pass":           {stage: setOf(3, heartbeat("on-unknown-check=Pass", "")), edit: checked},
+		"live-only-and-impossible": {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
+		"not-opted-in":             {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
 		"recreate": {code: 3, spec: "updateStrategy: {type: Recreate}", stage: setOf(2, func(s *stage) {
 			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"}
 		})},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -18,6 +19,7 @@ import (
 
 // TestPlanGuard: plan says how a rollout will be guarded, in words and as data.
 func TestPlanGuard(t *testing.T) {
+	answerable := func([]string) string { return "" }
 	const stops = "After a failure no other pod follows."
 	for _, tt := range []struct {
 		annotations map[string]string
@@ -44,7 +46,7 @@ func TestPlanGuard(t *testing.T) {
 			}
 		}
 		said := ""
-		if g := guardOf(u, settings.Guard, f); g != nil {
+		if g := guardOf(u, settings.Guard, f, answerable); g != nil {
 			said = g.String()
 		}
 		if said != tt.want {
@@ -56,6 +58,7 @@ func TestPlanGuard(t *testing.T) {
 // TestNext: people are told what comes next in a guarded rollout.
 func TestNext(t *testing.T) {
 	s := canaryStage(t)
+	there := podchecks.UnanswerableBy([]string{"a", "b"}, false)
 	for _, tt := range []struct {
 		change      func(*rollout.Record)
 		annotations map[string]string
@@ -63,6 +66,10 @@ func TestNext(t *testing.T) {
 	}{
 		{nil, nil, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s, in 9m."},
 		{nil, map[string]string{api.ChecksAnnotation: "a, b"}, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s, in 9m, and has passed a, b."},
+		{nil, map[string]string{api.ChecksAnnotation: "a, c"}, "Canary: web-2, resized 60s ago. No further pod is resized before the checks are mended: there is no check c."},
+		{func(r *rollout.Record) { r.Canaries = nil }, map[string]string{api.ChecksAnnotation: "c"}, "No further pod is resized before the checks are mended: there is no check c."},
+		{func(r *rollout.Record) { r.Promoted = true }, map[string]string{api.ChecksAnnotation: "c"}, "Canary: web-2, resized 60s ago. No further pod is resized before the checks are mended: there is no check c."},
+		{func(r *rollout.Record) { r.Phase = rollout.PhaseRolling }, map[string]string{api.ChecksAnnotation: "c"}, "No further pod is resized before the checks are mended: there is no check c."},
 		{nil, map[string]string{api.CanaryDurationAnnotation: "manual"}, "Canary: web-2, resized 60s ago. The others follow when you promote it."},
 		{func(r *rollout.Record) { r.Promoted = true }, nil, "Canary: web-2, resized 60s ago. It was promoted: the others follow."},
 		{func(r *rollout.Record) { r.Canaries[0].Ready++ }, nil, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s."},
@@ -83,7 +90,7 @@ func TestNext(t *testing.T) {
 		settings := must.Get(policy.Read(annotations))(t)
 		u.SetAnnotations(annotations)
 		pod := judge.PodForecast{Member: judge.Member{Place: judge.Place{Pod: s.pods[2]}}, Observed: resize.Actuated}
-		if got := recordedOf(u, settings.Guard, []judge.PodForecast{pod}).next(now); got != tt.want {
+		if got := recordedOf(u, settings.Guard, []judge.PodForecast{pod}, there).next(now); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
@@ -106,6 +113,16 @@ func TestPromote(t *testing.T) {
 	const follow, already = ", and the other pods follow\n", canary + "was promoted already"
 	if got := out.String(); got != canary+"is over"+follow+already+follow+already+follow {
 		t.Error(got)
+	}
+	for checks, then := range map[string]string{
+		"memory":  follow,
+		"latency": ", but no other pod is resized before the checks are mended: there is no check latency\n",
+	} {
+		s := changed(canaryStage, heartbeat("", "memory"), guarded(checks))(t)
+		out.Reset()
+		if must.Do(t, promoteOptions{s.cluster(t)}.run(t.Context(), out, s.live(t))); out.String() != canary+"is over"+then {
+			t.Error(out)
+		}
 	}
 	r.Promoted = false
 	u.SetAnnotations(map[string]string{api.RolloutAnnotation: r.String()})

@@ -91,10 +91,12 @@ type planGuard struct {
 	Duration  string   `json:"duration,omitempty"`
 	OnFailure string   `json:"onFailure"`
 	Checks    []string `json:"checks,omitempty"`
+	// Awaits is why no pod gets the size before the checks are mended; empty if pods do.
+	Awaits string `json:"awaits,omitempty"`
 }
 
 // guardOf returns how a rollout is guarded; nil if it is not.
-func guardOf(after *unstructured.Unstructured, g *policy.Guard, forecast rollout.WorkloadForecast) *planGuard {
+func guardOf(after *unstructured.Unstructured, g *policy.Guard, forecast rollout.WorkloadForecast, unanswerable func(checks []string) string) *planGuard {
 	if g == nil || !policy.Enabled(after) || forecast.HandOver != "" {
 		return nil
 	}
@@ -102,7 +104,7 @@ func guardOf(after *unstructured.Unstructured, g *policy.Guard, forecast rollout
 	if pods == 0 {
 		return nil
 	}
-	planned := &planGuard{Canaries: canaries, OnFailure: policy.OnFailureHold, Checks: g.Checks}
+	planned := &planGuard{Canaries: canaries, OnFailure: policy.OnFailureHold, Checks: g.Checks, Awaits: unanswerable(g.Checks)}
 	if g.Revert {
 		planned.OnFailure = policy.OnFailureRevert
 	}
@@ -141,6 +143,9 @@ func (g planGuard) String() string {
 	if len(g.Checks) > 0 {
 		said += "; checks: " + strings.Join(g.Checks, ", ")
 	}
+	if g.Awaits != "" {
+		said += ". No pod is resized before they are mended: " + g.Awaits
+	}
 	return said + "."
 }
 
@@ -173,17 +178,21 @@ type planSummary struct {
 }
 
 // newPlanReport reports the forecast of a workload, which is as the edit leaves it.
-func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settings policy.Settings, forecast rollout.WorkloadForecast, world *capacity.Cluster) (planReport, error) {
-	pods, err := world.OnNodes(ctx, forecast.Pods)
+func newPlanReport(ctx context.Context, after *unstructured.Unstructured, forecast rollout.WorkloadForecast, q capacity.Question) (planReport, error) {
+	guard := guardOf(after, q.Settings.Guard, forecast, q.Unanswerable)
+	if guard != nil && guard.Awaits != "" {
+		forecast.AwaitChecks(guard.Awaits)
+	}
+	pods, err := q.OnNodes(ctx, forecast.Pods)
 	if err != nil {
 		return planReport{}, explain(err)
 	}
 	r := planReport{
 		TypeMeta: cli.Type(planKind), Workload: cli.WorkloadOf(after),
-		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{},
+		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, Guard: guard,
 	}
 	if r.unknown("what becomes of the pods: ", forecast.Unknown); forecast.Unknown == "" {
-		r.unknown("whether nodes have room: ", world.RoomUnknown)
+		r.unknown("whether nodes have room: ", q.RoomUnknown)
 	}
 	template, err := templateOf(after)
 	if err != nil {
@@ -204,7 +213,6 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 	if len(resized) > 0 {
 		r.MinReadySeconds, _, _ = unstructured.NestedInt64(after.Object, "spec", "minReadySeconds")
 	}
-	r.Guard = guardOf(after, settings.Guard, forecast)
 	for _, f := range judge.Faults(resized) {
 		r.KnownFaults = append(r.KnownFaults, knownFault{f.Issue, f.Says, f.Pods, f.String()})
 	}

@@ -26,7 +26,8 @@ func newPromoteCommand() *cobra.Command {
 is not over. The workload needs the annotation ` + api.CanaryAnnotation + ` and a canary
 that is under way. The next edit has a canary of its own.
 
-A rollout that was stopped because a pod failed cannot be promoted. Use retry.`,
+A rollout that was stopped because a pod failed cannot be promoted. Use retry. Where its
+checks cannot be asked, no pod follows.`,
 		Example: `  # The first pod runs well at its new size
   inplace-rollout promote sts/db
 
@@ -73,8 +74,20 @@ func (o promoteOptions) run(ctx context.Context, out io.Writer, u *unstructured.
 	if err != nil {
 		return fmt.Errorf("promoting %s: %w", nameOf(u), err)
 	}
-	_, err = fmt.Fprintf(out, "%s: its canary %s, and the other pods follow\n", nameOf(u), over)
+	_, err = fmt.Fprintf(out, "%s: its canary %s, %s\n", nameOf(u), over, o.follow(ctx, u))
 	return err
+}
+
+// follow says whether the other pods do.
+func (o promoteOptions) follow(ctx context.Context, u *unstructured.Unstructured) string {
+	settings, err := policy.InForce(u.GetAnnotations())
+	if err != nil || settings.Guard == nil {
+		return "and the other pods follow"
+	}
+	if why := o.told(ctx, u.GetNamespace()).unanswerable(settings.Guard.Checks); why != "" {
+		return "but no other pod is resized before the checks are mended: " + why
+	}
+	return "and the other pods follow"
 }
 
 // canaryOf returns the record of the guarded rollout whose canary is under way, or was promoted. It is an error if there is none, or a

@@ -22,16 +22,17 @@ type recorded struct {
 	guard    policy.Guard
 	duration time.Duration // for how long a canary has to be well
 	promoted bool
+	awaits   string // why no pod can pass the checks; empty if they can
 	there    map[types.UID]*judge.PodForecast
 }
 
 // recordedOf returns that of a workload with these pods; nil if it has none that can be read, or no controller has looked at the edit.
-func recordedOf(u *unstructured.Unstructured, g *policy.Guard, pods []judge.PodForecast) *recorded {
+func recordedOf(u *unstructured.Unstructured, g *policy.Guard, pods []judge.PodForecast, unanswerable func(checks []string) string) *recorded {
 	r, err := rollout.ReadRecord(u.GetAnnotations())
 	if err != nil || r == nil || r.Phase == rollout.PhasePending || g == nil || !policy.Enabled(u) {
 		return nil
 	}
-	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), map[types.UID]*judge.PodForecast{}}
+	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), map[types.UID]*judge.PodForecast{}}
 	for i := range pods {
 		if pod := pods[i].Member.Pod; !judge.Gone(pod) {
 			of.there[pod.UID] = &pods[i]
@@ -76,8 +77,16 @@ func (r *recorded) next(now time.Time) string {
 	case rollout.PhaseReverted:
 		return "The pods keep their size from before until you edit, undo or retry."
 	default:
+		if r.awaits != "" {
+			return r.noneFollows()
+		}
 		return "Complete when each pod has been Ready at its new size for " + r.duration.String() + r.checks() + "."
 	}
+}
+
+// noneFollows says why.
+func (r *recorded) noneFollows() string {
+	return "No further pod is resized before the checks are mended: " + r.awaits + "."
 }
 
 // canary says who it is, since when, what it has still to prove, and what comes then.
@@ -85,6 +94,8 @@ func (r *recorded) canary(now time.Time) string {
 	names, since, until := r.canaries()
 	said := "Canary: "
 	switch {
+	case len(names) == 0 && r.awaits != "":
+		return r.noneFollows()
 	case len(names) == 0:
 		return said + "no resize has been requested yet."
 	case since.IsZero():
@@ -93,6 +104,8 @@ func (r *recorded) canary(now time.Time) string {
 		said += few(names) + ", resized " + duration.HumanDuration(now.Sub(since)) + " ago"
 	}
 	switch {
+	case r.awaits != "":
+		return said + ". " + r.noneFollows()
 	case r.promoted:
 		return said + ". It was promoted: the others follow."
 	case r.guard.Manual:

@@ -347,12 +347,19 @@ func changed(like begin, changes ...func(*stage)) begin {
 	}
 }
 
-// heartbeat has the controller say these defaults.
-func heartbeat(defaults string) func(*stage) {
+// heartbeat has the controller say these defaults, and that there are these checks.
+func heartbeat(defaults, checks string) func(*stage) {
 	return func(s *stage) {
 		s.others = append(s.others, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "inplace-rollout", Name: api.HeartbeatName, Annotations: map[string]string{api.DefaultsAnnotation: defaults},
+			Namespace: "inplace-rollout", Name: api.HeartbeatName, Annotations: map[string]string{api.DefaultsAnnotation: defaults, api.ChecksAnnotation: checks},
 		}})
+	}
+}
+
+// guarded has the workload name these checks.
+func guarded(checks string) func(*stage) {
+	return func(s *stage) {
+		s.meta().Annotations[api.CanaryAnnotation], s.meta().Annotations[api.ChecksAnnotation] = "1", checks
 	}
 }
 

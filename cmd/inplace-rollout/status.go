@@ -62,15 +62,15 @@ waits for. Of more than 20 pods, those with the same state share a row.
 -o wide shows each, with its node, its size and what Kubernetes says in its conditions.
 With -A, each workload has a row. Long lines wrap on a terminal only.
 
-All of it is what a controller would say that looked now. What it has written into the
-condition can be some seconds behind: where that says something else, it is shown, too.
+All of it is what a controller would say now. What it has written into the condition can be
+some seconds behind: where that differs, it is shown, too.
 Of what you cannot list, such as nodes, what the condition says is taken to be true.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
-something is not, yet; and 3 if nothing goes on until a person acts. What lacks room
-(NoNodeFits) ends with 2, however much that is: room comes and goes. With --watch the
-command ends when everything is complete, or after --timeout. With -o json or -o yaml,
---watch writes each workload when it changes: a line, or a document.`,
+something is not, yet, also for lack of room, which comes and goes; and 3 if nothing goes
+on until a person acts. With --watch the command ends when everything is complete, or after
+--timeout. With -o json or -o yaml, --watch writes each workload when it changes: a line,
+or a document.`,
 		Example: `  # Show progress
   inplace-rollout status sts/db
 
@@ -325,14 +325,14 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 // reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
 	world, reports := capacity.New(o.client, capacity.All, time.Now()), make([]statusReport, len(found))
-	defaults := map[string]policy.Defaults{} // by namespace
+	controllers := map[string]told{} // by namespace
 	for i, u := range found {
 		namespace := u.GetNamespace()
-		if _, known := defaults[namespace]; !known {
-			defaults[namespace] = o.defaults(ctx, namespace)
+		if _, known := controllers[namespace]; !known {
+			controllers[namespace] = o.told(ctx, namespace)
 		}
 		var err error
-		if reports[i], err = o.report(ctx, world, u, defaults[namespace]); err != nil {
+		if reports[i], err = o.report(ctx, world, u, controllers[namespace]); err != nil {
 			return nil, err
 		}
 	}
@@ -347,7 +347,7 @@ func (o statusOptions) workloads(ctx context.Context, args []string) ([]*unstruc
 	return o.optedIn(ctx, o.scope(o.all), o.selector)
 }
 
-func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured, defaults policy.Defaults) (statusReport, error) {
+func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured, says told) (statusReport, error) {
 	r := statusReport{
 		TypeMeta: cli.Type(statusKind), Workload: cli.WorkloadOf(u), OptedIn: policy.Enabled(u),
 		Revision: kindOf(u).revision(u), Held: policy.Held(u), Pods: []podStatus{},
@@ -365,14 +365,14 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		return r, nil
 	}
 	world.RoomUnknown = "" // to the workload before
-	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: defaults, Next: true}, u)
+	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: says.defaults, Unanswerable: says.unanswerable, Next: true}, u)
 	if err != nil {
 		return r, err
 	}
 	if r.Unknown = forecast.Unknown; r.Unknown != "" {
 		return r, nil
 	}
-	r.recorded = recordedOf(u, settings.Guard, forecast.Pods)
+	r.recorded = recordedOf(u, settings.Guard, forecast.Pods, says.unanswerable)
 	for _, f := range forecast.Pods {
 		if f.Forecast != judge.ScaledIn {
 			r.Pods = append(r.Pods, r.statusOf(f, forecast.Plan))

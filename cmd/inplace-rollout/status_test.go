@@ -31,7 +31,6 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/golden"
@@ -197,7 +196,8 @@ func TestStatus(t *testing.T) {
 		"complete": setOf(2),
 		"states":   statesStage,
 		// By the flags of the controller, which it says beside its heartbeat.
-		"restart-only": heldSetOf(1, heartbeat("default-resource-resize-policy=RestartOnly")),
+		"restart-only": heldSetOf(1, heartbeat("default-resource-resize-policy=RestartOnly", "")),
+		"no-checks":    heldSetOf(2, heartbeat("", ""), guarded("latency")),
 		"progress-behind": heldSetOf(3, func(s *stage) {
 			s.set.Status.Conditions[0].Message = "0 of 3 pods resized; web-2: resizing: app: cpu request 100m→200m"
 			s.updated(2)
@@ -536,7 +536,7 @@ func TestStatusExitCode(t *testing.T) {
 			var out bytes.Buffer
 			err := o.run(t.Context(), &out, &bytes.Buffer{}, nil)
 			if tt.what == "not opted in" { // one that is named
-				r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), tt.stage.live(t), policy.Standard))(t)
+				r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), tt.stage.live(t), o.told(t.Context(), "default")))(t)
 				err = completeness([]statusReport{r})
 			}
 			if code := exitCode(err); code != tt.want {
@@ -585,7 +585,7 @@ func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
 		s := newSetStage(t, 1)
 		s.set.Labels = labels
 		o := statusOptions{cluster: s.cluster(t)}
-		r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.Sizes, now), s.live(t), policy.Standard))(t)
+		r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.Sizes, now), s.live(t), o.told(t.Context(), "default")))(t)
 		var out bytes.Buffer
 		must.Do(t, (statusView{}).print(&out, []statusReport{r}, now))
 		golden.Assert(t, "status-"+name+".txt", out.Bytes())

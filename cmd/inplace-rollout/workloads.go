@@ -29,6 +29,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/deployment"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -70,9 +71,21 @@ func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string
 	return err
 }
 
-// defaults are those of the controller of a namespace, as far as the user may see them.
-func (c *cluster) defaults(ctx context.Context, namespace string) policy.Defaults {
-	return policy.ReadDefaults((&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Defaults(ctx))
+// told is what the controller of a namespace says beside its heartbeat, as far as the user may see it.
+type told struct {
+	defaults policy.Defaults
+	// unanswerable is why checks of these names can have no outcome; empty if they can, and where that is not known.
+	unanswerable func(names []string) string
+}
+
+func (c *cluster) told(ctx context.Context, namespace string) told {
+	says := (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Told(ctx)
+	is := told{defaults: policy.ReadDefaults(says[api.DefaultsAnnotation]), unanswerable: func([]string) string { return "" }}
+	if checks, known := says[api.ChecksAnnotation]; known {
+		there := strings.FieldsFunc(checks, func(r rune) bool { return r == ',' })
+		is.unanswerable = podchecks.UnanswerableBy(there, is.defaults.UnknownChecksPass)
+	}
+	return is
 }
 
 // warnOfUnowned lists the detached pods of a namespace, or of all if it is empty, that nothing owns, as far as the user may

@@ -18,6 +18,8 @@ type Question struct {
 	*Cluster
 	Settings policy.Settings
 	Defaults policy.Defaults
+	// Unanswerable is that of [rollout.Facts].
+	Unanswerable func(names []string) string
 	// NotHeld is why the edit is left to the built-in controller, whatever the workload says; empty if it is not.
 	NotHeld string
 	// Next: what comes next of the rollout that is under way is asked, and no more.
@@ -31,7 +33,7 @@ func (q Question) Facts(ctx context.Context, namespace string) (rollout.Facts, e
 		return rollout.Facts{}, err
 	}
 	limits, err := q.LimitsOf(ctx, namespace)
-	return rollout.Facts{Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: q.Settings, Defaults: q.Defaults, Now: q.now}, err
+	return rollout.Facts{Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: q.Settings, Defaults: q.Defaults, Unanswerable: q.Unanswerable, Now: q.now}, err
 }
 
 // Forecast returns the members as a rollout will find them, without asking for any resize, and the facts that they are made of.

@@ -72,6 +72,11 @@ func (f PodForecast) Lasts() Forecast {
 	return ""
 }
 
+// Moves reports whether the pod is resized or restarted without a person.
+func (f PodForecast) Moves() bool {
+	return f.Forecast == Live || f.Forecast == Deferred || f.Forecast == ContainerRestart || f.Forecast == PodRestart
+}
+
 // Restarts reports whether the pod or a container restarts, now or when the user
 // deletes the pod, as things stand.
 func (f PodForecast) Restarts() bool {

@@ -308,13 +308,36 @@ func (r *Runner) Names() (names []string, known bool) {
 
 // Unanswerable is why checks of these names can have no outcome, where that would hold a rollout up; empty if they can, or while that is unknown.
 func (r *Runner) Unanswerable(names []string) string {
-	there, known := r.Names()
-	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(there, name) })
-	switch {
-	case !known || len(missing) == 0 || r.options.OnUnknown == OnUnknownPass:
+	switch there, known := r.Names(); {
+	case !known || r.options.OnUnknown == OnUnknownPass:
 		return ""
-	case r.prometheus == nil:
+	case r.prometheus == nil && len(names) > 0:
 		return noPrometheus
+	default:
+		return lacking(names, there)
+	}
+}
+
+// UnanswerableBy is that by what the controller tells beside its heartbeat: the names of the checks that workloads may name, and whether
+// unknown ones pass.
+func UnanswerableBy(there []string, unknownPass bool) func(names []string) string {
+	return func(names []string) string {
+		switch {
+		case unknownPass || len(names) == 0:
+			return ""
+		case len(there) == 0:
+			return "no check can have a result: the controller lacks the flag --checks-prometheus, or the ConfigMap " + ConfigMapName
+		default:
+			return lacking(names, there)
+		}
+	}
+}
+
+// lacking says which of the names are not there; nothing if all are.
+func lacking(names, there []string) string {
+	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(there, name) })
+	if len(missing) == 0 {
+		return ""
 	}
 	return "there is no check " + strings.Join(missing, ", ")
 }

@@ -20,6 +20,8 @@ type Defaults struct {
 	NotReadyTimeout time.Duration
 	// ResizePolicy of a changed resource.
 	ResizePolicy Policy
+	// UnknownChecksPass: a check without a result counts as passed in the end, and holds no rollout up.
+	UnknownChecksPass bool
 }
 
 // Standard are the defaults of the flags.
@@ -27,9 +29,15 @@ var Standard = Defaults{DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * tim
 
 // String says them as flags have them, with commas in between.
 func (d Defaults) String() string {
-	return fmt.Sprintf("deferred-timeout=%s,error-timeout=%s,booster-timeout=%s,not-ready-timeout=%s,default-resource-resize-policy=%s",
+	said := fmt.Sprintf("deferred-timeout=%s,error-timeout=%s,booster-timeout=%s,not-ready-timeout=%s,default-resource-resize-policy=%s",
 		d.DeferredTimeout, d.ErrorTimeout, d.BoosterTimeout, d.NotReadyTimeout, d.ResizePolicy)
+	if d.UnknownChecksPass {
+		said += "," + unknownChecksPass
+	}
+	return said
 }
+
+const unknownChecksPass = "on-unknown-check=Pass"
 
 // ReadDefaults reads what String says. What a controller of another version does not say, or says in another way, is as in [Standard].
 func ReadDefaults(said string) Defaults {
@@ -38,6 +46,7 @@ func ReadDefaults(said string) Defaults {
 		"deferred-timeout": &d.DeferredTimeout, "error-timeout": &d.ErrorTimeout, "booster-timeout": &d.BoosterTimeout, "not-ready-timeout": &d.NotReadyTimeout,
 	}
 	for flag := range strings.SplitSeq(said, ",") {
+		d.UnknownChecksPass = d.UnknownChecksPass || flag == unknownChecksPass
 		name, value, _ := strings.Cut(flag, "=")
 		if p := Policy(value); name == "default-resource-resize-policy" && (p == LiveResizeable || p == RestartOnly) {
 			d.ResizePolicy = p

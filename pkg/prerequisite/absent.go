@@ -70,15 +70,16 @@ func (c *Cluster) Absent(ctx context.Context) error {
 	return unseen{unread}
 }
 
-// Defaults is what the controller says beside its heartbeat of what its flags say; empty where that cannot be read.
-func (c *Cluster) Defaults(ctx context.Context) string {
+// Told has the annotations in which the controller says beside its heartbeat what its flags say, and which checks there are; nil where
+// that cannot be read.
+func (c *Cluster) Told(ctx context.Context) map[string]string {
 	namespaces, _, _ := c.controllerNamespaces(ctx)
 	for _, namespace := range namespaces {
 		if account, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, api.HeartbeatName, metav1.GetOptions{}); err == nil {
-			return account.Annotations[api.DefaultsAnnotation]
+			return account.Annotations
 		}
 	}
-	return ""
+	return nil
 }
 
 // installedIn reports whether the controller is installed in a namespace, for somebody who is told that there is no heartbeat: who may

@@ -39,7 +39,7 @@ func (f WorkloadForecast) Guarded(g policy.Guard) (canaries, pods int) {
 			continue
 		}
 		of[m.Class]++
-		moves[m.Class] = moves[m.Class] || !m.InPlaceOnly && slices.Contains([]judge.Forecast{judge.Live, judge.Deferred, judge.ContainerRestart, judge.PodRestart}, p.Forecast)
+		moves[m.Class] = moves[m.Class] || !m.InPlaceOnly && p.Moves()
 	}
 	for class, n := range of {
 		if moves[class] {
@@ -54,6 +54,17 @@ func (f WorkloadForecast) Stop() {
 	for i, p := range f.Pods {
 		if !slices.Contains([]judge.Forecast{judge.Unchanged, judge.New, judge.ScaledIn, judge.KeptBack}, p.Forecast) {
 			f.Pods[i].Forecast, f.Pods[i].Reason = judge.KeptBack, "the rollout was stopped"
+		}
+	}
+}
+
+// AwaitChecks keeps back the pods of a guarded rollout that do not have the size yet: nobody can tell whether they would pass the checks,
+// for this reason. Those that it can only do good get it all the same.
+func (f WorkloadForecast) AwaitChecks(why string) {
+	for i, p := range f.Pods {
+		m := &p.Member
+		if p.Moves() && m.Differs == "" && len(m.Target.Changes)+len(m.Target.Obstacles) > 0 && !m.Cures() {
+			f.Pods[i].Forecast, f.Pods[i].Reason = judge.KeptBack, why
 		}
 	}
 }

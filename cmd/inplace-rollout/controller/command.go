@@ -307,6 +307,7 @@ func (o options) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate,
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	heart := heartbeat.New(client, last, gate.Attends, o.whenAbsent)
+	o.defaults.UnknownChecksPass = podchecks.OnUnknown(o.checks.onUnknown) == podchecks.OnUnknownPass
 	heart.Began, heart.LeftOut, heart.Checks, heart.Defaults = gate.Wake, gate.LeftOut, checks.Names, o.defaults.String()
 	if o.elects() {
 		heart.Standby = election.Standby

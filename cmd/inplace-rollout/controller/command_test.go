@@ -76,11 +76,12 @@ func atOnce(config *rest.Config) int {
 func TestNobodyLeads(t *testing.T) {
 	config := &rest.Config{Host: "https://127.0.0.1:1"}
 	defaults := policy.Defaults{DeferredTimeout: 1, ErrorTimeout: 2, BoosterTimeout: 0, NotReadyTimeout: 4, ResizePolicy: policy.RestartOnly}
-	for _, o := range []options{{defaults: defaults}, {leaderElect: true, defaults: defaults}, {leaderElect: true, dryRun: true, defaults: defaults}} {
+	for _, o := range []options{{defaults: defaults}, {leaderElect: true, defaults: defaults, checks: checksOptions{onUnknown: "Pass"}}, {leaderElect: true, dryRun: true, defaults: defaults}} {
 		heart := must.Get(o.newHeart(config, config, prerequisite.NewGate(), nil, server.NewLeaderElection(config, LeaseName, "a")))(t)
 		if err := heart.Err(); (err != nil) != o.elects() {
 			t.Errorf("elects is %t, and it is not ready for: %v", o.elects(), err)
 		}
+		o.defaults.UnknownChecksPass = o.checks.onUnknown == "Pass"
 		if said := policy.ReadDefaults(heart.Defaults); said != o.defaults {
 			t.Errorf("beside the heartbeat plans read %v", said)
 		}
