@@ -326,14 +326,20 @@ func (c *Controller[W, K]) atRest(w W) (rollout.Plan, bool) {
 	return c.kind.BuiltInStatus(w).AtRest(policy.Held(w), c.access.Condition(w))
 }
 
-// get returns the newest version of the workload that we know.
+// get returns the newest version of the workload that we know; the one that is watched, if it is watched up to there.
 func (c *Controller[W, K]) get(name cache.ObjectName) (w W, exists bool, err error) {
-	obj, exists, err := c.newest.GetByKey(name.String())
-	if err != nil || !exists {
-		return w, false, err
+	w, exists, err = c.decode(c.newest.GetByKey(name.String()))
+	if err == nil && exists && mutationcache.Reaches(c.informer.GetStore(), w.GetResourceVersion()) {
+		return c.decode(c.informer.GetStore().GetByKey(name.String()))
 	}
-	w, err = c.access.Decode(obj)
-	return w, true, err
+	return w, exists, err
+}
+
+func (c *Controller[W, K]) decode(obj any, exists bool, err error) (w W, is bool, _ error) {
+	if err == nil && exists {
+		w, err = c.access.Decode(obj)
+	}
+	return w, exists && err == nil, err
 }
 
 // patch writes w, or a subresource of it. It returns what is stored then, which the next sync

@@ -285,7 +285,8 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// TestReplayedVersions: a watch that brings an older version once more does not take back what was seen.
+// TestReplayedVersions: a watch that brings an older version once more does not take back what was seen. If it has come further than that,
+// and has not brought it, there is no such version any more: etcd was restored from a backup.
 func TestReplayedVersions(t *testing.T) {
 	e, events := newEngine(t, Options{}), watch.NewFake()
 	e.kind.workloads = events
@@ -320,6 +321,18 @@ func TestReplayedVersions(t *testing.T) {
 		if got := seen(tt.comes); got != tt.want {
 			t.Errorf("after version %s it is version %s, want %s", tt.comes, got, tt.want)
 		}
+	}
+	events.Modify(version("8"))
+	if got := seen("8"); got != "12" {
+		t.Errorf("after version 8 it is version %s, want 12", got)
+	}
+	events.Action(watch.Bookmark, version("1000"))
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		w, _, err := e.get(e.session.name)
+		return w.ResourceVersion == "8", err
+	})
+	if err != nil {
+		t.Errorf("when it is watched up to version 1000: %v", err)
 	}
 }
 
