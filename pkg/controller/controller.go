@@ -99,7 +99,7 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 	}
 	c.options.Sessions = cmp.Or(options.Sessions, DefaultSessions)
 	most := maxOpening(c.options.Sessions)
-	c.opening = map[bool]*opening{true: newOpening(most), false: newOpening(most)}
+	c.opening = map[bool]*opening{true: newOpening(most, c.expected), false: newOpening(most, c.expected)}
 	c.queue = newQueue(strings.ToLower(access.Kind), c.held)
 	if err := c.informer.SetTransform(mutationcache.Strip[W](c.strip).Transform); err != nil {
 		return nil, fmt.Errorf("stripping watched %ss: %w", access.Kind, err)
@@ -250,8 +250,8 @@ func (c *Controller[W, K]) abandon(name cache.ObjectName) {
 	c.ended(name, resultAbandoned, 0)
 }
 
-// strip returns what is kept in memory of a workload. Most are at rest nearly all the time: of
-// them there is no template, which is the larger part, and no annotation that nothing reads, which can be as large as 256 KiB.
+// strip returns what is kept in memory of a workload: no template, which is the larger part, and no annotation that nothing
+// reads, which can be as large as 256 KiB. Those of thousands may be held, or wait for somebody.
 func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	if w, err = c.access.Decode(obj); err != nil {
 		return w, err
@@ -263,7 +263,7 @@ func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	annotations := maps.Clone(w.GetAnnotations())
 	maps.DeleteFunc(annotations, func(key, _ string) bool {
 		ours := strings.HasPrefix(key, "inplace-rollout.io/") || key == appsv1.DeprecatedTemplateGeneration
-		return key == corev1.LastAppliedConfigAnnotation || atRest && !ours
+		return !ours
 	})
 	w.SetAnnotations(annotations)
 	return w, nil

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,8 +17,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -46,9 +47,22 @@ func (s *Session[W, K]) Instruct(ctx context.Context, w W, annotations map[strin
 // SameText reports whether two templates are written in the same way, as the StatefulSet and the
 // DaemonSet controller compare them: a quantity that is spelled otherwise makes a new revision.
 func SameText(a, b *corev1.PodTemplateSpec) bool {
-	one, errOne := json.Marshal(a)
-	other, errOther := json.Marshal(b)
-	return errOne == nil && errOther == nil && bytes.Equal(one, other)
+	one, other := Brief(a), Brief(b)
+	return one.Name == other.Name
+}
+
+// Brief returns nothing of a template but its name by [SameText], which is kept in memory instead of it. It takes a template that is
+// brief already, too.
+func Brief(template *corev1.PodTemplateSpec) (brief corev1.PodTemplateSpec) {
+	if brief.Name = template.Name; len(template.Spec.Containers) == 0 && brief.Name != "" {
+		return brief
+	}
+	rounded := template.DeepCopy()
+	resize.RoundUp(&rounded.Spec)
+	if text, err := json.Marshal(rounded); err == nil { // always
+		brief.Name = hash.Text(text)
+	}
+	return brief
 }
 
 // release asks the admission policies to let go of the hold of w, and to bring back what the user

@@ -263,5 +263,10 @@ func TestSameText(t *testing.T) {
 		if got := SameText(of("1Gi"), of(other)); got != want {
 			t.Errorf("1Gi and %s: %t", other, got)
 		}
+		brief := Brief(of("1Gi"))
+		again := Brief(&brief)
+		if got := SameText(&again, of(other)); got != want {
+			t.Errorf("1Gi, kept in brief, and %s: %t", other, got)
+		}
 	}
 }

@@ -32,8 +32,8 @@ func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
 // strip leaves of a set what is read of it.
 func strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
 	stripped := *set
-	if atRest {
-		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	if stripped.Spec.Template = (corev1.PodTemplateSpec{}); !atRest {
+		stripped.Spec.Template = controller.Brief(&set.Spec.Template)
 	}
 	return &stripped
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -37,9 +38,17 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case saveHistory:
 		return k.saveHistory(ctx, s, d, w)
 	case adopt:
+		d, err := k.read(ctx, cache.MetaObjectToName(d)) // with all its annotations
+		if err != nil {
+			return err
+		}
 		patch, lost, err := adoptPatch(d, w)
 		return k.forget(s, d, lost, k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err)))
 	case closeAdoption:
+		d, err := k.read(ctx, cache.MetaObjectToName(d))
+		if err != nil {
+			return err
+		}
 		patch, err := closeAdoptionPatch(d, w.set, w.restarts)
 		return k.patchSet(ctx, s, d, w.set, patch, err)
 	case revert:

@@ -139,7 +139,7 @@ type watching struct {
 func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*kindState, error) {
 	w.s.sees(false, true, true)
 	sets, err := simulated.Watch(w.s.views.sets, decodeReplicaSet)
-	return &kindState{sets}, err
+	return &kindState{sets: sets}, err
 }
 
 // Sync has the controller take one step.

@@ -32,12 +32,12 @@ func (k Kind) Access() controller.Access[*appsv1.StatefulSet] {
 }
 
 // strip leaves of a set what is read of it. Templates of revisions are read from the history; that of
-// the set only while it is held, to see whether a write of ours has changed it.
+// the set is only named while it is held, to see whether a write of ours has changed it.
 func strip(set *appsv1.StatefulSet, atRest bool) *appsv1.StatefulSet {
 	stripped := *set
 	stripped.Spec.VolumeClaimTemplates = nil
-	if atRest {
-		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	if stripped.Spec.Template = (corev1.PodTemplateSpec{}); !atRest {
+		stripped.Spec.Template = controller.Brief(&set.Spec.Template)
 	}
 	return &stripped
 }

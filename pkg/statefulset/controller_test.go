@@ -558,6 +558,9 @@ func TestHistory(t *testing.T) {
 	s := &session{KindState: &memory{history: history{}}}
 	k := New(fake.NewClientset(mine, orphan, foreign, former, unreadable))
 	must.Do(t, k.readRevisions(t.Context(), s, set))
+	if kept := strip(set, false).Spec.Template; len(kept.Spec.Containers) > 0 || !controller.SameText(&kept, &set.Spec.Template) {
+		t.Errorf("of the template, %+v is kept in memory", kept)
+	}
 	if s.KindState.history[mine.Name] == nil || s.KindState.history[orphan.Name] == nil || s.KindState.history[foreign.Name] != nil || s.KindState.history[former.Name] == nil {
 		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.KindState.history)))
 	}
