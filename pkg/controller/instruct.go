@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
@@ -51,18 +52,24 @@ func SameText(a, b *corev1.PodTemplateSpec) bool {
 	return one.Name == other.Name
 }
 
-// Brief returns nothing of a template but its name by [SameText], which is kept in memory instead of it. It takes a template that is
-// brief already, too.
+// Brief returns nothing of a template but its name by [SameText], and as generation how large it is. That is kept in memory instead
+// of it. It takes a template that is brief already, too.
 func Brief(template *corev1.PodTemplateSpec) (brief corev1.PodTemplateSpec) {
-	if brief.Name = template.Name; len(template.Spec.Containers) == 0 && brief.Name != "" {
-		return brief
+	if len(template.Spec.Containers) == 0 && template.Name != "" {
+		return *template
 	}
 	rounded := template.DeepCopy()
 	resize.RoundUp(&rounded.Spec)
 	if text, err := json.Marshal(rounded); err == nil { // always
-		brief.Name = hash.Text(text)
+		brief.Name, brief.Generation = hash.Text(text), int64(len(text))
 	}
 	return brief
+}
+
+// HistorySize is how many bytes the templates are likely to have that a session keeps, where the newest one has so many.
+func HistorySize(newest int, limit *int32) int {
+	const byDefault = 10
+	return newest * (2 + int(min(ptr.Deref(limit, byDefault), byDefault)))
 }
 
 // release asks the admission policies to let go of the hold of w, and to bring back what the user

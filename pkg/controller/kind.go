@@ -60,7 +60,7 @@ type Access[W Workload] struct {
 	// Strip returns a copy of w without what nothing reads of a workload, and without its template. Of one that is not at rest
 	// SameTemplate can still tell whether it is another one.
 	Strip func(w W, atRest bool) W
-	// Size is how many bytes of templates a session of w is likely to keep. Nil where that is known as soon as they are read.
+	// Size is how many bytes of templates a session of w, as [Access].Strip returns it, is likely to keep.
 	Size func(w W) int
 	// Get reads a workload from the API server.
 	Get func(ctx context.Context, name cache.ObjectName) (W, error)

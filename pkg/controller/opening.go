@@ -150,7 +150,7 @@ func (c *Controller[W, K]) openNext(name cache.ObjectName) {
 // expected is as how many the session of a workload is likely to count.
 func (c *Controller[W, K]) expected(name cache.ObjectName) int {
 	w, exists, err := c.decode(c.informer.GetStore().GetByKey(name.String()))
-	if err != nil || !exists || c.access.Size == nil {
+	if err != nil || !exists {
 		return weight(0)
 	}
 	return min(weight(c.access.Size(w)), c.options.Sessions)

@@ -23,6 +23,9 @@ func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
 		return appsinformers.NewFilteredDaemonSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
 	}
 	access.Selector = func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
+	access.Size = func(set *appsv1.DaemonSet) int {
+		return controller.HistorySize(int(set.Spec.Template.Generation), set.Spec.RevisionHistoryLimit)
+	}
 	access.ObservedGeneration = func(set *appsv1.DaemonSet) int64 { return set.Status.ObservedGeneration }
 	access.SameTemplate = func(a, b *appsv1.DaemonSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) }
 	access.ConditionOf = conditionOf

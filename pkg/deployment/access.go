@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
-	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -36,10 +35,8 @@ func (k Kind) Access() controller.Access[*Deployment] {
 		},
 		Decode: decodeDeployment,
 		Strip:  strip,
-		Size: func(d *Deployment) int {
-			return d.size * (2 + int(min(ptr.Deref(d.Spec.RevisionHistoryLimit, 10), 10)))
-		},
-		Get: k.read,
+		Size:   func(d *Deployment) int { return controller.HistorySize(d.size, d.Spec.RevisionHistoryLimit) },
+		Get:    k.read,
 		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
 			return k.objects.Resource(deployments).Namespace(namespace).List(ctx, o)
 		},

@@ -385,7 +385,7 @@ func TestHeldTemplatesAreNotKept(t *testing.T) {
 	}
 	before, kept := heap(), [many]*Deployment{}
 	for i := range kept {
-		d := webDeployment(older, 3)
+		d := webDeployment(older, 3).DeepCopy()
 		d.Spec.Template.Spec.Containers[0].Args = []string{strings.Repeat("x", 1<<20)}
 		kept[i] = strip(read(t, decodeDeployment, build.Stored(t, d)), false)
 	}

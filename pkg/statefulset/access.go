@@ -25,6 +25,9 @@ func (k Kind) Access() controller.Access[*appsv1.StatefulSet] {
 		return appsinformers.NewFilteredStatefulSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
 	}
 	access.Selector = func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
+	access.Size = func(set *appsv1.StatefulSet) int {
+		return controller.HistorySize(int(set.Spec.Template.Generation), set.Spec.RevisionHistoryLimit)
+	}
 	access.ObservedGeneration = func(set *appsv1.StatefulSet) int64 { return set.Status.ObservedGeneration }
 	access.SameTemplate = func(a, b *appsv1.StatefulSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) }
 	access.ConditionOf = conditionOf
