@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,10 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -43,27 +40,6 @@ func (s *Session[W, K]) Instruct(ctx context.Context, w W, annotations map[strin
 		err = ErrEdited
 	}
 	return written, err
-}
-
-// SameText reports whether two templates are written in the same way, as the StatefulSet and the
-// DaemonSet controller compare them: a quantity that is spelled otherwise makes a new revision.
-func SameText(a, b *corev1.PodTemplateSpec) bool {
-	one, other := Brief(a), Brief(b)
-	return one.Name == other.Name
-}
-
-// Brief returns nothing of a template but its name by [SameText], and as generation how large it is. That is kept in memory instead
-// of it. It takes a template that is brief already, too.
-func Brief(template *corev1.PodTemplateSpec) (brief corev1.PodTemplateSpec) {
-	if len(template.Spec.Containers) == 0 && template.Name != "" {
-		return *template
-	}
-	rounded := template.DeepCopy()
-	resize.RoundUp(&rounded.Spec)
-	if text, err := json.Marshal(rounded); err == nil { // always
-		brief.Name, brief.Generation = hash.Text(text), int64(len(text))
-	}
-	return brief
 }
 
 // HistorySize is how many bytes the templates are likely to have that a session keeps, where the newest one has so many.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -27,7 +28,7 @@ func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
 		return controller.HistorySize(int(set.Spec.Template.Generation), set.Spec.RevisionHistoryLimit)
 	}
 	access.ObservedGeneration = func(set *appsv1.DaemonSet) int64 { return set.Status.ObservedGeneration }
-	access.SameTemplate = func(a, b *appsv1.DaemonSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) }
+	access.SameTemplate = func(a, b *appsv1.DaemonSet) bool { return hash.SameText(&a.Spec.Template, &b.Spec.Template) }
 	access.ConditionOf = conditionOf
 	return access
 }
@@ -36,7 +37,7 @@ func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
 func strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
 	stripped := *set
 	if stripped.Spec.Template = (corev1.PodTemplateSpec{}); !atRest {
-		stripped.Spec.Template = controller.Brief(&set.Spec.Template)
+		stripped.Spec.Template = hash.Brief(&set.Spec.Template)
 	}
 	return &stripped
 }

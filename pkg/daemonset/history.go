@@ -4,7 +4,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 )
@@ -47,7 +46,7 @@ func (h *history) Size() (size int) {
 // controller has made it, there is none: pods of another one would be restarted after a release.
 func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, stored []appsv1.ControllerRevision) {
 	h.revisions, h.newest = map[string]*revision{}, nil
-	wanted := controller.Brief(template).Name
+	wanted := hash.Brief(template).Name
 	for i := range stored {
 		s := &stored[i]
 		r := &revision{name: s.Name, hash: s.Labels[appsv1.ControllerRevisionHashLabelKey], number: s.Revision}
@@ -59,7 +58,7 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 			continue
 		}
 		h.revisions[r.hash] = r
-		if (h.newest == nil || r.number > h.newest.number) && controller.Brief(r.template.PodTemplateSpec).Name == wanted {
+		if (h.newest == nil || r.number > h.newest.number) && hash.Brief(r.template.PodTemplateSpec).Name == wanted {
 			h.newest = r
 		}
 	}

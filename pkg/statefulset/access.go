@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -29,7 +30,7 @@ func (k Kind) Access() controller.Access[*appsv1.StatefulSet] {
 		return controller.HistorySize(int(set.Spec.Template.Generation), set.Spec.RevisionHistoryLimit)
 	}
 	access.ObservedGeneration = func(set *appsv1.StatefulSet) int64 { return set.Status.ObservedGeneration }
-	access.SameTemplate = func(a, b *appsv1.StatefulSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) }
+	access.SameTemplate = func(a, b *appsv1.StatefulSet) bool { return hash.SameText(&a.Spec.Template, &b.Spec.Template) }
 	access.ConditionOf = conditionOf
 	return access
 }
@@ -40,7 +41,7 @@ func strip(set *appsv1.StatefulSet, atRest bool) *appsv1.StatefulSet {
 	stripped := *set
 	stripped.Spec.VolumeClaimTemplates = nil
 	if stripped.Spec.Template = (corev1.PodTemplateSpec{}); !atRest {
-		stripped.Spec.Template = controller.Brief(&set.Spec.Template)
+		stripped.Spec.Template = hash.Brief(&set.Spec.Template)
 	}
 	return &stripped
 }
