@@ -73,16 +73,22 @@ func (k Kind) whole(ctx context.Context, s *session, d *Deployment) (*Deployment
 		return d, nil
 	}
 	if s.KindState.text != d.text {
-		there, err := k.read(ctx, cache.MetaObjectToName(d))
+		there, err := k.again(ctx, d)
 		if err != nil {
 			return nil, err
 		}
 		s.KindState.template, s.KindState.text = there.template, there.text
 	}
-	if s.KindState.text != d.text {
-		return nil, apierrors.NewConflict(deployments.GroupResource(), d.Name, errNotWatched)
-	}
 	return &Deployment{Deployment: d.Deployment, template: s.KindState.template, text: d.text}, nil
+}
+
+// again reads the Deployment, with all its annotations. It is a conflict if that has another template by now.
+func (k Kind) again(ctx context.Context, d *Deployment) (*Deployment, error) {
+	there, err := k.read(ctx, cache.MetaObjectToName(d))
+	if err == nil && (there.UID != d.UID || there.text != d.text) {
+		err = apierrors.NewConflict(deployments.GroupResource(), d.Name, errNotWatched)
+	}
+	return there, err
 }
 
 var errNotWatched = errors.New("the watch is yet to bring its template")

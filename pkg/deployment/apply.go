@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -38,14 +37,14 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case saveHistory:
 		return k.saveHistory(ctx, s, d, w)
 	case adopt:
-		d, err := k.read(ctx, cache.MetaObjectToName(d)) // with all its annotations
+		d, err := k.again(ctx, d)
 		if err != nil {
 			return err
 		}
 		patch, lost, err := adoptPatch(d, w)
 		return k.forget(s, d, lost, k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err)))
 	case closeAdoption:
-		d, err := k.read(ctx, cache.MetaObjectToName(d))
+		d, err := k.again(ctx, d)
 		if err != nil {
 			return err
 		}
