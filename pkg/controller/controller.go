@@ -99,7 +99,7 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 	}
 	c.options.Sessions = cmp.Or(options.Sessions, DefaultSessions)
 	most := maxOpening(c.options.Sessions)
-	c.opening = map[bool]*opening{true: newOpening(most), false: newOpening(most)}
+	c.opening = map[bool]*opening{true: newOpening(most, c.expected), false: newOpening(most, c.expected)}
 	c.queue = newQueue(strings.ToLower(access.Kind), c.held)
 	if err := c.informer.SetTransform(mutationcache.Strip[W](c.strip).Transform); err != nil {
 		return nil, fmt.Errorf("stripping watched %ss: %w", access.Kind, err)
@@ -250,8 +250,8 @@ func (c *Controller[W, K]) abandon(name cache.ObjectName) {
 	c.ended(name, resultAbandoned, 0)
 }
 
-// strip returns what is kept in memory of a workload. Most are at rest nearly all the time: of
-// them there is no template, which is the larger part, and no annotation that nothing reads, which can be as large as 256 KiB.
+// strip returns what is kept in memory of a workload: no template, which is the larger part, and no annotation that nothing
+// reads, which can be as large as 256 KiB. Those of thousands may be held, or wait for somebody.
 func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	if w, err = c.access.Decode(obj); err != nil {
 		return w, err
@@ -263,7 +263,7 @@ func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	annotations := maps.Clone(w.GetAnnotations())
 	maps.DeleteFunc(annotations, func(key, _ string) bool {
 		ours := strings.HasPrefix(key, "inplace-rollout.io/") || key == appsv1.DeprecatedTemplateGeneration
-		return key == corev1.LastAppliedConfigAnnotation || atRest && !ours
+		return !ours
 	})
 	w.SetAnnotations(annotations)
 	return w, nil
@@ -326,14 +326,20 @@ func (c *Controller[W, K]) atRest(w W) (rollout.Plan, bool) {
 	return c.kind.BuiltInStatus(w).AtRest(policy.Held(w), c.access.Condition(w))
 }
 
-// get returns the newest version of the workload that we know.
+// get returns the newest version of the workload that we know; the one that is watched, if it is watched up to there.
 func (c *Controller[W, K]) get(name cache.ObjectName) (w W, exists bool, err error) {
-	obj, exists, err := c.newest.GetByKey(name.String())
-	if err != nil || !exists {
-		return w, false, err
+	w, exists, err = c.decode(c.newest.GetByKey(name.String()))
+	if err == nil && exists && mutationcache.Reaches(c.informer.GetStore(), w.GetResourceVersion()) {
+		return c.decode(c.informer.GetStore().GetByKey(name.String()))
 	}
-	w, err = c.access.Decode(obj)
-	return w, true, err
+	return w, exists, err
+}
+
+func (c *Controller[W, K]) decode(obj any, exists bool, err error) (w W, is bool, _ error) {
+	if err == nil && exists {
+		w, err = c.access.Decode(obj)
+	}
+	return w, exists && err == nil, err
 }
 
 // patch writes w, or a subresource of it. It returns what is stored then, which the next sync

@@ -1,14 +1,12 @@
 package controller
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
@@ -43,12 +42,10 @@ func (s *Session[W, K]) Instruct(ctx context.Context, w W, annotations map[strin
 	return written, err
 }
 
-// SameText reports whether two templates are written in the same way, as the StatefulSet and the
-// DaemonSet controller compare them: a quantity that is spelled otherwise makes a new revision.
-func SameText(a, b *corev1.PodTemplateSpec) bool {
-	one, errOne := json.Marshal(a)
-	other, errOther := json.Marshal(b)
-	return errOne == nil && errOther == nil && bytes.Equal(one, other)
+// HistorySize is how many bytes the templates are likely to have that a session keeps, where the newest one has so many.
+func HistorySize(newest int, limit *int32) int {
+	const byDefault = 10
+	return newest * (2 + int(min(ptr.Deref(limit, byDefault), byDefault)))
 }
 
 // release asks the admission policies to let go of the hold of w, and to bring back what the user

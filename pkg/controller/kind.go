@@ -57,9 +57,11 @@ type Access[W Workload] struct {
 	// Decode reads a workload as the API server hands it out. What it has returned, or Strip, it
 	// returns as it is. It fails if obj is something else. See [DecodeTyped].
 	Decode func(obj any) (W, error)
-	// Strip returns a copy of w without what nothing reads of a workload. Of one at rest that is
-	// its template, too.
+	// Strip returns a copy of w without what nothing reads of a workload, and without its template. Of one that is not at rest
+	// SameTemplate can still tell whether it is another one.
 	Strip func(w W, atRest bool) W
+	// Size is how many bytes of templates a session of w, as [Access].Strip returns it, is likely to keep.
+	Size func(w W) int
 	// Get reads a workload from the API server.
 	Get func(ctx context.Context, name cache.ObjectName) (W, error)
 	// List reads the workloads of a namespace, or of all if it is empty.

@@ -21,27 +21,38 @@ func maxOpening(sessions int) int { return max(sessions/openingShare, 2) }
 // that is too long for a request.
 const openingTime = 30 * time.Second
 
+// heavy is how many bytes of templates a session counts as one more for. In memory they take some 2.3 times as much, so those of
+// [DefaultSessions] take up to 44 MiB.
+const heavy = 64 << 10
+
+// weight is as how many a session counts that keeps templates of so many bytes.
+func weight(size int) int { return 1 + size/heavy }
+
 // opening are workloads whose sessions are being opened, and those that wait for their turn.
 type opening struct {
-	most    int                            // at once
-	now     map[cache.ObjectName]time.Time // since when
+	most    int                             // at once
+	weight  func(name cache.ObjectName) int // as how many one counts
+	now     map[cache.ObjectName]time.Time  // since when
 	waits   sets.Set[cache.ObjectName]
 	waiting *line
 }
 
-func newOpening(most int) *opening {
-	return &opening{most, map[cache.ObjectName]time.Time{}, sets.Set[cache.ObjectName]{}, newLine()}
+func newOpening(most int, weight func(cache.ObjectName) int) *opening {
+	return &opening{most, weight, map[cache.ObjectName]time.Time{}, sets.Set[cache.ObjectName]{}, newLine()}
 }
 
-// opens returns of how many workloads of a namespace sessions are being opened.
+// opens returns of how many workloads of a namespace sessions are being opened; of all if it is empty.
 func (o *opening) opens(namespace string) (number int) {
 	for name := range o.now {
-		if name.Namespace == namespace {
-			number++
+		if namespace == "" || name.Namespace == namespace {
+			number += o.weight(name)
 		}
 	}
 	return number
 }
+
+// full reports whether no more may be opened for now.
+func (o *opening) full() bool { return o.opens("") >= o.most }
 
 // mayTurn reports whether a namespace may have one more turn while another one waits: then none has
 // more than half of them.
@@ -50,7 +61,7 @@ func (o *opening) mayTurn(namespace string) bool { return o.opens(namespace) < o
 // takeBack ends a turn, if there are as many as there may be, for the sake of a workload of the
 // namespace: the longest of a namespace that has more than half of them.
 func (o *opening) takeBack(namespace string) {
-	if len(o.now) < o.most || !o.mayTurn(namespace) {
+	if !o.full() || !o.mayTurn(namespace) {
 		return
 	}
 	var longest cache.ObjectName
@@ -72,7 +83,7 @@ func (o *opening) wait(name cache.ObjectName) {
 
 // next takes out of the line whose turn it is now; false if nobody's.
 func (o *opening) next() (name cache.ObjectName, is bool) {
-	if len(o.now) >= o.most || o.waiting.len() == 0 {
+	if o.full() || o.waiting.len() == 0 {
 		return name, false
 	}
 	name = o.waiting.pop(o.mayTurn)
@@ -89,7 +100,7 @@ func (c *Controller[W, K]) mayOpen(name cache.ObjectName, held bool) bool {
 	if _, has := o.now[name]; has || c.sessions[name] != nil {
 		return true
 	}
-	if o.takeBack(name.Namespace); len(o.now) >= o.most {
+	if o.takeBack(name.Namespace); o.full() {
 		o.wait(name)
 		return false
 	}
@@ -101,7 +112,7 @@ func (c *Controller[W, K]) mayOpen(name cache.ObjectName, held bool) bool {
 // and none is put away for that.
 func (c *Controller[W, K]) mayFollow(name cache.ObjectName) bool {
 	c.mu.Lock()
-	room := c.sessions[name] != nil || len(c.sessions) < c.options.Sessions
+	room := c.sessions[name] != nil || c.load()+c.expected(name) <= c.options.Sessions
 	c.mu.Unlock()
 	return room && c.mayOpen(name, false)
 }
@@ -118,6 +129,10 @@ func (c *Controller[W, K]) openNext(name cache.ObjectName) {
 	defer c.mu.Unlock()
 	s, now := c.sessions[name], c.clock.Now()
 	if s != nil {
+		if s.hasSynced() {
+			s.weight = weight(s.KindState.Size())
+			c.makeRoom(0)
+		}
 		s.idleSince = now
 	}
 	for _, o := range c.opening {
@@ -132,17 +147,38 @@ func (c *Controller[W, K]) openNext(name cache.ObjectName) {
 	}
 }
 
-// evictIdleSession puts one session away if there are as many as there may be: one that only stands if there
-// is, of the namespace that has most of them, the one that has waited longest. What is remembered of
-// its workload stays, and that is looked at again soon. The caller has locked c.mu.
-func (c *Controller[W, K]) evictIdleSession() {
-	if len(c.sessions) < c.options.Sessions {
-		return
+// expected is as how many the session of a workload is likely to count.
+func (c *Controller[W, K]) expected(name cache.ObjectName) int {
+	w, exists, err := c.decode(c.informer.GetStore().GetByKey(name.String()))
+	if err != nil || !exists {
+		return weight(0)
 	}
+	return min(weight(c.access.Size(w)), c.options.Sessions)
+}
+
+// load is as how many all sessions count. The caller has locked c.mu.
+func (c *Controller[W, K]) load() (load int) {
+	for _, s := range c.sessions {
+		load += s.weight
+	}
+	return load
+}
+
+// makeRoom puts sessions away until there is room for one that counts as so many, or all are being synced: there are no more of these
+// than workers. The caller has locked c.mu.
+func (c *Controller[W, K]) makeRoom(weight int) {
+	for c.load()+weight > c.options.Sessions && c.evictIdleSession() {
+	}
+}
+
+// evictIdleSession puts one session away: one that only stands if there is, of the namespace that has most of them, the one that has
+// waited longest. What is remembered of its workload stays, and that is looked at again soon. It reports whether there was one. The
+// caller has locked c.mu.
+func (c *Controller[W, K]) evictIdleSession() bool {
 	idle := map[string]int{}
 	for name, s := range c.sessions {
 		if !s.idleSince.IsZero() {
-			idle[name.Namespace]++
+			idle[name.Namespace] += s.weight
 		}
 	}
 	var longest *Session[W, K]
@@ -159,10 +195,11 @@ func (c *Controller[W, K]) evictIdleSession() {
 			longest = s
 		}
 	}
-	if longest == nil { // all are being synced: there are no more of these than workers
-		return
+	if longest == nil {
+		return false
 	}
 	longest.stop()
 	delete(c.sessions, longest.name)
 	c.queue.AddAfter(longest.name, maxRetryInterval)
+	return true
 }

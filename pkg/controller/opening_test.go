@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
@@ -182,7 +186,7 @@ func TestMakeRoom(t *testing.T) {
 	e := newEngine(t, Options{})
 	add := func(namespace string, number int, idleFor time.Duration) cache.ObjectName {
 		name := cache.ObjectName{Namespace: namespace, Name: fmt.Sprint(number)}
-		s := &Session[*appsv1.ReplicaSet, plainState]{memory: newMemory(""), controller: e.Controller, name: name, stop: func() {}}
+		s := &Session[*appsv1.ReplicaSet, plainState]{memory: newMemory(""), controller: e.Controller, name: name, stop: func() {}, weight: 1}
 		if idleFor > 0 {
 			s.idleSince = e.clock.Now().Add(-idleFor)
 		}
@@ -196,18 +200,18 @@ func TestMakeRoom(t *testing.T) {
 		add("few", i, time.Hour)
 	}
 	add("many", 1001, 0) // is being synced
-	e.evictIdleSession()
+	e.makeRoom(1)
 	if len(e.sessions) != DefaultSessions-2 {
 		t.Fatalf("%d sessions are left, though there is room", len(e.sessions))
 	}
 	longest := add("many", 1002, 10*time.Minute)
 	add("many", 1003, time.Second)
-	e.evictIdleSession()
+	e.makeRoom(1)
 	if len(e.sessions) != DefaultSessions-1 || e.sessions[longest] != nil {
 		t.Errorf("%d sessions are left; the one that has waited longest of the largest namespace is among them: %t", len(e.sessions), e.sessions[longest] != nil)
 	}
 	e.sessions[add("few", 5, time.Second)].standing = true
-	e.evictIdleSession()
+	e.makeRoom(1)
 	if e.sessions[cache.ObjectName{Namespace: "few", Name: "5"}] != nil {
 		t.Error("one that only stands is left, and one with a rollout has ended")
 	}
@@ -215,9 +219,54 @@ func TestMakeRoom(t *testing.T) {
 		s.idleSince = time.Time{}
 	}
 	add("few", 4, 0)
-	e.evictIdleSession()
+	e.makeRoom(1)
 	if len(e.sessions) != DefaultSessions {
 		t.Errorf("one that is being synced has lost its session")
+	}
+}
+
+// TestHeavySessions: what many workloads with large templates take of memory is bounded. One after the other has its turn, nobody else
+// waits for them, and a session that has turned out to be large has others make room.
+func TestHeavySessions(t *testing.T) {
+	e := newEngine(t, Options{Ready: func() error { return nil }})
+	workload := func(name string) *appsv1.ReplicaSet {
+		w := e.w.DeepCopy()
+		w.Name, w.UID = name, types.UID(name)
+		must.Do(t, e.informer.GetStore().Add(w))
+		return w
+	}
+	opened := func(namespace string) (n int) {
+		for i := range 120 {
+			if w := workload(fmt.Sprint(namespace, i)); e.mayOpen(cache.MetaObjectToName(w), true) {
+				n++
+			}
+		}
+		return n
+	}
+	e.kind.size = 12 << 20
+	if n := opened("large"); n != 1 {
+		t.Errorf("%d are opened at once, want 1", n)
+	}
+	if !e.mayOpen(cache.ObjectName{Namespace: "other", Name: "small"}, true) {
+		t.Error("another namespace waits for it")
+	}
+	e.kind.size = 0
+	for i := range 5 {
+		must.Get(e.Controller.session(t.Context(), workload(fmt.Sprint("small", i))))(t)
+		e.openNext(cache.ObjectName{Namespace: "default", Name: fmt.Sprint("small", i)})
+	}
+	large := must.Get(e.Controller.session(t.Context(), workload("large5")))(t)
+	e.watches(t, large, fake.NewClientset())
+	must.Do(t, wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return large.hasSynced(), nil }))
+	large.KindState.size = 12 << 20
+	e.openNext(large.name)
+	if n := len(e.sessions); n != 6 {
+		t.Errorf("beside a large one, %d sessions are left, want 6", n)
+	}
+	e.kind.size = 12 << 20
+	must.Get(e.Controller.session(t.Context(), workload("large6")))(t)
+	if e.sessions[large.name] != nil {
+		t.Error("there are two large sessions")
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 type KindState interface {
 	// HasSynced reports whether everything that is watched has been listed.
 	HasSynced() bool
+	// Size is how many bytes of templates there are in it.
+	Size() int
 }
 
 // Session is what is watched of one workload while its rollout is in flight, and what was found
@@ -45,6 +47,7 @@ type Session[W Workload, K KindState] struct {
 	// What tells which session may be put away for room.
 
 	idleSince time.Time // the last sync has ended then; none while one is under way
+	weight    int       // as how many it counts
 	follows   bool      // the built-in controller makes the rollout: the next hold begins with a list of its own
 	standing  bool      // nothing is rolled out: see rollout.BuiltInStatus.Standing
 
@@ -82,7 +85,8 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 		delete(c.sessions, name)
 		delete(c.memories, name)
 	}
-	c.evictIdleSession()
+	expected := c.expected(name)
+	c.makeRoom(expected)
 	selector, err := metav1.LabelSelectorAsSelector(c.access.Selector(w))
 	if err != nil {
 		return nil, fmt.Errorf("reading the selector: %w", err)
@@ -93,7 +97,7 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	}
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
-	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop}
+	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop, weight: expected}
 	if s.Pods, err = mutationcache.New(ctx, c.access.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.KindState, err = c.kind.Open(ctx, w, changed)
 	}

@@ -251,17 +251,3 @@ func says(pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod)
 		patch, err, target.OldEnvironment(), target.GivesRoom(), judge.Gone(pod), target.Wanted(), target.Applied(), m.Barred,
 		m.Unplaceable, does, len(step.Resize), len(step.MarkUpdated), step.RequeueAfter, step.Hold, podutils.ActivePods([]*corev1.Pod{pod, build.Pod("other", newer)}).Less(0, 1), target.By(resize.Kubelet{Version: "v1.34.0"}).Faults())
 }
-
-// TestSameText: the built-in controllers of sets make a new revision of another spelling.
-func TestSameText(t *testing.T) {
-	of := func(limit string) *corev1.PodTemplateSpec {
-		size := resource.MustParse(limit)
-		return &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Volumes: []corev1.Volume{
-			{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size}}}}}}
-	}
-	for other, want := range map[string]bool{"1Gi": true, "1024Mi": true, "1073741824": false, "2Gi": false} {
-		if got := SameText(of("1Gi"), of(other)); got != want {
-			t.Errorf("1Gi and %s: %t", other, got)
-		}
-	}
-}

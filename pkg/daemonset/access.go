@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -23,8 +24,11 @@ func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
 		return appsinformers.NewFilteredDaemonSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
 	}
 	access.Selector = func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
+	access.Size = func(set *appsv1.DaemonSet) int {
+		return controller.HistorySize(int(set.Spec.Template.Generation), set.Spec.RevisionHistoryLimit)
+	}
 	access.ObservedGeneration = func(set *appsv1.DaemonSet) int64 { return set.Status.ObservedGeneration }
-	access.SameTemplate = func(a, b *appsv1.DaemonSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) }
+	access.SameTemplate = func(a, b *appsv1.DaemonSet) bool { return hash.SameText(&a.Spec.Template, &b.Spec.Template) }
 	access.ConditionOf = conditionOf
 	return access
 }
@@ -32,8 +36,8 @@ func (k Kind) Access() controller.Access[*appsv1.DaemonSet] {
 // strip leaves of a set what is read of it.
 func strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
 	stripped := *set
-	if atRest {
-		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	if stripped.Spec.Template = (corev1.PodTemplateSpec{}); !atRest {
+		stripped.Spec.Template = hash.Brief(&set.Spec.Template)
 	}
 	return &stripped
 }

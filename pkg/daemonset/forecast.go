@@ -32,10 +32,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 	if o.Facts, err = q.Facts(ctx, set.Namespace); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	if err := o.read(set, template.PodTemplateSpec, stored.Items); err != nil {
-		return rollout.WorkloadForecast{}, err
-	}
-	if o.newest == nil {
+	if o.read(set, template.PodTemplateSpec, stored.Items); o.newest == nil {
 		q.Next = false // the DaemonSet controller has not seen the edit
 		o.newest = &revision{name: "(edited)", template: template}
 		delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has

@@ -1,15 +1,10 @@
 package daemonset
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
-	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 )
 
@@ -34,38 +29,39 @@ type revision struct {
 // HasSynced is that of controller.KindState: revisions are read when they are needed.
 func (*history) HasSynced() bool { return true }
 
+// Size is that of controller.KindState.
+func (h *history) Size() (size int) {
+	for _, r := range h.revisions {
+		if r != nil {
+			size += len(r.template.Raw)
+		}
+	}
+	return size
+}
+
 // read takes over what is stored of the set, and finds the revision of a template.
 //
 // Several may say the same, spelled otherwise, and the set has but the one that is spelled as its
 // template: another spelling is a new revision, though it is no new generation. Until the DaemonSet
 // controller has made it, there is none: pods of another one would be restarted after a release.
-func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, stored []appsv1.ControllerRevision) error {
+func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, stored []appsv1.ControllerRevision) {
 	h.revisions, h.newest = map[string]*revision{}, nil
-	template = template.DeepCopy()
-	resize.RoundUp(&template.Spec)
-	wanted, err := json.Marshal(template)
-	if err != nil {
-		return fmt.Errorf("encoding the template: %w", err)
-	}
+	wanted := hash.Brief(template).Name
 	for i := range stored {
 		s := &stored[i]
 		r := &revision{name: s.Name, hash: s.Labels[appsv1.ControllerRevisionHashLabelKey], number: s.Revision}
 		if !revisions.BelongsTo(set, s, set.Name+"-"+r.hash) {
 			continue
 		}
+		var err error
 		if r.template, err = hash.OfRevision(s); err != nil {
 			continue
 		}
 		h.revisions[r.hash] = r
-		says, err := json.Marshal(r.template.PodTemplateSpec)
-		if err != nil {
-			return fmt.Errorf("encoding ControllerRevision %s: %w", s.Name, err)
-		}
-		if (h.newest == nil || r.number > h.newest.number) && bytes.Equal(says, wanted) {
+		if (h.newest == nil || r.number > h.newest.number) && hash.Brief(r.template.PodTemplateSpec).Name == wanted {
 			h.newest = r
 		}
 	}
-	return nil
 }
 
 // templateGeneration counts the templates of the set. The API server keeps it, and the DaemonSet

@@ -91,10 +91,7 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, all
 	if err != nil {
 		return fmt.Errorf("listing ControllerRevisions: %w", err)
 	}
-	if err := h.read(set, &set.Spec.Template, list.Items); err != nil {
-		return err
-	}
-	if h.newest == nil {
+	if h.read(set, &set.Spec.Template, list.Items); h.newest == nil {
 		return fmt.Errorf("the DaemonSet's template of generation %s is not in the history", templateGeneration(set))
 	}
 	for _, pod := range all {

@@ -191,7 +191,7 @@ func observed(t *testing.T, places string, changes ...change) observation {
 		of.Spec.Template = *templates[v]
 		stored = append(stored, *newRevision(t, of, v.String(), int64(1+i)))
 	}
-	must.Do(t, o.read(set, &set.Spec.Template, stored))
+	o.read(set, &set.Spec.Template, stored)
 	var nodes []*corev1.Node
 	for i, situations := range strings.Split(places, "|") {
 		nodes = append(nodes, newNode(i))

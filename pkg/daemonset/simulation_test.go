@@ -50,7 +50,7 @@ func (s *simulation) requested(action clienttesting.Action) {
 	if pod == nil {
 		return
 	}
-	want, node := s.Wanted(s.Eyes.Kind.Planned), s.SeenNodes[capacity.TargetNode(pod)]
+	want, node := simulated.VersionOf(&s.PlannedTemplate().Spec), s.SeenNodes[capacity.TargetNode(pod)]
 	resized := simulated.VersionOf(&pod.Spec).Image == want.Image // otherwise nobody asks whether there is room
 	if resized && (node == nil || !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < int64(want.CPU)) {
 		s.Never("deletes %s, whose node %s cannot have another of %v", pod.Name, capacity.TargetNode(pod), want)

@@ -2,12 +2,14 @@ package deployment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,13 +35,8 @@ func (k Kind) Access() controller.Access[*Deployment] {
 		},
 		Decode: decodeDeployment,
 		Strip:  strip,
-		Get: func(ctx context.Context, name cache.ObjectName) (*Deployment, error) {
-			u, err := k.objects.Resource(deployments).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-			if err != nil {
-				return nil, err
-			}
-			return decodeDeployment(u)
-		},
+		Size:   func(d *Deployment) int { return controller.HistorySize(d.size, d.Spec.RevisionHistoryLimit) },
+		Get:    k.read,
 		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
 			return k.objects.Resource(deployments).Namespace(namespace).List(ctx, o)
 		},
@@ -48,7 +45,7 @@ func (k Kind) Access() controller.Access[*Deployment] {
 		},
 		Selector:           func(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector },
 		ObservedGeneration: func(d *Deployment) int64 { return d.Status.ObservedGeneration },
-		SameTemplate:       func(a, b *Deployment) bool { return a.template.Same(b.template) },
+		SameTemplate:       func(a, b *Deployment) bool { return a.text == b.text },
 		ConditionOf:        conditionOf,
 		NewCondition:       newCondition,
 		Watch:              k.watch,
@@ -56,15 +53,45 @@ func (k Kind) Access() controller.Access[*Deployment] {
 	}
 }
 
-// strip leaves of a Deployment what is read of it.
-func strip(d *Deployment, atRest bool) *Deployment {
-	fields := *d.Deployment
-	stripped := &Deployment{&fields, d.template}
-	if atRest {
-		stripped.template = nil
+func (k Kind) read(ctx context.Context, name cache.ObjectName) (*Deployment, error) {
+	u, err := k.objects.Resource(deployments).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
 	}
-	return stripped
+	return decodeDeployment(u)
 }
+
+// strip leaves of a Deployment what is read of it, but for its template: thousands may be held, and any of them as large as 1 MB.
+func strip(d *Deployment, _ bool) *Deployment {
+	fields := *d.Deployment
+	return &Deployment{Deployment: &fields, text: d.text, size: d.size}
+}
+
+// whole returns the Deployment with its template, which a session reads when it has another one.
+func (k Kind) whole(ctx context.Context, s *session, d *Deployment) (*Deployment, error) {
+	if d.template != nil {
+		return d, nil
+	}
+	if s.KindState.text != d.text {
+		there, err := k.again(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		s.KindState.template, s.KindState.text = there.template, there.text
+	}
+	return &Deployment{Deployment: d.Deployment, template: s.KindState.template, text: d.text}, nil
+}
+
+// again reads the Deployment, with all its annotations. It is a conflict if that has another template by now.
+func (k Kind) again(ctx context.Context, d *Deployment) (*Deployment, error) {
+	there, err := k.read(ctx, cache.MetaObjectToName(d))
+	if err == nil && (there.UID != d.UID || there.text != d.text) {
+		err = apierrors.NewConflict(deployments.GroupResource(), d.Name, errNotWatched)
+	}
+	return there, err
+}
+
+var errNotWatched = errors.New("the watch is yet to bring its template")
 
 func newCondition(c rollout.StoredCondition, now metav1.Time) any {
 	return appsv1.DeploymentCondition{

@@ -37,9 +37,17 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case saveHistory:
 		return k.saveHistory(ctx, s, d, w)
 	case adopt:
+		d, err := k.again(ctx, d)
+		if err != nil {
+			return err
+		}
 		patch, lost, err := adoptPatch(d, w)
 		return k.forget(s, d, lost, k.forget(s, d, w.forgets, k.patchSet(ctx, s, d, w.set, patch, err)))
 	case closeAdoption:
+		d, err := k.again(ctx, d)
+		if err != nil {
+			return err
+		}
 		patch, err := closeAdoptionPatch(d, w.set, w.restarts)
 		return k.patchSet(ctx, s, d, w.set, patch, err)
 	case revert:

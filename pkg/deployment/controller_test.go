@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -369,6 +371,28 @@ func TestLargeAnnotations(t *testing.T) {
 			t.Errorf("%d bytes: syncs failed: %v, held: %t, told %d times, want %d; the ReplicaSets are %v", size, errors.Join(failed...), policy.Held(c.d), n, lost, slices.Collect(maps.Keys(c.sets)))
 		}
 	}
+}
+
+// TestHeldTemplatesAreNotKept: of Deployments that are held, a tenant may have hundreds with templates of 1 MB.
+func TestHeldTemplatesAreNotKept(t *testing.T) {
+	const many, most = 20, 10 << 10
+	heap := func() int {
+		var m goruntime.MemStats
+		goruntime.GC()
+		goruntime.GC() // what pools keep goes with the second one
+		goruntime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before, kept := heap(), [many]*Deployment{}
+	for i := range kept {
+		d := webDeployment(older, 3).DeepCopy()
+		d.Spec.Template.Spec.Containers[0].Args = []string{strings.Repeat("x", 1<<20)}
+		kept[i] = strip(read(t, decodeDeployment, build.Stored(t, d)), false)
+	}
+	if each := (heap() - before) / many; each > most {
+		t.Errorf("each takes %d bytes of memory, want at most %d", each, most)
+	}
+	goruntime.KeepAlive(kept)
 }
 
 // Whoever labels a pod as a detached one does not make it ours.

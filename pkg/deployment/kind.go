@@ -21,6 +21,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
@@ -65,11 +66,25 @@ func (k Kind) Recording(events controller.Recorder) Kind {
 
 // kindState is what a session keeps of a Deployment besides its pods.
 type kindState struct {
-	sets *mutationcache.Cache[*replicaSet]
+	sets     *mutationcache.Cache[*replicaSet]
+	template *hash.Template // that the Deployment had when it was read last
+	text     string
 }
 
 // HasSynced is that of controller.KindState.
 func (o *kindState) HasSynced() bool { return o.sets.HasSynced() }
+
+// Size is that of controller.KindState.
+func (o *kindState) Size() (size int) {
+	if o.template != nil {
+		size = len(o.template.Raw)
+	}
+	all, _ := o.sets.List() // where one cannot be read, nothing goes on
+	for _, rs := range all {
+		size += len(rs.template.Raw) + len(rs.adoption.Template)
+	}
+	return size
+}
 
 type session = controller.Session[*Deployment, *kindState]
 
@@ -114,7 +129,7 @@ func (k Kind) Open(ctx context.Context, d *Deployment, changed func()) (*kindSta
 	if err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}
-	return &kindState{watch}, nil
+	return &kindState{sets: watch}, nil
 }
 
 // leftBehind has pods that were detached from a Deployment go back.
@@ -151,8 +166,11 @@ func (Kind) BuiltInStatus(d *Deployment) rollout.BuiltInStatus { return builtInS
 
 // Gather is that of controller.Kind.
 func (k Kind) Gather(ctx context.Context, s *session, d *Deployment, list controller.ListPods, live bool) (rollout.Observation, error) {
+	d, err := k.whole(ctx, s, d)
+	if err != nil {
+		return nil, err
+	}
 	var sets []*replicaSet
-	var err error
 	if live {
 		sets, err = k.listSets(ctx, d)
 	} else {

@@ -33,7 +33,9 @@ import (
 type Deployment struct {
 	*appsv1.Deployment // without its template
 
-	template *hash.Template // nil while the Deployment is at rest
+	template *hash.Template // nil where it is watched: see [Kind.whole]
+	text     string         // names the template
+	size     int            // of it, in bytes
 }
 
 // replicaSet is a ReplicaSet with its template as it is stored, but for the pod-template-hash
@@ -118,7 +120,9 @@ func decodeDeployment(obj any) (*Deployment, error) {
 	}
 	d := &Deployment{Deployment: &appsv1.Deployment{}}
 	var err error
-	d.template, err = decode(obj, d.Deployment)
+	if d.template, err = decode(obj, d.Deployment); err == nil {
+		d.text, d.size = hash.Text(d.template.Raw), len(d.template.Raw)
+	}
 	if u, stored := obj.(*unstructured.Unstructured); stored {
 		d.ManagedFields = writes(u)
 	}

@@ -139,7 +139,7 @@ type watching struct {
 func (w watching) Open(_ context.Context, d *Deployment, _ func()) (*kindState, error) {
 	w.s.sees(false, true, true)
 	sets, err := simulated.Watch(w.s.views.sets, decodeReplicaSet)
-	return &kindState{sets}, err
+	return &kindState{sets: sets}, err
 }
 
 // Sync has the controller take one step.
@@ -438,7 +438,7 @@ func (s *simulation) handsOn(h simulated.Hands, fromBirth bool) {
 	s.Schedule = func(pod *corev1.Pod) string { return s.nodes[s.place(pod)%2].Name }
 	s.Resizes = func(old, resized *corev1.Pod) {
 		rs := s.sets[metav1.GetControllerOf(old).Name]
-		newest := s.kind.Planned.template.PodTemplateSpec
+		newest := s.kind.Session.KindState.template.PodTemplateSpec
 		why := s.Unedited(old, resized, &rs.Spec.Template, newest)
 		if _, adopted := rs.Annotations[api.AdoptedAnnotation]; adopted && why != "" { // it may be of the former one still
 			why = s.Unedited(old, resized, templates[s.births[old.UID].of], newest)

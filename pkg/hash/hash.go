@@ -42,6 +42,12 @@ func Of(raw []byte) (string, error) {
 	return hex.EncodeToString(sum[:size]), nil
 }
 
+// Text names a pod template as it is written: two have the same one exactly when they are written in the same way.
+func Text(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:size])
+}
+
 // Differences returns the paths at which two pod templates differ, sorted. What does not count for [Of] does not count
 // here either: there are no paths exactly when the hashes are equal.
 //

@@ -86,6 +86,27 @@ func (t *Template) Same(other *Template) bool {
 	}
 }
 
+// SameText reports whether two templates are written in the same way, as the StatefulSet and the
+// DaemonSet controller compare them: a quantity that is spelled otherwise makes a new revision.
+func SameText(a, b *corev1.PodTemplateSpec) bool {
+	one, other := Brief(a), Brief(b)
+	return one.Name == other.Name
+}
+
+// Brief returns nothing of a template but its name by [SameText], and as generation how large it is. That is kept in memory instead
+// of it. It takes a template that is brief already, too.
+func Brief(template *corev1.PodTemplateSpec) (brief corev1.PodTemplateSpec) {
+	if len(template.Spec.Containers) == 0 && template.Name != "" {
+		return *template
+	}
+	rounded := template.DeepCopy()
+	resize.RoundUp(&rounded.Spec)
+	if text, err := json.Marshal(rounded); err == nil { // always
+		brief.Name, brief.Generation = Text(text), int64(len(text))
+	}
+	return brief
+}
+
 // Means reports whether the two templates mean the same, however they are spelled. The API server spells out defaults
 // when it stores a template.
 func (t *Template) Means(other *Template) bool {

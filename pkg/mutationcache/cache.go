@@ -150,6 +150,28 @@ func (c *Cache[T]) List() ([]T, error) {
 	return list, nil
 }
 
+// Reaches reports whether what an informer keeps is no older than a version. Then an object in there that is older is all that there is,
+// whatever was written or seen: etcd was restored from a backup. False where that is not known.
+func Reaches(store cache.Store, version string) bool {
+	order, err := resourceversion.CompareResourceVersion(store.LastStoreSyncResourceVersion(), version)
+	return err == nil && order >= 0
+}
+
+// lost reports whether a version that we have written is gone with a restored etcd. The informer's store is asked, and not the roster, which
+// follows it: an object that a new list brings as it was before is told to nobody.
+func (c *Cache[T]) lost(name cache.ObjectName, version string) bool {
+	if !Reaches(c.informer.GetStore(), version) {
+		return false
+	}
+	kept, _, _ := c.informer.GetStore().GetByKey(name.String()) // never fails
+	o, is := kept.(metav1.Object)
+	if !is {
+		return false // it is deleted, as the roster is about to be told
+	}
+	order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), version)
+	return err == nil && order < 0
+}
+
 // lacks reports whether the object, as the watch has brought it, lacks what we have written. What it has is forgotten: where the
 // store is restored from a backup, and an older object comes back, the store is right.
 func (c *Cache[T]) lacks(name cache.ObjectName, brought T) bool {
@@ -158,7 +180,7 @@ func (c *Cache[T]) lacks(name cache.ObjectName, brought T) bool {
 		return false
 	}
 	order, err := resourceversion.CompareResourceVersion(written.GetResourceVersion(), brought.GetResourceVersion())
-	lacks := err == nil && order > 0
+	lacks := err == nil && order > 0 && !c.lost(name, written.GetResourceVersion())
 	if !lacks {
 		delete(c.written, name)
 	}

@@ -1,6 +1,7 @@
 package mutationcache_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -10,8 +11,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -168,6 +172,40 @@ func TestList(t *testing.T) {
 	if got := list(); !slices.Equal(got, []string{"web-1 3", "web-2 1"}) {
 		t.Errorf("without the first, got %q", got)
 	}
+}
+
+// TestRestored: where etcd was restored from a backup before the watch has brought what we have written, a new list shows nothing new to
+// anybody. A list that is only behind takes nothing back.
+func TestRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list, events := &corev1.PodList{}, (*watch.FakeWatcher)(nil)
+		informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return list.DeepCopy(), nil },
+			WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				if o.SendInitialEvents != nil { // the list has them
+					return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
+				}
+				events = watch.NewFake()
+				return events, nil
+			},
+		}, &corev1.Pod{}, 0, cache.Indexers{})
+		lists := func(version string) {
+			list.ResourceVersion, list.Items = version, []corev1.Pod{*pod("web-0", 90), *pod("web-1", 80)}
+		}
+		lists("91")
+		w := must.Get(mutationcache.New(t.Context(), informer, pods.Strip, func() {}))(t)
+		synctest.Wait()
+		w.Wrote(pod("web-0", 100))
+		for _, tt := range []struct{ list, want string }{{"95", "100"}, {"1000000090", "90"}} {
+			lists(tt.list)
+			events.Error(&apierrors.NewResourceExpired("compacted").ErrStatus)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if all := must.Get(w.List())(t); len(all) != 2 || all[0].ResourceVersion != tt.want {
+				t.Errorf("after a list of version %s, got %s of %d", tt.list, all[0].ResourceVersion, len(all))
+			}
+		}
+	})
 }
 
 // TestSyncedAtOnce: that the first list is complete is told at once. Nobody looks for it every now and then: the first pod of a

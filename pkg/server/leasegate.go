@@ -36,7 +36,9 @@ type leaseGate struct {
 	mu    sync.Mutex
 	until time.Time
 	// wall is the same without Go's monotonic clock, which stands still while the machine is suspended. The clock on the wall may be
-	// set back, so each alone ends the term.
+	// set back, so each alone ends the term. Nothing here tells of a hypervisor that stops both. Nor can a policy that compares the writer
+	// with the heartbeat: its parameter lags, so it would let the old leader through and refuse the new one, and a refusal decides what
+	// becomes of a pod. But a write carries the version that was read, and the elector looks at the Lease within seconds.
 	wall   time.Time
 	expiry *time.Timer
 	// others is until when another replica leads, as far as it was seen to renew its Lease.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -25,19 +26,22 @@ func (k Kind) Access() controller.Access[*appsv1.StatefulSet] {
 		return appsinformers.NewFilteredStatefulSetInformer(k.client, namespace, 0, cache.Indexers{}, tweak)
 	}
 	access.Selector = func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
+	access.Size = func(set *appsv1.StatefulSet) int {
+		return controller.HistorySize(int(set.Spec.Template.Generation), set.Spec.RevisionHistoryLimit)
+	}
 	access.ObservedGeneration = func(set *appsv1.StatefulSet) int64 { return set.Status.ObservedGeneration }
-	access.SameTemplate = func(a, b *appsv1.StatefulSet) bool { return controller.SameText(&a.Spec.Template, &b.Spec.Template) }
+	access.SameTemplate = func(a, b *appsv1.StatefulSet) bool { return hash.SameText(&a.Spec.Template, &b.Spec.Template) }
 	access.ConditionOf = conditionOf
 	return access
 }
 
 // strip leaves of a set what is read of it. Templates of revisions are read from the history; that of
-// the set only while it is held, to see whether a write of ours has changed it.
+// the set is only named while it is held, to see whether a write of ours has changed it.
 func strip(set *appsv1.StatefulSet, atRest bool) *appsv1.StatefulSet {
 	stripped := *set
 	stripped.Spec.VolumeClaimTemplates = nil
-	if atRest {
-		stripped.Spec.Template = corev1.PodTemplateSpec{}
+	if stripped.Spec.Template = (corev1.PodTemplateSpec{}); !atRest {
+		stripped.Spec.Template = hash.Brief(&set.Spec.Template)
 	}
 	return &stripped
 }

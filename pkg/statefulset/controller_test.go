@@ -27,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -558,6 +559,9 @@ func TestHistory(t *testing.T) {
 	s := &session{KindState: &memory{history: history{}}}
 	k := New(fake.NewClientset(mine, orphan, foreign, former, unreadable))
 	must.Do(t, k.readRevisions(t.Context(), s, set))
+	if kept := strip(set, false).Spec.Template; len(kept.Spec.Containers) > 0 || !hash.SameText(&kept, &set.Spec.Template) {
+		t.Errorf("of the template, %+v is kept in memory", kept)
+	}
 	if s.KindState.history[mine.Name] == nil || s.KindState.history[orphan.Name] == nil || s.KindState.history[foreign.Name] != nil || s.KindState.history[former.Name] == nil {
 		t.Errorf("the history has %v", slices.Sorted(maps.Keys(s.KindState.history)))
 	}

@@ -64,6 +64,16 @@ func reaches(before controller.Reached, set *appsv1.StatefulSet, count func() in
 // HasSynced is that of controller.KindState: all of it is read when it is needed.
 func (*memory) HasSynced() bool { return true }
 
+// Size is that of controller.KindState.
+func (m *memory) Size() (size int) {
+	for _, template := range m.history {
+		if template != nil {
+			size += len(template.Raw)
+		}
+	}
+	return size
+}
+
 type session = controller.Session[*appsv1.StatefulSet, *memory]
 
 // Open is that of controller.Kind.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -364,12 +365,23 @@ func (s *Simulation[S, K]) GuardedEnds(onFailure string, spares bool, steps [][]
 	s.Ends(nil)
 }
 
+// PlannedTemplate is that of the set as the last plan has seen it. Only its name is kept in memory.
+func (s *Simulation[S, K]) PlannedTemplate() *corev1.PodTemplateSpec {
+	kept := s.Fields.Template(s.Eyes.Kind.Planned)
+	for _, template := range s.setup.Templates {
+		if hash.SameText(template, kept) {
+			return template
+		}
+	}
+	return kept
+}
+
 // HandsOn lets hands be there from the birth of the pods on, or only from now on.
 func (s *Simulation[S, K]) HandsOn(h Hands, fromBirth bool) {
 	s.Cluster.HandsOn(h)
 	s.Ranges = h.Ranges()
 	s.Resizes = func(old, resized *corev1.Pod) {
-		if why := s.Unedited(old, resized, s.setup.Templates[s.builtIn.Of(old)], s.Fields.Template(s.Eyes.Kind.Planned)); why != "" {
+		if why := s.Unedited(old, resized, s.setup.Templates[s.builtIn.Of(old)], s.PlannedTemplate()); why != "" {
 			s.Never("%s", why)
 		}
 	}
