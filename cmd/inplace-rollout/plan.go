@@ -31,9 +31,6 @@ type planOptions struct {
 	failOn        []string
 	failOnRestart bool // as --fail-on=restart
 	resizePolicy  string
-
-	// installed reports what holds edits in a namespace; nil if all of it is there.
-	installed func(ctx context.Context, namespace string) prerequisite.Report
 }
 
 func newPlanCommand() *cobra.Command {
@@ -88,9 +85,6 @@ unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 			}
 			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
 				return err
-			}
-			o.installed = func(ctx context.Context, namespace string) prerequisite.Report {
-				return (&prerequisite.Cluster{Client: o.client, Namespace: namespace}).Report(ctx)
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
@@ -282,12 +276,12 @@ func (r *planReport) unknown(what, why string) {
 // question is what a forecast for a workload depends on besides it, and what is there to hold edits of it, as far as a user sees, or
 // the dry run of the edit shows.
 func (o planOptions) question(ctx context.Context, world *capacity.Cluster, after *unstructured.Unstructured, settings policy.Settings, unattended error) (q capacity.Question, there prerequisite.Report) {
-	q = capacity.Question{Cluster: world, Settings: settings, Defaults: o.defaults(ctx, after.GetNamespace())}
+	q = capacity.Question{Cluster: world, Settings: settings, Defaults: o.defaultsOf(ctx, after.GetNamespace())}
 	if o.resizePolicy != "" {
 		q.Defaults.ResizePolicy = policy.Policy(o.resizePolicy)
 	}
-	if o.installed != nil && policy.Enabled(after) {
-		there = o.installed(ctx, after.GetNamespace())
+	if policy.Enabled(after) {
+		there = o.reportOf(ctx, after.GetNamespace())
 	}
 	there = there.Shown(unattended)
 	q.NotHeld = there.NotHeld(settings.Action == policy.LiveResize)

@@ -3,11 +3,12 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -323,8 +324,8 @@ func TestPlanNotHeld(t *testing.T) {
 				tt.edit(m)
 			}
 			for _, sees := range []prerequisite.Report{tt.report, unseen} {
-				begins := changed(tt.stage, func(s *stage) { s.says = tt.says })
-				o := planOptions{installed: func(context.Context, string) prerequisite.Report { return sees }}
+				begins := changed(tt.stage, func(s *stage) { s.says, s.report = tt.says, sees })
+				var o planOptions
 				out, _ := planned(t, begins(t), m, o)
 				golden.Assert(t, "plan-"+name+".txt", out)
 				for _, o.failOn = range [][]string{{failRestart}, {failUnknown}} {
@@ -334,6 +335,26 @@ func TestPlanNotHeld(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What holds edits in a namespace, and the controller's defaults there, are read once, for however many workloads.
+func TestPlanReadsTheInstallationOnce(t *testing.T) {
+	reads := func(workloads int) (n int) {
+		s := newSetStage(t, 1)
+		o := planOptions{cluster: s.cluster(t)}
+		o.reports = nil
+		live := s.live(t)
+		must.Do(t, o.runEdits(t.Context(), io.Discard, slices.Repeat([]edit{{live: live, after: live}}, workloads)))
+		for _, a := range o.client.(*fake.Clientset).Actions() {
+			if a.GetResource().Resource == "serviceaccounts" {
+				n++
+			}
+		}
+		return n
+	}
+	if one, two := reads(1), reads(2); one == 0 || one != two {
+		t.Errorf("ServiceAccounts were read %d times for one workload, and %d times for two", one, two)
 	}
 }
 

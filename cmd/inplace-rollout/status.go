@@ -307,6 +307,7 @@ func (p podStatus) why() string {
 func (p podStatus) pending() bool { return p.State != stateDone && p.State != stateKeptBack }
 
 func (o statusOptions) reports(ctx context.Context, args []string) ([]statusReport, error) {
+	o.defaults = nil // --watch looks again
 	found, err := o.workloads(ctx, args)
 	if err != nil {
 		return nil, err
@@ -317,14 +318,9 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 // reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
 	world, reports := capacity.New(o.client, capacity.All, time.Now()), make([]statusReport, len(found))
-	defaults := map[string]policy.Defaults{} // by namespace
 	for i, u := range found {
-		namespace := u.GetNamespace()
-		if _, known := defaults[namespace]; !known {
-			defaults[namespace] = o.defaults(ctx, namespace)
-		}
 		var err error
-		if reports[i], err = o.report(ctx, world, u, defaults[namespace]); err != nil {
+		if reports[i], err = o.report(ctx, world, u, o.defaultsOf(ctx, u.GetNamespace())); err != nil {
 			return nil, err
 		}
 	}

@@ -40,6 +40,24 @@ type cluster struct {
 	client    kubernetes.Interface
 	objects   dynamic.Interface
 	namespace string
+
+	// What has been read of namespaces.
+	reports  memo[prerequisite.Report]
+	defaults memo[policy.Defaults]
+}
+
+// memo keeps what has been read, by namespace.
+type memo[V any] map[string]V
+
+func (m *memo[V]) get(namespace string, read func() V) V {
+	if v, kept := (*m)[namespace]; kept {
+		return v
+	}
+	if *m == nil {
+		*m = memo[V]{}
+	}
+	(*m)[namespace] = read()
+	return (*m)[namespace]
 }
 
 func newCluster() *cluster { return &cluster{flags: genericclioptions.NewConfigFlags(true)} }
@@ -62,7 +80,7 @@ func (c *cluster) connect() error {
 // warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
 // empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
-	err := (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Report(ctx).Missing()
+	err := c.reportOf(ctx, namespace).Missing()
 	if err == nil {
 		return nil
 	}
@@ -70,9 +88,18 @@ func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string
 	return err
 }
 
-// defaults are those of the controller of a namespace, as far as the user may see them.
-func (c *cluster) defaults(ctx context.Context, namespace string) policy.Defaults {
-	return policy.ReadDefaults((&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Defaults(ctx))
+// reportOf returns what in-place rollouts need and a namespace has, or the cluster if it is empty, as far as the user may see that.
+func (c *cluster) reportOf(ctx context.Context, namespace string) prerequisite.Report {
+	return c.reports.get(namespace, func() prerequisite.Report {
+		return (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Report(ctx)
+	})
+}
+
+// defaultsOf are those of the controller of a namespace, as far as the user may see them.
+func (c *cluster) defaultsOf(ctx context.Context, namespace string) policy.Defaults {
+	return c.defaults.get(namespace, func() policy.Defaults {
+		return policy.ReadDefaults((&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Defaults(ctx))
+	})
 }
 
 // warnOfUnowned lists the detached pods of a namespace, or of all if it is empty, that nothing owns, as far as the user may
