@@ -492,17 +492,3 @@ func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 	}
 	return resize.Has(pod, rs.previous.template.PodTemplateSpec)
 }
-
-// condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.
-func condition(d *Deployment) *rollout.StoredCondition {
-	return conditionOf(d, api.ConditionComplete).SpeakingOf(d.Annotations)
-}
-
-// conditionOf returns the Deployment's condition of that type, or nil.
-func conditionOf(d *Deployment, of string) *rollout.StoredCondition {
-	c := deploymentutil.GetDeploymentCondition(d.Status, appsv1.DeploymentConditionType(of))
-	if c == nil {
-		return nil
-	}
-	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
-}

@@ -268,10 +268,10 @@ type StoredCondition struct {
 	Of Spoken
 }
 
-// SpeakingOf returns the condition with what it speaks of, by the annotations of its workload. One that admission has taken back
-// speaks of nothing.
-func (c *StoredCondition) SpeakingOf(annotations map[string]string) *StoredCondition {
-	said := strings.SplitN(annotations[api.SaidOfAnnotation], ";", 3)
+// CompleteOf returns the condition inplace-rollout.io/Complete of a workload, with what it speaks of by the annotations; nil if it has
+// none. One that admission has taken back speaks of nothing.
+func CompleteOf[W metav1.Object](w W, conditionOf func(w W, of string) *StoredCondition) *StoredCondition {
+	c, said := conditionOf(w, api.ConditionComplete), strings.SplitN(w.GetAnnotations()[api.SaidOfAnnotation], ";", 3)
 	if c != nil && !c.Pending() && len(said) == 3 {
 		c.Of = Spoken{Phase: Phase(said[0]), Version: Version(said[1]), Except: said[2]}
 	}
