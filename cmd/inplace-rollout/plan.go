@@ -221,7 +221,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	var under *recorded
 	var says string
 	if !edits {
-		under, says = o.underWay(e.live, settings, &forecast, world)
+		under, says = o.underWay(e.live, settings, &forecast)
 	}
 	r, err := newPlanReport(ctx, e.after, settings, forecast, world)
 	r.recorded, r.infeasible = under, says != ""
@@ -236,11 +236,11 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 }
 
 // underWay has a forecast go by what has come of the rollout that is under way, and returns what is recorded of it, and what believe does.
-func (planOptions) underWay(live *unstructured.Unstructured, settings policy.Settings, forecast *rollout.WorkloadForecast, world *capacity.Cluster) (under *recorded, says string) {
+func (planOptions) underWay(live *unstructured.Unstructured, settings policy.Settings, forecast *rollout.WorkloadForecast) (under *recorded, says string) {
 	if under = recordedOf(live, settings.Guard, forecast.Pods); under != nil && under.Stopped() {
 		forecast.Stop()
 	}
-	if world.RoomUnknown != "" {
+	if forecast.RoomUnknown != "" {
 		says = believe(live, forecast.Pods)
 	}
 	return under, says

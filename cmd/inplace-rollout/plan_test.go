@@ -375,6 +375,15 @@ func TestPlanWithoutRights(t *testing.T) {
 			var out bytes.Buffer
 			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}}))
 			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
+			// What one workload would need to know, another may not need.
+			o.output = "json"
+			out.Reset()
+			none := s.live(t)
+			must.Do(t, unstructured.SetNestedField(none.Object, int64(0), "spec", "replicas"))
+			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}, {live: s.live(t), after: none}}))
+			if says := strings.Count(out.String(), "whether nodes have room"); (says == 2) != (name != "pods") {
+				t.Errorf("of two workloads, one of which is left without pods, it says %d times that the room is unknown", says)
+			}
 		})
 	}
 }

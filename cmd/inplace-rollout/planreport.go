@@ -174,7 +174,7 @@ type planSummary struct {
 
 // newPlanReport reports the forecast of a workload, which is as the edit leaves it.
 func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settings policy.Settings, forecast rollout.WorkloadForecast, world *capacity.Cluster) (planReport, error) {
-	pods, err := world.OnNodes(ctx, forecast.Pods)
+	pods, unknown, err := world.OnNodes(ctx, forecast.Pods)
 	if err != nil {
 		return planReport{}, explain(err)
 	}
@@ -183,7 +183,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, settin
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{},
 	}
 	if r.unknown("what becomes of the pods: ", forecast.Unknown); forecast.Unknown == "" {
-		r.unknown("whether nodes have room: ", world.RoomUnknown)
+		r.unknown("whether nodes have room: ", cmp.Or(forecast.RoomUnknown, unknown))
 	}
 	template, err := templateOf(after)
 	if err != nil {

@@ -352,7 +352,6 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		r.now(rollout.Plan{Condition: rollout.Invalid(err)}, false)
 		return r, nil
 	}
-	world.RoomUnknown = "" // to the workload before
 	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: defaults, Next: true}, u)
 	if err != nil {
 		return r, err
@@ -367,7 +366,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		}
 	}
 	r.Revision = cmp.Or(forecast.Revision, r.Revision)
-	r.now(forecast.Plan, world.RoomUnknown != "")
+	r.now(forecast.Plan, forecast.RoomUnknown != "")
 	return r, nil
 }
 

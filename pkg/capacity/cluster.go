@@ -1,7 +1,6 @@
 package capacity
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -28,8 +27,6 @@ type Cluster struct {
 	extent Extent
 	// looks is at how many nodes it looks for one pod, at the most.
 	looks int
-	// RoomUnknown is why not all is known that decides what room the nodes have, as far as has been asked; empty if it is.
-	RoomUnknown string
 
 	nodes      memo[[]*corev1.Node]
 	pods       memo[[]*corev1.Pod]
@@ -101,22 +98,15 @@ func (c *Cluster) allNodes(ctx context.Context) ([]*corev1.Node, error) {
 	})
 }
 
-// knownNodes are all nodes; none if they may not be listed.
-func (c *Cluster) knownNodes(ctx context.Context) ([]*corev1.Node, error) {
+// knownNodes are all nodes; none if they may not be listed, and why.
+func (c *Cluster) knownNodes(ctx context.Context) (nodes []*corev1.Node, unknown string, err error) {
 	if c.extent < Sizes {
-		return nil, nil
+		return nil, "", nil
 	}
-	nodes, err := c.allNodes(ctx)
-	if c.note(err); isUnknown(err) {
-		err = nil
+	if nodes, err = c.allNodes(ctx); isUnknown(err) {
+		return nil, err.Error(), nil
 	}
-	return nodes, err
-}
-
-// NodesUnknown reports whether the nodes were asked for, and may not be listed.
-func (c *Cluster) NodesUnknown() bool {
-	_, known := c.nodes[""]
-	return !known && c.RoomUnknown != ""
+	return nodes, "", err
 }
 
 func pointers[T any](items []T) []*T {
@@ -210,11 +200,4 @@ func ReadLimits(ctx context.Context, client kubernetes.Interface, namespace stri
 		return Limits{}, hidden(err, "list LimitRanges")
 	}
 	return Limits{Ranges: list.Items}, nil
-}
-
-// note keeps why the room is unknown, if that is the answer.
-func (c *Cluster) note(answer error) {
-	if isUnknown(answer) {
-		c.RoomUnknown = cmp.Or(c.RoomUnknown, answer.Error())
-	}
 }

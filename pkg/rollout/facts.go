@@ -37,6 +37,8 @@ type Facts struct {
 	Defaults policy.Defaults
 	// Now is the time.
 	Now time.Time
+	// RoomUnknown is why a forecast does not know all that decides what room the nodes have; empty if it does.
+	RoomUnknown string
 	// VersionSince is since when this version of the workload has been seen, by our own clock; zero if that is not known.
 	VersionSince time.Time
 	// Admission is what is known of it for the template that pods are to be of: see [Facts.Knowing].
