@@ -70,20 +70,13 @@ const (
 
 // New is so much of the cluster that the client reads, at this time.
 func New(client kubernetes.Interface, extent Extent, now time.Time) *Cluster {
-	return &Cluster{
-		client: client, now: now, ledger: NewLedger(), extent: extent, looks: maxLooks,
-		nodes: memo[[]*corev1.Node]{}, pods: memo[[]*corev1.Pod]{}, limits: memo[Limits]{}, quotas: memo[[]corev1.ResourceQuota]{},
-		namespaces: memo[[]corev1.Namespace]{}, byItself: memo[*corev1.Namespace]{}, claims: memo[*corev1.PersistentVolumeClaim]{}, volumes: memo[*corev1.PersistentVolume]{},
-		allVolumes: memo[[]corev1.PersistentVolume]{}, classes: memo[*storagev1.StorageClass]{}, drivers: memo[*storagev1.CSIDriver]{},
-		csiNodes: memo[*storagev1.CSINode]{}, storage: memo[[]storagev1.CSIStorageCapacity]{}, accounts: memo[*corev1.ServiceAccount]{},
-		priorities: memo[*schedulingv1.PriorityClass]{}, runtimes: memo[*nodev1.RuntimeClass]{},
-	}
+	return &Cluster{client: client, now: now, ledger: NewLedger(), extent: extent, looks: maxLooks}
 }
 
 // At is the cluster of these nodes and of what the ledger has promised.
 func At(client kubernetes.Interface, nodes []*corev1.Node, ledger *Ledger, now time.Time) *Cluster {
 	c := New(client, All, now)
-	c.nodes[""], c.ledger = nodes, ledger
+	c.nodes, c.ledger = memo[[]*corev1.Node]{"": nodes}, ledger
 	return c
 }
 

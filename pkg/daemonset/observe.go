@@ -125,13 +125,9 @@ func (o observation) LetLoose() []rollout.Coming {
 	return coming
 }
 
-// Edit is that of rollout.Observation.
-func (o observation) Edit() string { return templateGeneration(o.set) + " " + o.newest.hash }
-
-// Replicas is that of rollout.Observation.
-func (o observation) Replicas() int { return int(o.set.Status.DesiredNumberScheduled) }
-
-// MadeOfNewest is that of rollout.Observation.
+// Edit, Replicas and MadeOfNewest are those of rollout.Observation.
+func (o observation) Edit() string                      { return templateGeneration(o.set) + " " + o.newest.hash }
+func (o observation) Replicas() int                     { return int(o.set.Status.DesiredNumberScheduled) }
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
 
 // known returns the facts with what is known of new pods of the newest revision.

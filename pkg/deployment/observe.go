@@ -62,13 +62,10 @@ func (o observation) LetLoose() []rollout.Coming {
 	return coming[:min(len(coming), max(lacking, 0))]
 }
 
-// Edit is that of rollout.Observation.
-func (o observation) Edit() string { return o.deployment.Annotations[api.EditAnnotation] }
-
-// Replicas is that of rollout.Observation.
+// Edit, Replicas and MadeOfNewest are those of rollout.Observation.
+func (o observation) Edit() string  { return o.deployment.Annotations[api.EditAnnotation] }
 func (o observation) Replicas() int { return o.deployment.replicas() }
 
-// MadeOfNewest is that of rollout.Observation.
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
 		return rs.template.Same(o.deployment.template) && o.madeOf(pod, rs)

@@ -18,8 +18,8 @@ type Plan struct {
 	// Condition that the observation justifies; what the plan is about to do is not in it.
 	// Without a reason there is nothing new to say.
 	Condition Condition
-	// RepeatsComplete: Complete is only said once more, with other numbers. Nothing rests on these.
-	RepeatsComplete bool
+	// repeatsComplete: Complete is only said once more, with other numbers. Nothing rests on these.
+	repeatsComplete bool
 	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
 	Started string
 	// HandedOver says which rollout the built-in controller makes without us, and why, for an event;
@@ -76,7 +76,7 @@ type Guarding interface {
 // NeedsLiveRead reports whether the plan must not rest on a watch that may be behind: it says
 // Complete, or one of its writes does, or pods are counted that have a size as a canary.
 func (p Plan) NeedsLiveRead() bool {
-	if p.Condition.Complete && !p.RepeatsComplete || p.Canary && len(p.Resize) > 0 {
+	if p.Condition.Complete && !p.repeatsComplete || p.Canary && len(p.Resize) > 0 {
 		return true
 	}
 	return slices.ContainsFunc(p.Writes, NeedsLiveRead)
@@ -163,6 +163,15 @@ type Release struct {
 	// KeptBack is the name of a StatefulSet's newest revision, where the pods that its user keeps back differ from it in more than
 	// their size; else it is empty.
 	KeptBack string
+}
+
+// LetGo returns the release of a StatefulSet or DaemonSet, which leaves the plan's restarts to the built-in controller of that kind.
+func (p Plan) LetGo(kind string) Release {
+	r := Release{To: HandedOver(kind, RevisionNamed(p.Revision.Name), "")}
+	if len(p.Restart) > 0 {
+		r.HandOver, r.Cause = p.Restart[0].Reason, p.Restart[0].Cause
+	}
+	return r
 }
 
 // Warns reports whether pods restart of which the edit has not asked for that: it has changed only their size.

@@ -207,13 +207,9 @@ func (o observation) LetLoose() []rollout.Coming {
 	return coming
 }
 
-// Edit is that of rollout.Observation.
-func (o observation) Edit() string { return o.set.Status.UpdateRevision }
-
-// Replicas is that of rollout.Observation.
-func (o observation) Replicas() int { return replicas(o.set) }
-
-// MadeOfNewest is that of rollout.Observation.
+// Edit, Replicas and MadeOfNewest are those of rollout.Observation.
+func (o observation) Edit() string                      { return o.set.Status.UpdateRevision }
+func (o observation) Replicas() int                     { return replicas(o.set) }
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
 
 // known returns the facts with what is known of new pods of the newest revision.
