@@ -307,14 +307,6 @@ func (f Facts) Sized(pod *corev1.Pod, revision Revision, sized *corev1.PodTempla
 	return target, nil
 }
 
-// TooLarge returns why no node could hold a pod that is made from the template; empty if one could.
-func (f Facts) TooLarge(template *corev1.PodTemplateSpec) string {
-	return f.Places.TooLarge(template)
-}
-
-// Node returns the node of that name; nil if it is not known.
-func (f Facts) Node(name string) *corev1.Node { return f.Places.Node(name) }
-
 // Members returns the places with what the facts say of each, for a rollout to the revision.
 func (f Facts) Members(places []judge.Place, revision Revision) []judge.Member {
 	members := make([]judge.Member, len(places))

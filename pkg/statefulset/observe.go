@@ -339,7 +339,7 @@ func (o observation) place(index int, pod *corev1.Pod) (judge.Place, error) {
 		p.Updated = p.Target.Clean()
 		p.Brings = resize.Describe(p.Target.Changes)
 	case p.Labelled:
-		p.Target, err = o.leftover(pod)
+		p.Target, err = o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
 		p.Updated = p.Target.Clean()
 		p.Brings = resize.Describe(p.Target.Changes)
 	case p.Differs == "":
@@ -348,12 +348,6 @@ func (o observation) place(index int, pod *corev1.Pod) (judge.Place, error) {
 		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
 	return p, err
-}
-
-// leftover returns the target that takes back what a pod that counts as updated has otherwise
-// than the template.
-func (o observation) leftover(pod *corev1.Pod) (resize.Target, error) {
-	return o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
 }
 
 // differs says where the named revision differs from the newest one in more than cpu and
