@@ -93,23 +93,13 @@ last estimates, even while the estimator or Prometheus is down.`,
 }
 
 func (o *estimatorOptions) validate() error {
-	errs := []error{o.usage.complete(), o.serving.Validate()}
-	if o.refresh < time.Second {
-		errs = append(errs, fmt.Errorf("--refresh-interval is %s: want 1s or more", o.refresh))
-	}
-	if o.publish < 0 || o.roomInterval < 0 {
-		errs = append(errs, fmt.Errorf("--publish-interval is %s and --room-interval %s: want 0 or more", o.publish, o.roomInterval))
-	}
-	if o.maxImages < 0 {
-		errs = append(errs, fmt.Errorf("--max-images is %d: want 0 or more", o.maxImages))
-	}
-	if !slices.Contains(estimator.RoomBounds, o.roomBound) {
-		errs = append(errs, fmt.Errorf("--room-bound is %q: want %s", o.roomBound, strings.Join(estimator.RoomBounds, ", ")))
-	}
-	if o.resizeInterval < 0 || o.resizeThreshold < 0 {
-		errs = append(errs, fmt.Errorf("--resize-interval is %s and --resize-threshold %g: want 0 or more", o.resizeInterval, o.resizeThreshold))
-	}
-	return errors.Join(errs...)
+	return errors.Join(o.usage.complete(), o.serving.Validate(),
+		server.Wrong(o.refresh < time.Second, "--refresh-interval is %s: want 1s or more", o.refresh),
+		server.Wrong(o.publish < 0 || o.roomInterval < 0, "--publish-interval is %s and --room-interval %s: want 0 or more", o.publish, o.roomInterval),
+		server.Wrong(o.maxImages < 0, "--max-images is %d: want 0 or more", o.maxImages),
+		server.Wrong(!slices.Contains(estimator.RoomBounds, o.roomBound), "--room-bound is %q: want %s", o.roomBound, strings.Join(estimator.RoomBounds, ", ")),
+		server.Wrong(o.resizeInterval < 0 || o.resizeThreshold < 0, "--resize-interval is %s and --resize-threshold %g: want 0 or more", o.resizeInterval, o.resizeThreshold),
+	)
 }
 
 func (o *estimatorOptions) run(ctx context.Context) error {

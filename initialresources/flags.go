@@ -14,6 +14,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 )
 
 // usageOptions are what the commands that estimate have in common: where it can be read
@@ -97,40 +98,29 @@ func (o *usageOptions) addFlags(cmd *cobra.Command) {
 // complete says what is wrong with the flags, and takes over what they say.
 func (o *usageOptions) complete() error {
 	var errs []error
-	server := o.history.Server
-	if server.URL == "" {
+	at := o.history.Server
+	if at.URL == "" {
 		errs = append(errs, errors.New("--prometheus-url is required, such as http://prometheus.monitoring:9090"))
-	} else if u, err := url.Parse(server.URL); err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) {
-		errs = append(errs, fmt.Errorf("--prometheus-url is %q: want a URL, such as http://prometheus.monitoring:9090", server.URL))
+	} else if u, err := url.Parse(at.URL); err != nil || u.Host == "" || !slices.Contains([]string{"http", "https"}, u.Scheme) {
+		errs = append(errs, fmt.Errorf("--prometheus-url is %q: want a URL, such as http://prometheus.monitoring:9090", at.URL))
 	}
-	if (server.CertFile == "") != (server.KeyFile == "") {
-		errs = append(errs, errors.New("--prometheus-client-cert and --prometheus-client-key go together"))
-	}
-	if server.HTTPConfigFile != "" && (server.CAFile != "" || server.CertFile != "" || server.KeyFile != "" || server.BearerTokenFile != "" || server.InsecureSkipVerify) {
-		errs = append(errs, errors.New("--prometheus-http-config cannot be combined with --prometheus-ca-file, --prometheus-client-cert, --prometheus-client-key, --prometheus-bearer-token-file or --prometheus-insecure-skip-tls-verify"))
-	}
-	errs = append(errs, o.completeLadder())
-	if !slices.Contains([]string{keyImage, keyContainer}, o.key) {
-		errs = append(errs, fmt.Errorf("--key is %q: want %s or %s", o.key, keyImage, keyContainer))
-	}
+	errs = append(errs,
+		server.Wrong((at.CertFile == "") != (at.KeyFile == ""), "--prometheus-client-cert and --prometheus-client-key go together"),
+		server.Wrong(at.HTTPConfigFile != "" && (at.CAFile != "" || at.CertFile != "" || at.KeyFile != "" || at.BearerTokenFile != "" || at.InsecureSkipVerify), "--prometheus-http-config cannot be combined with --prometheus-ca-file, --prometheus-client-cert, --prometheus-client-key, --prometheus-bearer-token-file or --prometheus-insecure-skip-tls-verify"),
+		o.completeLadder(),
+		server.Wrong(!slices.Contains([]string{keyImage, keyContainer}, o.key), "--key is %q: want %s or %s", o.key, keyImage, keyContainer),
+	)
 	o.history.Window, o.history.ByContainer = o.ladder.Longest(), o.key == keyContainer
 	return errors.Join(errs...)
 }
 
 // completeLadder does it for the ladder's numbers.
 func (o *usageOptions) completeLadder() error {
-	var errs []error
-	if o.ladder.Percentile <= 0 || o.ladder.Percentile > 100 {
-		errs = append(errs, fmt.Errorf("--percentile is %v: want more than 0 and at most 100", o.ladder.Percentile))
-	}
-	if o.ladder.OOMPercent < 0 {
-		errs = append(errs, fmt.Errorf("--oom-percent is %v: want 0 or more", o.ladder.OOMPercent))
-	}
-	if o.leastCPU.Sign() <= 0 || o.leastMemory.Sign() <= 0 { // a request of 0 is none
-		errs = append(errs, errors.New("--least-cpu and --least-memory: want more than 0"))
-	}
-	if len(o.rungs) == 0 {
-		errs = append(errs, errors.New("--rung: at least one is needed"))
+	errs := []error{
+		server.Wrong(o.ladder.Percentile <= 0 || o.ladder.Percentile > 100, "--percentile is %v: want more than 0 and at most 100", o.ladder.Percentile),
+		server.Wrong(o.ladder.OOMPercent < 0, "--oom-percent is %v: want 0 or more", o.ladder.OOMPercent),
+		server.Wrong(o.leastCPU.Sign() <= 0 || o.leastMemory.Sign() <= 0, "--least-cpu and --least-memory: want more than 0"), // a request of 0 is none
+		server.Wrong(len(o.rungs) == 0, "--rung: at least one is needed"),
 	}
 	if o.defaults != "" {
 		text, err := os.ReadFile(o.defaults)

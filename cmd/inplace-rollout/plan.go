@@ -32,9 +32,6 @@ type planOptions struct {
 	failOn        []string
 	failOnRestart bool // as --fail-on=restart
 	resizePolicy  string
-
-	// installed reports what holds edits in a namespace; nil if all of it is there.
-	installed func(ctx context.Context, namespace string) prerequisite.Report
 }
 
 func newPlanCommand() *cobra.Command {
@@ -89,9 +86,6 @@ unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 			}
 			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
 				return err
-			}
-			o.installed = func(ctx context.Context, namespace string) prerequisite.Report {
-				return (&prerequisite.Cluster{Client: o.client, Namespace: namespace}).Report(ctx)
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
@@ -247,7 +241,7 @@ func (planOptions) underWay(live *unstructured.Unstructured, q capacity.Question
 	if under = recordedOf(live, q.Settings.Guard, forecast.Pods, q.Unanswerable); under != nil && under.Stopped() {
 		forecast.Stop()
 	}
-	if q.Unseen(live.GetNamespace()) {
+	if q.Unseen(*forecast, live.GetNamespace()) {
 		says = believe(live, forecast.Pods)
 	}
 	return under, says
@@ -288,8 +282,8 @@ func (o planOptions) question(ctx context.Context, world *capacity.Cluster, afte
 	if o.resizePolicy != "" {
 		q.Defaults.ResizePolicy = policy.Policy(o.resizePolicy)
 	}
-	if o.installed != nil && policy.Enabled(after) {
-		there = o.installed(ctx, after.GetNamespace())
+	if policy.Enabled(after) {
+		there = o.reportOf(ctx, after.GetNamespace())
 	}
 	there = there.Shown(unattended)
 	q.NotHeld = there.NotHeld(settings.Action == policy.LiveResize)

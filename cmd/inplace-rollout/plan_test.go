@@ -3,11 +3,12 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -285,10 +286,10 @@ func TestPlanOfTheHold(t *testing.T) {
 		"hidden-restart":    {heldSetOf(3, infeasible, said(judge.ReasonNoNodeFits, "no node has room; likewise web-1")), true, failInfeasible},
 		"hidden-live":       {heldSetOf(3, said(judge.ReasonInfeasible, "0 of 3 pods resized; web-1: node node can never hold it")), true, failInfeasible},
 	} {
-		s := tt.stage(t)
-		o := planOptions{cluster: s.cluster(t), installed: func(context.Context, string) prerequisite.Report {
-			return prerequisite.Report{Attendance: errors.New("the heartbeat is forbidden")}
-		}}
+		s := changed(tt.stage, func(s *stage) {
+			s.report = prerequisite.Report{Attendance: errors.New("the heartbeat is forbidden")}
+		})(t)
+		o := planOptions{cluster: s.cluster(t)}
 		if tt.hidden {
 			o.client.(*fake.Clientset).PrependReactor("list", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
@@ -339,8 +340,8 @@ func TestPlanNotHeld(t *testing.T) {
 				tt.edit(m)
 			}
 			for _, sees := range []prerequisite.Report{tt.report, unseen} {
-				begins := changed(tt.stage, func(s *stage) { s.says = tt.says })
-				o := planOptions{installed: func(context.Context, string) prerequisite.Report { return sees }}
+				begins := changed(tt.stage, func(s *stage) { s.says, s.report = tt.says, sees })
+				var o planOptions
 				out, _ := planned(t, begins(t), m, o)
 				golden.Assert(t, "plan-"+name+".txt", out)
 				for _, o.failOn = range [][]string{{failRestart}, {failUnknown}} {
@@ -350,6 +351,26 @@ func TestPlanNotHeld(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What holds edits in a namespace, and the controller's defaults there, are read once, for however many workloads.
+func TestPlanReadsTheInstallationOnce(t *testing.T) {
+	reads := func(workloads int) (n int) {
+		s := newSetStage(t, 1)
+		o := planOptions{cluster: s.cluster(t)}
+		o.reports = nil
+		live := s.live(t)
+		must.Do(t, o.runEdits(t.Context(), io.Discard, slices.Repeat([]edit{{live: live, after: live}}, workloads)))
+		for _, a := range o.client.(*fake.Clientset).Actions() {
+			if a.GetResource().Resource == "serviceaccounts" {
+				n++
+			}
+		}
+		return n
+	}
+	if one, two := reads(1), reads(2); one == 0 || one != two {
+		t.Errorf("ServiceAccounts were read %d times for one workload, and %d times for two", one, two)
 	}
 }
 
@@ -370,6 +391,15 @@ func TestPlanWithoutRights(t *testing.T) {
 			var out bytes.Buffer
 			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}}))
 			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
+			// What one workload would need to know, another may not need.
+			o.output = "json"
+			out.Reset()
+			none := s.live(t)
+			must.Do(t, unstructured.SetNestedField(none.Object, int64(0), "spec", "replicas"))
+			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}, {live: s.live(t), after: none}}))
+			if says := strings.Count(out.String(), "whether nodes have room"); (says == 2) != (name != "pods") {
+				t.Errorf("of two workloads, one of which is left without pods, it says %d times that the room is unknown", says)
+			}
 		})
 	}
 }

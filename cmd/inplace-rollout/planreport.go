@@ -183,7 +183,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, foreca
 	if guard != nil && guard.Awaits != "" {
 		forecast.AwaitChecks(guard.Awaits)
 	}
-	pods, err := q.OnNodes(ctx, forecast.Pods)
+	pods, unknown, err := q.OnNodes(ctx, forecast.Pods)
 	if err != nil {
 		return planReport{}, explain(err)
 	}
@@ -192,7 +192,7 @@ func newPlanReport(ctx context.Context, after *unstructured.Unstructured, foreca
 		OptedIn: policy.Enabled(after), HandOver: forecast.HandOver, Pods: []podForecast{}, Guard: guard,
 	}
 	if r.unknown("what becomes of the pods: ", forecast.Unknown); forecast.Unknown == "" {
-		r.unknown("whether nodes have room: ", q.RoomUnknown)
+		r.unknown("whether nodes have room: ", cmp.Or(forecast.RoomUnknown, unknown))
 	}
 	template, err := templateOf(after)
 	if err != nil {

@@ -182,10 +182,10 @@ func (o retryOptions) keepsHold(ctx context.Context, u *unstructured.Unstructure
 		return nil
 	}
 	shown := errUntried
-	if would, err := o.ask(ctx, u, metav1.DryRunAll); err == nil {
+	if would, err := o.try(ctx, u); err == nil {
 		shown = prerequisite.Unattended(would)
 	}
-	there := (&prerequisite.Cluster{Client: o.client, Namespace: u.GetNamespace()}).Report(ctx).Shown(shown)
+	there := o.reportOf(ctx, u.GetNamespace()).Shown(shown)
 	settings, err := policy.InForce(u.GetAnnotations())
 	switch {
 	case errors.Is(shown, prerequisite.ErrNotAsked):
@@ -242,9 +242,8 @@ func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, e
 	return outcome + ", and " + o.action + " is in force", nil
 }
 
-// ask has the workload ask for another try, as `kubectl annotate` could. What was stopped is named. A dry run asks, besides, whether
-// that is of use.
-func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured, dryRun ...string) (*unstructured.Unstructured, error) {
+// wish is how a workload asks for another try, as `kubectl annotate` could have it. What was stopped is named.
+func (o retryOptions) wish(u *unstructured.Unstructured) map[string]string {
 	value := time.Now().UTC().Format(time.RFC3339Nano)
 	if r, _ := rollout.ReadRecord(u.GetAnnotations()); r.Stopped() {
 		value = r.Name()
@@ -252,13 +251,19 @@ func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured, dry
 	if o.action != "" {
 		value += ";" + o.action
 	}
-	sent := &metav1.ObjectMeta{Annotations: map[string]string{api.RetryAnnotation: value}}
-	metadata := map[string]any{"uid": u.GetUID()}
-	if len(dryRun) > 0 {
-		prerequisite.Ask(sent)
-	} else {
-		metadata["resourceVersion"] = u.GetResourceVersion()
-	}
-	metadata["annotations"] = sent.Annotations
-	return o.patch(ctx, u, map[string]any{"metadata": metadata}, api.RetryFieldManager, dryRun...)
+	return map[string]string{api.RetryAnnotation: value}
+}
+
+// ask has the workload ask for another try.
+func (o retryOptions) ask(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	metadata := map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "annotations": o.wish(u)}
+	return o.patch(ctx, u, map[string]any{"metadata": metadata}, api.RetryFieldManager)
+}
+
+// try asks by a dry run whether that is of use.
+func (o retryOptions) try(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	sent := &metav1.ObjectMeta{Annotations: o.wish(u)}
+	prerequisite.Ask(sent)
+	metadata := map[string]any{"uid": u.GetUID(), "annotations": sent.Annotations}
+	return o.patch(ctx, u, map[string]any{"metadata": metadata}, api.RetryFieldManager, metav1.DryRunAll)
 }

@@ -265,6 +265,7 @@ func TestRetryWithoutAController(t *testing.T) {
 		s.heldAt(t, larger)
 		s.says, s.set.Annotations[api.InForceAnnotation] = tt.says, string(tt.action)+";"
 		u, c := s.live(t), s.cluster(t)
+		c.reports = nil
 		c.client = place{installed: tt.says != "nothing", published: true, beats: tt.beats}.client(t)
 		if got, err := (retryOptions{cluster: c}).retry(t.Context(), u); (err != nil) != (tt.failed != "") || err != nil && !strings.Contains(err.Error(), tt.failed) {
 			t.Errorf("%s: %q, %v", about, got, err)

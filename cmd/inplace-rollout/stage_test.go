@@ -27,6 +27,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -47,7 +48,8 @@ type stage struct {
 	nodes   []*corev1.Node
 	pods    []*corev1.Pod
 	others  []runtime.Object
-	says    string // the policy that holds, to dry runs: see answer
+	says    string              // the policy that holds, to dry runs: see answer
+	report  prerequisite.Report // of what is seen of the installation
 }
 
 func webMeta() metav1.ObjectMeta {
@@ -284,7 +286,7 @@ func (s *stage) cluster(t *testing.T) *cluster {
 		u.SetAnnotations(annotations)
 		return s.answer(clienttesting.NewUpdateActionWithOptions(a.GetResource(), u.GetNamespace(), u, metav1.UpdateOptions{DryRun: patch.PatchOptions.DryRun}))
 	})
-	return &cluster{client: fake.NewClientset(typed...), objects: objects, namespace: "default"}
+	return &cluster{client: fake.NewClientset(typed...), objects: objects, namespace: "default", reports: memo[prerequisite.Report]{"default": s.report}}
 }
 
 // answer is what the policy that holds makes of the dry run of an edit: it sees a controller; or "none", and lets go, or "waits", and

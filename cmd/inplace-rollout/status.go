@@ -67,7 +67,7 @@ some seconds behind: where that differs, it is shown, too.
 Of what you cannot list, such as nodes, what the condition says is taken to be true.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
-something is not, yet, also for lack of room, which comes and goes; and 3 if nothing goes
+something is not, yet, such as for lack of room; and 3 if nothing goes
 on until a person acts. With --watch the command ends when everything is complete, or after
 --timeout. With -o json or -o yaml, --watch writes each workload when it changes: a line,
 or a document.`,
@@ -315,6 +315,7 @@ func (p podStatus) underWay() bool {
 func (p podStatus) pending() bool { return p.State != stateDone && p.State != stateKeptBack }
 
 func (o statusOptions) reports(ctx context.Context, args []string) ([]statusReport, error) {
+	o.says = nil // --watch looks again
 	found, err := o.workloads(ctx, args)
 	if err != nil {
 		return nil, err
@@ -325,14 +326,9 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 // reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
 	world, reports := capacity.New(o.client, capacity.All, time.Now()), make([]statusReport, len(found))
-	controllers := map[string]told{} // by namespace
 	for i, u := range found {
-		namespace := u.GetNamespace()
-		if _, known := controllers[namespace]; !known {
-			controllers[namespace] = o.told(ctx, namespace)
-		}
 		var err error
-		if reports[i], err = o.report(ctx, world, u, controllers[namespace]); err != nil {
+		if reports[i], err = o.report(ctx, world, u, o.told(ctx, u.GetNamespace())); err != nil {
 			return nil, err
 		}
 	}
@@ -364,8 +360,8 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		r.now(rollout.Plan{Condition: rollout.Invalid(err)}, false)
 		return r, nil
 	}
-	world.RoomUnknown = "" // to the workload before
-	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Settings: settings, Defaults: says.defaults, Unanswerable: says.unanswerable, Next: true}, u)
+	q := capacity.Question{Cluster: world, Settings: settings, Defaults: says.defaults, Unanswerable: says.unanswerable, Next: true}
+	forecast, err := o.forecast(ctx, q, u)
 	if err != nil {
 		return r, err
 	}
@@ -379,7 +375,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		}
 	}
 	r.Revision = cmp.Or(forecast.Revision, r.Revision)
-	r.now(forecast.Plan, world.Unseen(u.GetNamespace()))
+	r.now(forecast.Plan, q.Unseen(forecast, u.GetNamespace()))
 	return r, nil
 }
 

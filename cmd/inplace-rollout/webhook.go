@@ -84,20 +84,13 @@ pods the estimator's requests. If that fails, pods are admitted unchanged.`,
 }
 
 func (o webhookOptions) validate() error {
-	errs := []error{o.serving.Validate()}
-	if _, _, err := net.SplitHostPort(o.bindAddress); err != nil {
-		errs = append(errs, fmt.Errorf("--bind-address is %q: want host:port or :port: %w", o.bindAddress, err))
-	}
-	if (o.certFile == "") != (o.keyFile == "") {
-		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together"))
-	}
-	if o.lifetime < 20*time.Second {
-		errs = append(errs, fmt.Errorf("--certificate-lifetime is %s: want 20s or more", o.lifetime))
-	}
-	if o.drain < 0 {
-		errs = append(errs, fmt.Errorf("--shutdown-delay is %s: want 0 or more", o.drain))
-	}
-	return errors.Join(errs...)
+	_, _, err := net.SplitHostPort(o.bindAddress)
+	return errors.Join(o.serving.Validate(),
+		server.Wrong(err != nil, "--bind-address is %q: want host:port or :port: %w", o.bindAddress, err),
+		server.Wrong((o.certFile == "") != (o.keyFile == ""), "--tls-cert-file and --tls-private-key-file go together"),
+		server.Wrong(o.lifetime < 20*time.Second, "--certificate-lifetime is %s: want 20s or more", o.lifetime),
+		server.Wrong(o.drain < 0, "--shutdown-delay is %s: want 0 or more", o.drain),
+	)
 }
 
 func (o webhookOptions) run(ctx context.Context) error {

@@ -41,6 +41,24 @@ type cluster struct {
 	client    kubernetes.Interface
 	objects   dynamic.Interface
 	namespace string
+
+	// What has been read of namespaces.
+	reports memo[prerequisite.Report]
+	says    memo[told]
+}
+
+// memo keeps what has been read, by namespace.
+type memo[V any] map[string]V
+
+func (m *memo[V]) get(namespace string, read func() V) V {
+	if v, kept := (*m)[namespace]; kept {
+		return v
+	}
+	if *m == nil {
+		*m = memo[V]{}
+	}
+	(*m)[namespace] = read()
+	return (*m)[namespace]
 }
 
 func newCluster() *cluster { return &cluster{flags: genericclioptions.NewConfigFlags(true)} }
@@ -63,12 +81,19 @@ func (c *cluster) connect() error {
 // warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
 // empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
-	err := (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Report(ctx).Missing()
+	err := c.reportOf(ctx, namespace).Missing()
 	if err == nil {
 		return nil
 	}
 	_, err = fmt.Fprintf(warnings, "Warning: pods are not resized in place, because\n%s\n", err)
 	return err
+}
+
+// reportOf returns what in-place rollouts need and a namespace has, or the cluster if it is empty, as far as the user may see that.
+func (c *cluster) reportOf(ctx context.Context, namespace string) prerequisite.Report {
+	return c.reports.get(namespace, func() prerequisite.Report {
+		return (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Report(ctx)
+	})
 }
 
 // told is what the controller of a namespace says beside its heartbeat, as far as the user may see it.
@@ -79,13 +104,15 @@ type told struct {
 }
 
 func (c *cluster) told(ctx context.Context, namespace string) told {
-	says := (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Told(ctx)
-	is := told{defaults: policy.ReadDefaults(says[api.DefaultsAnnotation]), unanswerable: func([]string) string { return "" }}
-	if checks, known := says[api.ChecksAnnotation]; known {
-		there := strings.FieldsFunc(checks, func(r rune) bool { return r == ',' })
-		is.unanswerable = podchecks.UnanswerableBy(there, is.defaults.UnknownChecksPass)
-	}
-	return is
+	return c.says.get(namespace, func() told {
+		says := (&prerequisite.Cluster{Client: c.client, Namespace: namespace}).Told(ctx)
+		is := told{defaults: policy.ReadDefaults(says[api.DefaultsAnnotation]), unanswerable: func([]string) string { return "" }}
+		if checks, known := says[api.ChecksAnnotation]; known {
+			there := strings.FieldsFunc(checks, func(r rune) bool { return r == ',' })
+			is.unanswerable = podchecks.UnanswerableBy(there, is.defaults.UnknownChecksPass)
+		}
+		return is
+	})
 }
 
 // warnOfUnowned lists the detached pods of a namespace, or of all if it is empty, that nothing owns, as far as the user may

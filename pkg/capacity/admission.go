@@ -39,7 +39,7 @@ func (c *Cluster) admits(ctx context.Context, pod *corev1.Pod) error {
 
 // namespace returns the one of that name; nil if it is not there.
 func (c *Cluster) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	return get(c.byItself, name, "get namespaces", func() (*corev1.Namespace, error) {
+	return get(&c.byItself, name, "get namespaces", func() (*corev1.Namespace, error) {
 		return c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	})
 }
@@ -49,7 +49,7 @@ func (c *Cluster) hasServiceAccount(ctx context.Context, pod *corev1.Pod) error 
 	if name == "" {
 		return nil
 	}
-	account, err := get(c.accounts, pod.Namespace+"/"+name, "get the ServiceAccount of pods", func() (*corev1.ServiceAccount, error) {
+	account, err := get(&c.accounts, pod.Namespace+"/"+name, "get the ServiceAccount of pods", func() (*corev1.ServiceAccount, error) {
 		return c.client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	})
 	if err == nil && account == nil {
@@ -64,7 +64,7 @@ func (c *Cluster) hasPriority(ctx context.Context, pod *corev1.Pod) error {
 	if name == "" {
 		return nil
 	}
-	class, err := get(c.priorities, name, "get the PriorityClass of pods", func() (*schedulingv1.PriorityClass, error) {
+	class, err := get(&c.priorities, name, "get the PriorityClass of pods", func() (*schedulingv1.PriorityClass, error) {
 		return c.client.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
 	})
 	if err == nil && class == nil {
@@ -82,7 +82,7 @@ func (c *Cluster) hasRuntime(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	name := *pod.Spec.RuntimeClassName
-	class, err := get(c.runtimes, name, "get the RuntimeClass of pods", func() (*nodev1.RuntimeClass, error) {
+	class, err := get(&c.runtimes, name, "get the RuntimeClass of pods", func() (*nodev1.RuntimeClass, error) {
 		return c.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
 	})
 	if err == nil && class == nil {

@@ -245,8 +245,8 @@ func TestAnswers(t *testing.T) {
 				if err != nil || got.Kind != kind || got.Reason != says {
 					t.Errorf("keep %t: got %q, %q and %v, want %q, %q", keep, got.Kind, got.Reason, err, kind, says)
 				}
-				if unknown := tt.kind == judge.ReasonRoomUnknown; unknown != (room.RoomUnknown != "") {
-					t.Errorf("keep %t: it is unknown because %q", keep, room.RoomUnknown)
+				if unknown := tt.kind == judge.ReasonRoomUnknown; unknown != (room.unknown != "") {
+					t.Errorf("keep %t: it is unknown because %q", keep, room.unknown)
 				}
 			}
 		})
@@ -261,7 +261,7 @@ func TestUnreadable(t *testing.T) {
 		client.PrependReactor("*", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewInternalError(errors.New("no"))
 		})
-		if full, err := New(client, All, build.Start).WithoutRoom(t.Context(), []judge.Member{{Place: placeOf(t, pod)}}, rollout.Revision{Name: "b"}, false); !apierrors.IsInternalError(err) {
+		if full, _, err := New(client, All, build.Start).withoutRoom(t.Context(), []judge.Member{{Place: placeOf(t, pod)}}, []*corev1.Pod{pod}, rollout.Revision{Name: "b"}, false); !apierrors.IsInternalError(err) {
 			t.Errorf("%s: got %v and %v, want that it could not be read", resource, full, err)
 		}
 	}

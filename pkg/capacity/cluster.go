@@ -1,7 +1,6 @@
 package capacity
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -28,8 +27,6 @@ type Cluster struct {
 	extent Extent
 	// looks is at how many nodes it looks for one pod, at the most.
 	looks int
-	// RoomUnknown is why not all is known that decides what room the nodes have, as far as has been asked; empty if it is.
-	RoomUnknown string
 
 	nodes      memo[[]*corev1.Node]
 	pods       memo[[]*corev1.Pod]
@@ -73,20 +70,13 @@ const (
 
 // New is so much of the cluster that the client reads, at this time.
 func New(client kubernetes.Interface, extent Extent, now time.Time) *Cluster {
-	return &Cluster{
-		client: client, now: now, ledger: NewLedger(), extent: extent, looks: maxLooks,
-		nodes: memo[[]*corev1.Node]{}, pods: memo[[]*corev1.Pod]{}, limits: memo[Limits]{}, quotas: memo[[]corev1.ResourceQuota]{},
-		namespaces: memo[[]corev1.Namespace]{}, byItself: memo[*corev1.Namespace]{}, claims: memo[*corev1.PersistentVolumeClaim]{}, volumes: memo[*corev1.PersistentVolume]{},
-		allVolumes: memo[[]corev1.PersistentVolume]{}, classes: memo[*storagev1.StorageClass]{}, drivers: memo[*storagev1.CSIDriver]{},
-		csiNodes: memo[*storagev1.CSINode]{}, storage: memo[[]storagev1.CSIStorageCapacity]{}, accounts: memo[*corev1.ServiceAccount]{},
-		priorities: memo[*schedulingv1.PriorityClass]{}, runtimes: memo[*nodev1.RuntimeClass]{},
-	}
+	return &Cluster{client: client, now: now, ledger: NewLedger(), extent: extent, looks: maxLooks}
 }
 
 // At is the cluster of these nodes and of what the ledger has promised.
 func At(client kubernetes.Interface, nodes []*corev1.Node, ledger *Ledger, now time.Time) *Cluster {
 	c := New(client, All, now)
-	c.nodes[""], c.ledger = nodes, ledger
+	c.nodes, c.ledger = memo[[]*corev1.Node]{"": nodes}, ledger
 	return c
 }
 
@@ -101,28 +91,15 @@ func (c *Cluster) allNodes(ctx context.Context) ([]*corev1.Node, error) {
 	})
 }
 
-// knownNodes are all nodes; none if they may not be listed.
-func (c *Cluster) knownNodes(ctx context.Context) ([]*corev1.Node, error) {
+// knownNodes are all nodes; none if they may not be listed, and why.
+func (c *Cluster) knownNodes(ctx context.Context) (nodes []*corev1.Node, unknown string, err error) {
 	if c.extent < Sizes {
-		return nil, nil
+		return nil, "", nil
 	}
-	nodes, err := c.allNodes(ctx)
-	if c.note(err); isUnknown(err) {
-		err = nil
+	if nodes, err = c.allNodes(ctx); isUnknown(err) {
+		return nil, err.Error(), nil
 	}
-	return nodes, err
-}
-
-// NodesUnknown reports whether the nodes were asked for, and may not be listed.
-func (c *Cluster) NodesUnknown() bool {
-	_, known := c.nodes[""]
-	return !known && c.RoomUnknown != ""
-}
-
-// Unseen reports whether something may not be read that decides about pods of a namespace, such as nodes or LimitRanges, as far as has been
-// asked.
-func (c *Cluster) Unseen(namespace string) bool {
-	return c.RoomUnknown != "" || c.limits[namespace].Unknown
+	return nodes, "", err
 }
 
 func pointers[T any](items []T) []*T {
@@ -216,11 +193,4 @@ func ReadLimits(ctx context.Context, client kubernetes.Interface, namespace stri
 		return Limits{}, hidden(err, "list LimitRanges")
 	}
 	return Limits{Ranges: list.Items}, nil
-}
-
-// note keeps why the room is unknown, if that is the answer.
-func (c *Cluster) note(answer error) {
-	if isUnknown(answer) {
-		c.RoomUnknown = cmp.Or(c.RoomUnknown, answer.Error())
-	}
 }

@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -26,14 +27,21 @@ type Question struct {
 	Next bool
 }
 
+// Unseen reports whether something may not be read that decides about the pods of that forecast, such as nodes or LimitRanges.
+func (q Question) Unseen(f rollout.WorkloadForecast, namespace string) bool {
+	return f.RoomUnknown != "" || q.limits[namespace].Unknown
+}
+
 // Facts returns the facts that a forecast for a workload of the namespace is made from.
 func (q Question) Facts(ctx context.Context, namespace string) (rollout.Facts, error) {
-	nodes, err := q.knownNodes(ctx)
+	nodes, unknown, err := q.knownNodes(ctx)
 	if err != nil {
 		return rollout.Facts{}, err
 	}
 	limits, err := q.LimitsOf(ctx, namespace)
-	return rollout.Facts{Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: q.Settings, Defaults: q.Defaults, Unanswerable: q.Unanswerable, Now: q.now}, err
+	return rollout.Facts{
+		Places: NewPlaces(nodes, len(nodes) == 0, limits), Settings: q.Settings, Defaults: q.Defaults, Unanswerable: q.Unanswerable, Now: q.now, RoomUnknown: unknown,
+	}, err
 }
 
 // Forecast returns the members as a rollout will find them, without asking for any resize, and the facts that they are made of.
@@ -65,53 +73,48 @@ func (q Question) Forecast(ctx context.Context, f rollout.Facts, places []judge.
 	if q.Next { // others need no room now
 		restarts = slices.DeleteFunc(slices.Clone(members), func(m judge.Member) bool { return m.Judge(terms).Decision != policy.RestartByController })
 	}
-	full, err := q.withoutRoom(ctx, restarts, podsIn(members), revision, newFirst)
+	full, unknown, err := q.withoutRoom(ctx, restarts, podsIn(members), revision, newFirst)
+	f.RoomUnknown = cmp.Or(f.RoomUnknown, unknown)
 	for pod, why := range full {
 		f.Notes.Note(pod).Room = &judge.Refused{Refusal: why}
 	}
 	return f, f.Members(places, revision), err
 }
 
-// Planned returns a forecast with the next step of the rollout that is under way, where that is asked, as the facts of [Question.Forecast]
-// have the observation make it.
+// Planned returns a forecast with what is unknown by the facts of [Question.Forecast], and the next step of the rollout that is under way,
+// where that is asked, as they have the observation make it.
 func (q Question) Planned(f rollout.WorkloadForecast, facts rollout.Facts, o rollout.Observation, annotations map[string]string) (_ rollout.WorkloadForecast, err error) {
-	if q.Next {
+	if f.RoomUnknown = cmp.Or(f.RoomUnknown, facts.RoomUnknown); q.Next {
 		f.Plan, err = facts.Plan(o, annotations)
 	}
 	return f, err
 }
 
-// WithoutRoom looks for room for the successors of the members, in their order, and returns for
-// which there is none, and why. Each that has found room has taken it. Where others come first
+// withoutRoom looks for room for the successors of some members of a workload that has these pods, in their order, and returns for
+// which there is none, and why; or why that is unknown. Each that has found room has taken it. Where others come first
 // (newFirst), they may wait for the room that other workloads have.
-func (c *Cluster) WithoutRoom(ctx context.Context, members []judge.Member, revision rollout.Revision, newFirst bool) (map[types.UID]judge.Refusal, error) {
-	return c.withoutRoom(ctx, members, podsIn(members), revision, newFirst)
-}
-
-// withoutRoom is WithoutRoom for some members of a workload that has these pods.
-func (c *Cluster) withoutRoom(ctx context.Context, members []judge.Member, there []*corev1.Pod, revision rollout.Revision, newFirst bool) (map[types.UID]judge.Refusal, error) {
-	full := map[types.UID]judge.Refusal{}
+func (c *Cluster) withoutRoom(ctx context.Context, members []judge.Member, there []*corev1.Pod, revision rollout.Revision, newFirst bool) (full map[types.UID]judge.Refusal, unknown string, err error) {
+	full = map[types.UID]judge.Refusal{}
 	var room *Room
 	for _, m := range members {
 		if m.Pod == nil || m.Differs != "" || m.Pod.DeletionTimestamp != nil || m.Pod.Spec.NodeName == "" || m.Unplaceable.Reason != "" {
 			continue
 		}
-		var err error
 		if room == nil {
 			if room, err = c.Room(ctx, "", m.Pod.Namespace, there, nil, false); err != nil {
-				return nil, err
+				return nil, unknown, err
 			}
 		}
 		why, err := room.Replace(ctx, m, revision, newFirst)
-		if err != nil {
-			return nil, err
+		if unknown = room.unknown; err != nil {
+			return nil, unknown, err
 		}
 		if why.Reason != "" {
 			why.Of, why.Until = revision.Size(m.Target.Changes), c.now.Add(time.Hour)
 			full[m.Pod.UID] = why
 		}
 	}
-	return full, nil
+	return full, unknown, nil
 }
 
 func podsIn(members []judge.Member) []*corev1.Pod {

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -238,6 +239,15 @@ func clusterOf(objects ...runtime.Object) *Cluster {
 	return New(fake.NewClientset(objects...), All, build.Start)
 }
 
+func withoutRoom(t *testing.T, c *Cluster, members []judge.Member, revision rollout.Revision, newFirst bool) map[types.UID]judge.Refusal {
+	t.Helper()
+	full, unknown, err := c.withoutRoom(t.Context(), members, podsIn(members), revision, newFirst)
+	if err != nil || unknown != "" {
+		t.Fatalf("%v %s", err, unknown)
+	}
+	return full
+}
+
 // A forecast has one pod after the other take its room, too.
 func TestWithoutRoom(t *testing.T) {
 	objects := []runtime.Object{node("node", "3")}
@@ -248,7 +258,7 @@ func TestWithoutRoom(t *testing.T) {
 		members = append(members, judge.Member{Place: placeOf(t, pod)})
 	}
 	b := rollout.Revision{Name: "b"}
-	full := must.Get(clusterOf(objects...).WithoutRoom(t.Context(), members, b, false))(t)
+	full := withoutRoom(t, clusterOf(objects...), members, b, false)
 	for i, want := range []bool{false, true} {
 		m := members[i]
 		if got := full[m.Pod.UID]; (got.Reason != "") != want || want && got.Of != b.Size(m.Target.Changes) {
@@ -277,9 +287,9 @@ func TestWithoutRoomBesideTheOld(t *testing.T) {
 	} {
 		pod := podOf(t, "web", "node", "1", tt.pod)
 		m, b := judge.Member{Place: placeOf(t, pod)}, rollout.Revision{Name: "b"}
-		full, err := clusterOf(node("node", tt.cpu), pod).WithoutRoom(t.Context(), []judge.Member{m}, b, true)
-		if got := full[pod.UID]; err != nil || got.Reason != tt.want || tt.want != "" && got.Of != b.Size(m.Target.Changes) {
-			t.Errorf("%s: got %+v and %v, want %q", tt.what, got, err, tt.want)
+		full := withoutRoom(t, clusterOf(node("node", tt.cpu), pod), []judge.Member{m}, b, true)
+		if got := full[pod.UID]; got.Reason != tt.want || tt.want != "" && got.Of != b.Size(m.Target.Changes) {
+			t.Errorf("%s: got %+v, want %q", tt.what, got, tt.want)
 		}
 	}
 }

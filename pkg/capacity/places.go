@@ -210,7 +210,7 @@ func infeasible(f rollout.Facts, place judge.Place) judge.Refusal {
 	if place.Pod == nil || place.Differs != "" || len(place.Target.Changes) == 0 {
 		return judge.Refusal{}
 	}
-	node := f.Node(place.Pod.Spec.NodeName)
+	node := f.Places.Node(place.Pod.Spec.NodeName)
 	if node == nil {
 		return judge.Refusal{}
 	}

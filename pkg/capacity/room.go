@@ -26,6 +26,8 @@ type Room struct {
 	workload, namespace string
 	// keepIfUnknown is set if a pod is kept whose successor may have no room as far as can be known.
 	keepIfUnknown bool
+	// unknown is why not all is known that decides what room there is, as far as has been asked; empty if it is.
+	unknown string
 
 	byName map[string]*corev1.Node
 	quotas *Quotas
@@ -48,11 +50,11 @@ func (c *Cluster) Room(ctx context.Context, workload, namespace string, there []
 		Cluster: c, workload: workload, namespace: namespace, keepIfUnknown: keepIfUnknown, own: there,
 		moved: map[types.UID]*corev1.Pod{}, waiting: map[types.UID]*demand{},
 	}
-	nodes, err := c.knownNodes(ctx)
+	nodes, unknown, err := c.knownNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.byName = byName(nodes)
+	r.byName, r.unknown = byName(nodes), unknown
 	if r.quotas, err = c.Quotas(ctx, namespace); err != nil {
 		return nil, err
 	}
@@ -161,6 +163,13 @@ func (r *Room) orGoOn(answer error) error {
 	}
 	r.note(answer)
 	return nil
+}
+
+// note keeps why the room is unknown, if that is the answer.
+func (r *Room) note(answer error) {
+	if isUnknown(answer) {
+		r.unknown = cmp.Or(r.unknown, answer.Error())
+	}
 }
 
 // demand is what a pod demands of a node and of the pods around.

@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -30,20 +31,24 @@ type Space struct {
 }
 
 // OnNodes adds to forecasts, in their order, what the nodes of the pods have, and defers the
-// resizes for which that is not enough now. Each that has room has taken it.
-func (c *Cluster) OnNodes(ctx context.Context, forecasts []judge.PodForecast) ([]PodForecast, error) {
-	all, err := c.knownNodes(ctx)
+// resizes for which that is not enough now. Each that has room has taken it. Unknown is why not all of that is known.
+func (c *Cluster) OnNodes(ctx context.Context, forecasts []judge.PodForecast) (pods []PodForecast, unknown string, err error) {
+	all, unknown, err := c.knownNodes(ctx)
 	if err != nil {
-		return nil, err
+		return nil, unknown, err
 	}
-	named, nodes, pods := byName(all), spaces{}, make([]PodForecast, len(forecasts))
+	named, nodes := byName(all), spaces{}
+	pods = make([]PodForecast, len(forecasts))
 	for i, f := range forecasts {
 		pods[i].PodForecast = f
 		if f.Forecast != judge.Live && f.Forecast != judge.ContainerRestart && f.Forecast != judge.Deferred {
 			continue
 		}
-		if err := c.sum(ctx, nodes, named[f.Member.Pod.Spec.NodeName]); err != nil {
-			return nil, err
+		switch err := c.sum(ctx, nodes, named[f.Member.Pod.Spec.NodeName]); {
+		case isUnknown(err):
+			unknown = cmp.Or(unknown, err.Error())
+		case err != nil:
+			return nil, unknown, err
 		}
 		pods[i].Space = nodes.take(f.Member)
 		if slices.ContainsFunc(pods[i].Space, func(s Space) bool { return !s.Enough }) {
@@ -51,7 +56,7 @@ func (c *Cluster) OnNodes(ctx context.Context, forecasts []judge.PodForecast) ([
 		}
 		pods[i].Reason += atDeadline[pods[i].Lasts()]
 	}
-	return pods, nil
+	return pods, unknown, nil
 }
 
 // atDeadline says what becomes of a pod where what is in its way lasts until the deadline.
@@ -71,14 +76,14 @@ type nodeSpace struct {
 	promised    corev1.ResourceList // more, to pods whose turn came before
 }
 
-// sum sums up what the pods of a node request, as the scheduler does, unless they may not be listed.
+// sum sums up what the pods of a node request, as the scheduler does.
 func (c *Cluster) sum(ctx context.Context, nodes spaces, node *corev1.Node) error {
 	if node == nil || nodes[node.Name] != nil {
 		return nil
 	}
 	there, err := c.podsOn(ctx, node.Name)
-	if c.note(err); err != nil {
-		return ifNeither(err)
+	if err != nil {
+		return err
 	}
 	nodes[node.Name] = &nodeSpace{node.Status.Allocatable, corev1.ResourceList{}, corev1.ResourceList{}}
 	for _, pod := range there {

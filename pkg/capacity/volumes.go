@@ -33,7 +33,7 @@ type unbound struct {
 }
 
 // get reads an object; nil if it is not there.
-func get[T any](m memo[*T], key, what string, read func() (*T, error)) (*T, error) {
+func get[T any](m *memo[*T], key, what string, read func() (*T, error)) (*T, error) {
 	return m.get(key, func() (*T, error) {
 		object, err := read()
 		if apierrors.IsNotFound(err) {
@@ -76,7 +76,7 @@ func (c *Cluster) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim,
 	case name != "" && !metav1.HasAnnotation(claim.ObjectMeta, volumehelper.AnnBindCompleted):
 		return noNode("its claim %s is not bound to a volume yet", claim.Name)
 	case name != "":
-		volume, err := get(c.volumes, name, "get persistent volumes", func() (*corev1.PersistentVolume, error) {
+		volume, err := get(&c.volumes, name, "get persistent volumes", func() (*corev1.PersistentVolume, error) {
 			return c.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 		})
 		if err == nil && volume == nil {
@@ -110,7 +110,7 @@ func (c *Cluster) claimOf(ctx context.Context, pod *corev1.Pod, volume corev1.Vo
 		return nil, nil //nolint:nilnil // it needs none
 	}
 	name := volume.PersistentVolumeClaim.ClaimName
-	claim, err := get(c.claims, pod.Namespace+"/"+name, "get persistent volume claims", func() (*corev1.PersistentVolumeClaim, error) {
+	claim, err := get(&c.claims, pod.Namespace+"/"+name, "get persistent volume claims", func() (*corev1.PersistentVolumeClaim, error) {
 		return c.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	})
 	if err == nil && claim == nil {
@@ -125,7 +125,7 @@ func (c *Cluster) classOf(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if name == "" {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return get(c.classes, name, "get storage classes", func() (*storagev1.StorageClass, error) {
+	return get(&c.classes, name, "get storage classes", func() (*storagev1.StorageClass, error) {
 		return c.client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
 	})
 }
@@ -201,7 +201,7 @@ func (c *Cluster) provides(ctx context.Context, node *corev1.Node, claim unbound
 	if claim.class.Provisioner == volumehelper.NotSupportedProvisioner || !provisions(claim.class, node) {
 		return no
 	}
-	driver, err := get(c.drivers, claim.class.Provisioner, "get CSI drivers", func() (*storagev1.CSIDriver, error) {
+	driver, err := get(&c.drivers, claim.class.Provisioner, "get CSI drivers", func() (*storagev1.CSIDriver, error) {
 		return c.client.StorageV1().CSIDrivers().Get(ctx, claim.class.Provisioner, metav1.GetOptions{})
 	})
 	if err != nil || driver == nil || !ptr.Deref(driver.Spec.StorageCapacity, false) {
@@ -258,7 +258,7 @@ func (c *Cluster) attaches(ctx context.Context, node *corev1.Node, v volumes, ot
 	if len(wanted) == 0 {
 		return nil
 	}
-	csi, err := get(c.csiNodes, node.Name, "get CSI nodes", func() (*storagev1.CSINode, error) {
+	csi, err := get(&c.csiNodes, node.Name, "get CSI nodes", func() (*storagev1.CSINode, error) {
 		return c.client.StorageV1().CSINodes().Get(ctx, node.Name, metav1.GetOptions{})
 	})
 	if err != nil || csi == nil {

@@ -176,10 +176,9 @@ type (
 	loose struct{}
 )
 
-func (tight) String() string      { return "tight" }
-func (tight) NeedsLiveRead() bool { return false }
-func (loose) String() string      { return "loose" }
-func (loose) NeedsLiveRead() bool { return true }
+func (tight) String() string { return "tight" }
+func (tight) Harmless()      {}
+func (loose) String() string { return "loose" }
 
 type noNodes struct{}
 

@@ -91,7 +91,7 @@ type Access[W Workload] struct {
 
 // Condition returns the condition inplace-rollout.io/Complete of w, if it speaks of the edit that w has now; else nil.
 func (a Access[W]) Condition(w W) *rollout.StoredCondition {
-	return a.ConditionOf(w, api.ConditionComplete).SpeakingOf(w.GetAnnotations())
+	return rollout.CompleteOf(w, a.ConditionOf)
 }
 
 // HasConditions reports whether the status of w has any condition of ours.

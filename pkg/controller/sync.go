@@ -461,13 +461,13 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 		return 0, nil
 	}
 	failed := make([]error, len(p.Writes))
-	together := slices.IndexFunc(p.Writes, rollout.Write.NeedsLiveRead)
+	together := slices.IndexFunc(p.Writes, rollout.NeedsLiveRead)
 	if together < 0 {
 		together = len(p.Writes)
 	}
 	workqueue.ParallelizeUntil(ctx, max(c.options.Parallel, 1), together, func(i int) { failed[i] = c.applyOne(ctx, s, w, p, p.Writes[i]) })
 	for i, write := range p.Writes[together:] {
-		if wait := s.looseAfter.Sub(c.clock.Now()); write.NeedsLiveRead() && wait > 0 {
+		if wait := s.looseAfter.Sub(c.clock.Now()); rollout.NeedsLiveRead(write) && wait > 0 {
 			due = wait
 			continue
 		}

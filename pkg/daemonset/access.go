@@ -42,9 +42,9 @@ func strip(set *appsv1.DaemonSet, atRest bool) *appsv1.DaemonSet {
 	return &stripped
 }
 
-// condition returns the set's condition inplace-rollout.io/Complete, or nil.
+// condition returns the condition inplace-rollout.io/Complete, or nil.
 func condition(set *appsv1.DaemonSet) *rollout.StoredCondition {
-	return conditionOf(set, api.ConditionComplete).SpeakingOf(set.Annotations)
+	return rollout.CompleteOf(set, conditionOf)
 }
 
 // conditionOf returns the set's condition of that type, or nil.

@@ -24,7 +24,7 @@ func (o *observation) readSizes() error {
 
 // sizeOf returns the size of a pod by the class of its node; that of the template if it has none.
 func (o observation) sizeOf(pod *corev1.Pod) policy.Size {
-	return o.sizes.On(o.Node(capacity.TargetNode(pod)))
+	return o.sizes.On(o.Places.Node(capacity.TargetNode(pod)))
 }
 
 // fit sets what a pod of the newest revision is to have: the size of its node's class or, where it

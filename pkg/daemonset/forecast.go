@@ -45,8 +45,8 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 	if err := o.readSizes(); err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	if policy.HasClasses(set.Annotations) && q.NodesUnknown() {
-		return rollout.WorkloadForecast{Unknown: "their sizes are by class of node, and you are " + q.RoomUnknown}, nil
+	if policy.HasClasses(set.Annotations) && o.RoomUnknown != "" {
+		return rollout.WorkloadForecast{Unknown: "their sizes are by class of node, and you are " + o.RoomUnknown}, nil
 	}
 	return o.forecast(ctx, q)
 }

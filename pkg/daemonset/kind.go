@@ -107,9 +107,6 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, all
 // Otherwise that would not make a new pod beside it, as maxSurge asks for.
 type unmark struct{ member judge.Member }
 
-// NeedsLiveRead is that of rollout.Write.
-func (unmark) NeedsLiveRead() bool { return true }
-
 func (w unmark) String() string { return "mark pod " + w.member.Name + " as not updated" }
 
 // Apply is that of controller.Kind.

@@ -125,13 +125,9 @@ func (o observation) LetLoose() []rollout.Coming {
 	return coming
 }
 
-// Edit is that of rollout.Observation.
-func (o observation) Edit() string { return templateGeneration(o.set) + " " + o.newest.hash }
-
-// Replicas is that of rollout.Observation.
-func (o observation) Replicas() int { return int(o.set.Status.DesiredNumberScheduled) }
-
-// MadeOfNewest is that of rollout.Observation.
+// Edit, Replicas and MadeOfNewest are those of rollout.Observation.
+func (o observation) Edit() string                      { return templateGeneration(o.set) + " " + o.newest.hash }
+func (o observation) Replicas() int                     { return int(o.set.Status.DesiredNumberScheduled) }
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
 
 // known returns the facts with what is known of new pods of the newest revision.
@@ -179,7 +175,7 @@ func (o *observation) sortByNode() {
 	all := make([]nodePod, len(o.pods))
 	for i, pod := range o.pods {
 		all[i] = nodePod{pod: pod, gone: judge.Gone(pod), node: capacity.TargetNode(pod)}
-		if on := o.Node(all[i].node); on != nil {
+		if on := o.Places.Node(all[i].node); on != nil {
 			all[i].zone = on.Labels[corev1.LabelTopologyZone]
 		}
 	}
@@ -329,7 +325,7 @@ const withItsNode = time.Minute
 
 // first reports whether the pod is the first one on its node. Both times are by the clock of the API server.
 func (o observation) first(pod *corev1.Pod) bool {
-	node := o.Node(capacity.TargetNode(pod))
+	node := o.Places.Node(capacity.TargetNode(pod))
 	return node != nil && pod.CreationTimestamp.Sub(node.CreationTimestamp.Time).Abs() <= withItsNode
 }
 
@@ -379,7 +375,7 @@ func (o observation) oldest() map[string]*corev1.Pod {
 	for _, pod := range o.pods {
 		node := capacity.TargetNode(pod)
 		first := oldest[node]
-		if o.Node(node) != nil && (first == nil || older(pod, first)) && (pod.DeletionTimestamp == nil || !terminal(pod)) {
+		if o.Places.Node(node) != nil && (first == nil || older(pod, first)) && (pod.DeletionTimestamp == nil || !terminal(pod)) {
 			oldest[node] = pod
 		}
 	}

@@ -18,10 +18,6 @@ type plan struct {
 	remove []rollout.Restart
 	// release lets go of the hold: the user's strategy comes back.
 	release bool
-	// handOver is why a release leaves the rest to the DaemonSet controller; empty if there is no
-	// rest.
-	handOver string
-	cause    judge.Cause // of that
 }
 
 // complete returns the plan with all that is to be written.
@@ -47,7 +43,7 @@ func (p plan) complete(o observation) rollout.Plan {
 		if p.Replaced = p.Restart; surge > 0 {
 			p.Replaced = rollout.NewFirst(p.Restart)
 		}
-		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), ""), Cause: p.cause})
+		p.Writes = append(p.Writes, p.LetGo(kindName))
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	}
 	return p.Plan
@@ -140,8 +136,5 @@ func (p *plan) letGo(o observation) {
 		p.RequeueWithin(o.settles())
 	default:
 		p.release = true
-		if len(p.Restart) > 0 {
-			p.handOver, p.cause = p.Restart[0].Reason, p.Restart[0].Cause
-		}
 	}
 }

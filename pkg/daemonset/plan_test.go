@@ -138,12 +138,12 @@ func inForce(value string) change {
 
 // node changes that of a number.
 func node(i int, change func(*corev1.Node)) change {
-	return func(o *observation) { change(o.Node(nodeName(i))) }
+	return func(o *observation) { change(o.Places.Node(nodeName(i))) }
 }
 
 // nodes returns those of a plan, in the order of their numbers.
 func nodes(o *observation) (all []*corev1.Node) {
-	for node := o.Node(nodeName(0)); node != nil; node = o.Node(nodeName(len(all))) {
+	for node := o.Places.Node(nodeName(0)); node != nil; node = o.Places.Node(nodeName(len(all))) {
 		all = append(all, node)
 	}
 	return all
@@ -160,7 +160,7 @@ func small(i int) change {
 // misscheduled: the pod of the node may stay, and no other may come.
 func misscheduled(i int) change {
 	return func(o *observation) {
-		o.Node(nodeName(i)).Spec.Taints = []corev1.Taint{{Key: foreign, Effect: corev1.TaintEffectNoSchedule}}
+		o.Places.Node(nodeName(i)).Spec.Taints = []corev1.Taint{{Key: foreign, Effect: corev1.TaintEffectNoSchedule}}
 		o.set.Status.NumberMisscheduled++
 		o.set.Status.DesiredNumberScheduled--
 		o.set.Status.CurrentNumberScheduled--
@@ -598,7 +598,7 @@ func FuzzPlan(f *testing.F) {
 					if live || !rolling(o.set) {
 						t.Errorf("%s: the plan deletes %s", places, pod.Name)
 					}
-					if node := o.Node(capacity.TargetNode(pod)); !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < 2 {
+					if node := o.Places.Node(capacity.TargetNode(pod)); !runs(node) || node.Status.Allocatable.Cpu().MilliValue() < 2 {
 						t.Errorf("%s: the plan deletes %s, which cannot come back to %s", places, pod.Name, node.Name)
 					}
 				case rollout.Release:

@@ -93,6 +93,18 @@ func (k Kind) again(ctx context.Context, d *Deployment) (*Deployment, error) {
 
 var errNotWatched = errors.New("the watch is yet to bring its template")
 
+// condition returns the condition inplace-rollout.io/Complete, or nil.
+func condition(d *Deployment) *rollout.StoredCondition { return rollout.CompleteOf(d, conditionOf) }
+
+// conditionOf returns the Deployment's condition of that type, or nil.
+func conditionOf(d *Deployment, of string) *rollout.StoredCondition {
+	c := deploymentutil.GetDeploymentCondition(d.Status, appsv1.DeploymentConditionType(of))
+	if c == nil {
+		return nil
+	}
+	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+}
+
 func newCondition(c rollout.StoredCondition, now metav1.Time) any {
 	return appsv1.DeploymentCondition{
 		Type: api.ConditionComplete, Status: c.Status, LastTransitionTime: c.LastTransitionTime, LastUpdateTime: now, Reason: c.Reason, Message: c.Message,

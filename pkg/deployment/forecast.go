@@ -103,10 +103,9 @@ func (o observation) templates() []*hash.Template {
 }
 
 func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout.WorkloadForecast, error) {
-	var f rollout.WorkloadForecast
-	var err error
 	base := o.base()
-	if f.Pods, f.HandOver, err = o.forecastBase(ctx, q, base); err != nil {
+	f, err := o.forecastBase(ctx, q, base)
+	if err != nil {
 		return f, err
 	}
 	for _, rs := range o.sets {
@@ -189,17 +188,18 @@ func (o observation) scaledIn() []string {
 
 // forecastBase returns what comes of the pods of the ReplicaSet base, and why the whole rollout
 // is handed over to the Deployment controller; empty if it is not.
-func (o observation) forecastBase(ctx context.Context, q capacity.Question, base *replicaSet) ([]judge.PodForecast, string, error) {
+func (o observation) forecastBase(ctx context.Context, q capacity.Question, base *replicaSet) (f rollout.WorkloadForecast, err error) {
 	if base == nil {
-		return nil, cmp.Or(o.cannotHold(), q.NotHeld, o.differs()), nil
+		f.HandOver = cmp.Or(o.cannotHold(), q.NotHeld, o.differs())
+		return f, nil
 	}
 	surge, unavailable, err := o.deployment.bounds()
 	if err != nil {
-		return nil, "", err
+		return f, err
 	}
 	options := o.options(surge, unavailable)
-	handOver := cmp.Or(o.cannotHold(), q.NotHeld)
-	if options.Guard = o.guard(base); handOver == "" && !policy.Held(o.deployment) { // an edit will be held
+	f.HandOver = cmp.Or(o.cannotHold(), q.NotHeld)
+	if options.Guard = o.guard(base); f.HandOver == "" && !policy.Held(o.deployment) { // an edit will be held
 		options.Guard = o.Guard(rollout.Edit{Began: o.Now}, o.deployment.Spec.MinReadySeconds)
 	}
 	options.NonMembers = o.nonMembers(o.look(base, options), base)
@@ -209,21 +209,22 @@ func (o observation) forecastBase(ctx context.Context, q capacity.Question, base
 	for _, pod := range pods {
 		place, err := o.place(base, pod)
 		if err != nil {
-			return nil, "", err
+			return f, err
 		}
 		places = append(places, place)
 	}
 	slices.SortStableFunc(places, func(a, b judge.Place) int { return byRequest(&a, &b) })
 	facts, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), options.Terms, unavailable == 0)
 	if err != nil {
-		return nil, "", err
+		return f, err
 	}
-	*o.Notes = *facts.Notes
+	*o.Notes, f.RoomUnknown = *facts.Notes, facts.RoomUnknown
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(judge.Pods(members, options.Terms), options)}}
-	if handOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
-		handOver = p.Restart[0].Reason
+	if f.HandOver == "" && !p.Hold && len(p.Resize) == 0 && len(p.Restart) > 0 && !base.template.Same(o.deployment.template) && o.restartsAll(p) {
+		f.HandOver = p.Restart[0].Reason
 	}
-	return judge.Forecasts(p.Verdicts, o.Now), handOver, nil
+	f.Pods = judge.Forecasts(p.Verdicts, o.Now)
+	return f, nil
 }
 
 func (o observation) notOptedIn() string {

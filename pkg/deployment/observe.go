@@ -62,13 +62,10 @@ func (o observation) LetLoose() []rollout.Coming {
 	return coming[:min(len(coming), max(lacking, 0))]
 }
 
-// Edit is that of rollout.Observation.
-func (o observation) Edit() string { return o.deployment.Annotations[api.EditAnnotation] }
-
-// Replicas is that of rollout.Observation.
+// Edit, Replicas and MadeOfNewest are those of rollout.Observation.
+func (o observation) Edit() string  { return o.deployment.Annotations[api.EditAnnotation] }
 func (o observation) Replicas() int { return o.deployment.replicas() }
 
-// MadeOfNewest is that of rollout.Observation.
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
 		return rs.template.Same(o.deployment.template) && o.madeOf(pod, rs)
@@ -491,18 +488,4 @@ func (rs *replicaSet) madeBefore(pod *corev1.Pod) bool {
 		return true
 	}
 	return resize.Has(pod, rs.previous.template.PodTemplateSpec)
-}
-
-// condition returns the Deployment's condition inplace-rollout.io/Complete, or nil.
-func condition(d *Deployment) *rollout.StoredCondition {
-	return conditionOf(d, api.ConditionComplete).SpeakingOf(d.Annotations)
-}
-
-// conditionOf returns the Deployment's condition of that type, or nil.
-func conditionOf(d *Deployment, of string) *rollout.StoredCondition {
-	c := deploymentutil.GetDeploymentCondition(d.Status, appsv1.DeploymentConditionType(of))
-	if c == nil {
-		return nil
-	}
-	return &rollout.StoredCondition{Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 }

@@ -62,35 +62,8 @@ type revert struct {
 	template *hash.Template
 }
 
-// NeedsLiveRead is that of rollout.Write.
-func (detach) NeedsLiveRead() bool { return true }
-
-// NeedsLiveRead is that of rollout.Write.
-func (evict) NeedsLiveRead() bool { return true }
-
-// NeedsLiveRead is that of rollout.Write.
-func (reattach) NeedsLiveRead() bool { return true }
-
-// NeedsLiveRead is that of rollout.Write.
-func (removeSet) NeedsLiveRead() bool { return true }
-
-// NeedsLiveRead is that of rollout.Write.
-func (saveHistory) NeedsLiveRead() bool { return true }
-
-// NeedsLiveRead is that of rollout.Write.
-func (adopt) NeedsLiveRead() bool { return true }
-
 // Guards is that of rollout.Guarding.
 func (w adopt) Guards() bool { return w.back }
-
-// NeedsLiveRead is that of rollout.Write.
-func (closeAdoption) NeedsLiveRead() bool { return true }
-
-// NeedsLiveRead is that of rollout.Write.
-func (endAdoption) NeedsLiveRead() bool { return true }
-
-// NeedsLiveRead is that of rollout.Write.
-func (revert) NeedsLiveRead() bool { return true }
 
 func (w detach) String() string {
 	return "detach pod " + w.restart.Member.Name + ": " + w.restart.Reason

@@ -103,7 +103,7 @@ func (u BuiltInStatus) done(p Plan, have *StoredCondition) Plan {
 	over, unfit := have.SpeaksOf().Over(u.Over), unfit(p)
 	// Once Complete, a workload stays so when it is scaled, or a pod is lost.
 	if over || have.Complete() || len(p.Waits) == len(unfit) {
-		p.Condition, p.RepeatsComplete = u.Condition, over && have.Complete() && u.Standing
+		p.Condition, p.repeatsComplete = u.Condition, over && have.Complete() && u.Standing
 	}
 	if p.Condition.Complete && len(unfit) > 0 {
 		reason, details := Spell(unfit)

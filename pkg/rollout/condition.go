@@ -71,10 +71,10 @@ const (
 	PhaseReverted Phase = "Reverted"
 	// PhaseHandedOver: the built-in controller makes the rollout.
 	PhaseHandedOver Phase = "HandedOver"
-	// PhaseUnavailable: every pod is updated, and one is not available yet.
-	PhaseUnavailable Phase = "Unavailable"
-	// PhasePaused: the user has paused the workload.
-	PhasePaused Phase = "Paused"
+	// phaseUnavailable: every pod is updated, and one is not available yet.
+	phaseUnavailable Phase = "Unavailable"
+	// phasePaused: the user has paused the workload.
+	phasePaused Phase = "Paused"
 	// PhaseOver: the rollout is over. The condition may be False all the same, because pods cannot have
 	// a size for which they are not restarted.
 	PhaseOver Phase = "Over"
@@ -124,12 +124,12 @@ func HandedOver(kind string, version Version, why string) Condition {
 
 // Unavailable is the condition of a rollout that waits for updated pods to become available.
 func Unavailable(why string) Condition {
-	return Condition{Reason: judge.ReasonProgressing, Phase: PhaseUnavailable, Why: why}
+	return Condition{Reason: judge.ReasonProgressing, Phase: phaseUnavailable, Why: why}
 }
 
 // Paused is the condition of a workload that the user has paused with a rollout to be made.
 func Paused(why string) Condition {
-	return Condition{Reason: judge.ReasonPaused, Phase: PhasePaused, Why: why}
+	return Condition{Reason: judge.ReasonPaused, Phase: phasePaused, Why: why}
 }
 
 // Over is the condition of a workload where the rollout of a version is over.
@@ -152,7 +152,7 @@ func (c Condition) And(other Condition) Condition {
 // Rejecting returns the condition with the new pod that a kubelet has rejected, where the built-in controller makes pods; nil if
 // there is none.
 func (c Condition) Rejecting(r *judge.Rejected) Condition {
-	if r == nil || c.Complete || c.Phase != PhaseHandedOver && c.Phase != PhaseUnavailable {
+	if r == nil || c.Complete || c.Phase != PhaseHandedOver && c.Phase != phaseUnavailable {
 		return c
 	}
 	c.Details += "; " + r.Pod + ": " + r.Why + judge.AndThen
@@ -172,9 +172,9 @@ func (c Condition) Rejecting(r *judge.Rejected) Condition {
 type Spoken struct {
 	Phase   Phase
 	Version Version
-	// Except is which pods have something else by the word of the user: the partition that keeps them back, or
+	// except is which pods have something else by the word of the user: the partition that keeps them back, or
 	// those of classes of nodes.
-	Except string
+	except string
 }
 
 // OverUnnamed begins what deploy/cluster/hold.yaml makes of Over;edit 42; at opt-out: nobody names edits then.
@@ -193,9 +193,9 @@ func (c Condition) Of() (of Spoken) {
 	}
 	of = Spoken{Phase: c.Phase, Version: c.Version}
 	if c.Partition > 0 {
-		of.Except = strconv.Itoa(c.Partition)
+		of.except = strconv.Itoa(c.Partition)
 	} else if c.Phase == PhaseOver && c.Details != "" {
-		of.Except = exceptClasses
+		of.except = exceptClasses
 	}
 	return of
 }
@@ -205,13 +205,13 @@ func (of Spoken) String() string {
 	if of == (Spoken{}) {
 		return ""
 	}
-	return string(of.Phase) + ";" + string(of.Version) + ";" + of.Except
+	return string(of.Phase) + ";" + string(of.Version) + ";" + of.except
 }
 
 // Over reports whether it speaks of the same rollout, which is over, as the condition.
 func (of Spoken) Over(c Condition) bool {
-	if of.Except == exceptClasses {
-		of.Except = ""
+	if of.except == exceptClasses {
+		of.except = ""
 	}
 	return of.Phase == PhaseOver && of == c.Of()
 }
@@ -242,9 +242,9 @@ func (c Condition) sentence() string {
 		return "all pods are of " + of
 	case PhaseHandedOver:
 		return "left to the " + c.Kind + " controller" + after(", ", string(c.Version)) + after(": ", c.Why)
-	case PhaseUnavailable:
+	case phaseUnavailable:
 		return "waiting for pods to become available" + after(": ", c.Why)
-	case PhasePaused:
+	case phasePaused:
 		return "paused by the user" + after(": ", c.Why)
 	default:
 		return c.Why
@@ -268,12 +268,12 @@ type StoredCondition struct {
 	Of Spoken
 }
 
-// SpeakingOf returns the condition with what it speaks of, by the annotations of its workload. One that admission has taken back
-// speaks of nothing.
-func (c *StoredCondition) SpeakingOf(annotations map[string]string) *StoredCondition {
-	said := strings.SplitN(annotations[api.SaidOfAnnotation], ";", 3)
+// CompleteOf returns the condition inplace-rollout.io/Complete of a workload, with what it speaks of by the annotations; nil if it has
+// none. One that admission has taken back speaks of nothing.
+func CompleteOf[W metav1.Object](w W, conditionOf func(w W, of string) *StoredCondition) *StoredCondition {
+	c, said := conditionOf(w, api.ConditionComplete), strings.SplitN(w.GetAnnotations()[api.SaidOfAnnotation], ";", 3)
 	if c != nil && !c.Pending() && len(said) == 3 {
-		c.Of = Spoken{Phase: Phase(said[0]), Version: Version(said[1]), Except: said[2]}
+		c.Of = Spoken{Phase: Phase(said[0]), Version: Version(said[1]), except: said[2]}
 	}
 	return c
 }

@@ -75,6 +75,10 @@ func TestSpoken(t *testing.T) {
 	late.Late = rollout.EditNamed("42")
 	classes := rollout.Over(rollout.TemplateGeneration("4"), 0)
 	classes.Details = "; 1 of them has the size of its node's class"
+	spokenBy := func(c *rollout.StoredCondition, said string) rollout.Spoken {
+		w := &metav1.ObjectMeta{Annotations: map[string]string{api.SaidOfAnnotation: said}}
+		return rollout.CompleteOf(w, func(*metav1.ObjectMeta, string) *rollout.StoredCondition { return c }).SpeaksOf()
+	}
 	for want, c := range map[string]rollout.Condition{
 		"Over;revision web-1;":               rollout.Over(rollout.RevisionNamed("web-1"), 0),
 		"Over;revision web-1;2":              rollout.Over(rollout.RevisionNamed("web-1"), 2),
@@ -89,15 +93,14 @@ func TestSpoken(t *testing.T) {
 		stored, pending := c.Stored(metav1.Time{}), &rollout.StoredCondition{Reason: judge.ReasonPending}
 		of := stored.Of
 		stored.Of = rollout.Spoken{}
-		all := map[string]string{api.SaidOfAnnotation: want}
-		if got := stored.SpeakingOf(all).SpeaksOf(); got != of || pending.SpeakingOf(all).SpeaksOf() != (rollout.Spoken{}) {
+		if got := spokenBy(&stored, want); got != of || spokenBy(pending, want) != (rollout.Spoken{}) {
 			t.Errorf("%q is read as %+v, want %+v", want, got, of)
 		}
 		if got, want := of.Over(rollout.Over(c.Version, c.Partition)), c.Phase == rollout.PhaseOver && c.Late == ""; got != want {
 			t.Errorf("%+v says that it is over: %t", of, got)
 		}
 	}
-	if (*rollout.StoredCondition)(nil).SpeakingOf(map[string]string{api.SaidOfAnnotation: "Over;revision web-1;"}).SpeaksOf() != (rollout.Spoken{}) {
+	if spokenBy(nil, "Over;revision web-1;") != (rollout.Spoken{}) {
 		t.Error("a condition that is not there speaks")
 	}
 }

@@ -37,6 +37,8 @@ type Facts struct {
 	Defaults policy.Defaults
 	// Now is the time.
 	Now time.Time
+	// RoomUnknown is why a forecast does not know all that decides what room the nodes have; empty if it does.
+	RoomUnknown string
 	// VersionSince is since when this version of the workload has been seen, by our own clock; zero if that is not known.
 	VersionSince time.Time
 	// Admission is what is known of it for the template that pods are to be of: see [Facts.Knowing].
@@ -304,14 +306,6 @@ func (f Facts) Sized(pod *corev1.Pod, revision Revision, sized *corev1.PodTempla
 	}
 	return target, nil
 }
-
-// TooLarge returns why no node could hold a pod that is made from the template; empty if one could.
-func (f Facts) TooLarge(template *corev1.PodTemplateSpec) string {
-	return f.Places.TooLarge(template)
-}
-
-// Node returns the node of that name; nil if it is not known.
-func (f Facts) Node(name string) *corev1.Node { return f.Places.Node(name) }
 
 // Members returns the places with what the facts say of each, for a rollout to the revision.
 func (f Facts) Members(places []judge.Place, revision Revision) []judge.Member {

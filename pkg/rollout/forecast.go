@@ -25,6 +25,8 @@ type WorkloadForecast struct {
 	Revision string
 	// Unknown is why nothing can be told of the pods; empty if something can.
 	Unknown string
+	// RoomUnknown is why not all is known that decides what room the nodes have; empty if it is.
+	RoomUnknown string
 	// Plan is the next step of a rollout that is under way, where that was asked.
 	Plan Plan
 }

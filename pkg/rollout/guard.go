@@ -145,14 +145,14 @@ func (g *Guard) Former() string {
 // Reverts reports whether the pods that have the size are to go back.
 func (g *Guard) Reverts() bool { return g.Stopped() && g.Revert && !g.Back }
 
-// Failure is a pod that has failed since its resize, and what was seen.
-type Failure struct {
+// failure is a pod that has failed since its resize, and what was seen.
+type failure struct {
 	Member judge.Member
 	What   string
 }
 
 // String is the failure for messages, in which "; " separates what is not about it.
-func (f Failure) String() string {
+func (f failure) String() string {
 	return strings.ReplaceAll(f.Member.Name+" "+f.What, "; ", ", ")
 }
 
@@ -162,7 +162,7 @@ type guarded struct {
 
 	record   Record // as it is to be after the step
 	classes  map[string]*trial
-	failures []Failure
+	failures []failure
 	subjects []Subject
 	live     bool // pods are to be resized, or have yet to be seen with their size
 }
@@ -236,7 +236,7 @@ func (g *guarded) lose(there sets.Set[types.UID]) {
 	}
 	for _, t := range g.classes {
 		if n := len(t.lost); n > max(t.canaries, g.record.Most) && !g.opened(t) && !g.Stopped() {
-			g.failures = append(g.failures, Failure{judge.Member{Place: judge.Place{Name: slices.Max(t.lost)}}, fmt.Sprintf("is gone: %d canaries were deleted or evicted before they had proved the size", n)})
+			g.failures = append(g.failures, failure{judge.Member{Place: judge.Place{Name: slices.Max(t.lost)}}, fmt.Sprintf("is gone: %d canaries were deleted or evicted before they had proved the size", n)})
 		}
 	}
 }
@@ -245,13 +245,13 @@ func (g *guarded) lose(there sets.Set[types.UID]) {
 // it does a new pod that its kubelet has rejected.
 func (g *guarded) loseToOthers() {
 	if r := g.rejected; r != nil && !g.Stopped() {
-		g.failures = append(g.failures, Failure{judge.Member{Place: judge.Place{Name: r.Pod}}, "was " + r.Why + judge.AndThen})
+		g.failures = append(g.failures, failure{judge.Member{Place: judge.Place{Name: r.Pod}}, "was " + r.Why + judge.AndThen})
 	}
 	all := g.losses.All()
 	for _, lost := range all {
 		canary := g.record.canary(lost.Pod.UID)
 		if !g.Stopped() && (canary != nil && !g.opened(g.class(canary.Class)) || len(all) >= judge.MaxLosses) {
-			g.failures = append(g.failures, Failure{judge.Member{Place: judge.Place{Name: lost.Pod.Name}}, lost.What()})
+			g.failures = append(g.failures, failure{judge.Member{Place: judge.Place{Name: lost.Pod.Name}}, lost.What()})
 		}
 	}
 }
@@ -289,14 +289,14 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 	m := &v.Member
 	if m.Target.Conceded && !g.opened(t) { // it would prove another size; nothing may be left to show that it was asked
-		g.failures = append(g.failures, Failure{*m, "has not got its size: others resize it repeatedly"})
+		g.failures = append(g.failures, failure{*m, "has not got its size: others resize it repeatedly"})
 		return
 	}
 	if m.Target.Resized.IsZero() && !g.born(m) {
 		return
 	}
 	if what := cmp.Or(v.Failed(g.NotReadyTimeout, o.Terms), g.neverProves(v, o), g.failedCheck(m)); what != "" {
-		g.failures = append(g.failures, Failure{*m, what})
+		g.failures = append(g.failures, failure{*m, what})
 	}
 	if b := m.Before; b != nil && !b.Done.IsZero() && len(g.Checks) > 0 {
 		g.subjects = append(g.subjects, Subject{m.Pod, b.Asked, b.Done})

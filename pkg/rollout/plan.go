@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,8 +18,8 @@ type Plan struct {
 	// Condition that the observation justifies; what the plan is about to do is not in it.
 	// Without a reason there is nothing new to say.
 	Condition Condition
-	// RepeatsComplete: Complete is only said once more, with other numbers. Nothing rests on these.
-	RepeatsComplete bool
+	// repeatsComplete: Complete is only said once more, with other numbers. Nothing rests on these.
+	repeatsComplete bool
 	// Started says what is rolled out, for the rollout's first event; empty if nothing is.
 	Started string
 	// HandedOver says which rollout the built-in controller makes without us, and why, for an event;
@@ -52,11 +53,18 @@ func (r Revision) Size(changes []resize.Change) string {
 }
 
 // Write is one write of a plan. Its string is what --dry-run logs.
-type Write interface {
-	fmt.Stringer
-	// NeedsLiveRead reports whether the write lets the built-in controller, or us, take a pod down. It
-	// must not rest on a watch that may be behind: the pods are read from the API server first.
-	NeedsLiveRead() bool
+type Write interface{ fmt.Stringer }
+
+// Harmless is a write that lets nobody take a pod down, neither the built-in controller nor us.
+type Harmless interface {
+	Write
+	Harmless()
+}
+
+// NeedsLiveRead reports whether the write must not rest on a watch that may be behind: the pods are read from the API server first.
+func NeedsLiveRead(w Write) bool {
+	_, harmless := w.(Harmless)
+	return !harmless
 }
 
 // Guarding is a write that need not wait for the record of a guarded rollout.
@@ -68,15 +76,10 @@ type Guarding interface {
 // NeedsLiveRead reports whether the plan must not rest on a watch that may be behind: it says
 // Complete, or one of its writes does, or pods are counted that have a size as a canary.
 func (p Plan) NeedsLiveRead() bool {
-	if p.Condition.Complete && !p.RepeatsComplete || p.Canary && len(p.Resize) > 0 {
+	if p.Condition.Complete && !p.repeatsComplete || p.Canary && len(p.Resize) > 0 {
 		return true
 	}
-	for _, w := range p.Writes {
-		if w.NeedsLiveRead() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Writes, NeedsLiveRead)
 }
 
 // LastWord reports whether the condition is not about to change.
@@ -87,8 +90,8 @@ func (p Plan) LastWord() bool {
 // ResizePod asks for a member's new size.
 type ResizePod struct{ Member judge.Member }
 
-// NeedsLiveRead is that of Write.
-func (ResizePod) NeedsLiveRead() bool { return false }
+// Harmless is that of [Harmless].
+func (ResizePod) Harmless() {}
 
 func (w ResizePod) String() string {
 	return "resize pod " + w.Member.Name + ": " + resize.Describe(w.Member.Target.Changes)
@@ -111,17 +114,14 @@ type MarkPod struct {
 	Label, Revision string
 }
 
-// NeedsLiveRead is that of Write.
-func (MarkPod) NeedsLiveRead() bool { return false }
+// Harmless is that of [Harmless].
+func (MarkPod) Harmless() {}
 
 func (w MarkPod) String() string { return "mark pod " + w.Member.Name + " as updated" }
 
 // DeletePod deletes a pod that only a new one can replace, and that the built-in controller would
 // not restart by itself.
 type DeletePod struct{ Restart Restart }
-
-// NeedsLiveRead is that of Write.
-func (DeletePod) NeedsLiveRead() bool { return true }
 
 func (w DeletePod) String() string {
 	return "delete pod " + w.Restart.Member.Name + ": " + w.Restart.Reason
@@ -132,8 +132,8 @@ func (w DeletePod) String() string {
 // itself stays. Whoever waits for the workload waits for its pods to be Ready, too.
 type ShowGeneration struct{ Generation int64 }
 
-// NeedsLiveRead is that of Write.
-func (ShowGeneration) NeedsLiveRead() bool { return false }
+// Harmless is that of [Harmless].
+func (ShowGeneration) Harmless() {}
 
 func (w ShowGeneration) String() string {
 	return fmt.Sprintf("show generation %d as observed", w.Generation)
@@ -165,11 +165,17 @@ type Release struct {
 	KeptBack string
 }
 
+// LetGo returns the release of a StatefulSet or DaemonSet, which leaves the plan's restarts to the built-in controller of that kind.
+func (p Plan) LetGo(kind string) Release {
+	r := Release{To: HandedOver(kind, RevisionNamed(p.Revision.Name), "")}
+	if len(p.Restart) > 0 {
+		r.HandOver, r.Cause = p.Restart[0].Reason, p.Restart[0].Cause
+	}
+	return r
+}
+
 // Warns reports whether pods restart of which the edit has not asked for that: it has changed only their size.
 func (w Release) Warns() bool { return w.Cause != "" && w.Cause != judge.CauseTemplate }
-
-// NeedsLiveRead is that of Write.
-func (Release) NeedsLiveRead() bool { return true }
 
 func (w Release) String() string {
 	if w.HandOver != "" {

@@ -198,8 +198,8 @@ type Keep struct {
 	Says   string
 }
 
-// NeedsLiveRead is that of Write.
-func (Keep) NeedsLiveRead() bool { return false }
+// Harmless is that of [Harmless].
+func (Keep) Harmless() {}
 
 func (w Keep) String() string {
 	if w.After == nil {

@@ -56,7 +56,7 @@ func (s Step) reverted(g *Guard) Condition {
 	}
 	_, c.Details = Spell(waits)
 	c.Reason, c.Phase, c.Version, c.Why = judge.ReasonResizeFailed, PhaseReverted, g.called, g.Record.Failed
-	if len(s.Resize)+len(s.MarkUpdated)+s.Unmarked == 0 && !slices.ContainsFunc(s.Verdicts, func(v *judge.Verdict) bool { return v.Decision == policy.Wait || v.Decision == policy.Resize }) {
+	if len(s.Resize)+len(s.MarkUpdated)+s.unmarked == 0 && !slices.ContainsFunc(s.Verdicts, func(v *judge.Verdict) bool { return v.Decision == policy.Wait || v.Decision == policy.Resize }) {
 		c.Reason = judge.ReasonReverted
 	}
 	return c

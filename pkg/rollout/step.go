@@ -64,8 +64,8 @@ type Step struct {
 	Waits []Wait
 	// Updated pods, of Total. Beside them the workload has others that are no members, or is to have them.
 	Updated, Total, Beside int
-	// Unmarked pods have the size, and are not updated only because the API server lets nobody mark them.
-	Unmarked int
+	// unmarked pods have the size, and are not updated only because the API server lets nobody mark them.
+	unmarked int
 	// RequeueAfter is when something becomes possible, or is over, without any event; 0 if
 	// nothing is.
 	RequeueAfter time.Duration
@@ -80,7 +80,7 @@ type Step struct {
 	// Trying: a canary runs with the size, others wait for it, and it has yet to prove it.
 	Trying bool
 	// Failures are the pods that have failed since their resize, in a guarded rollout that goes on until this step.
-	Failures []Failure
+	Failures []failure
 	// Subjects are the pods that are to pass the Checks.
 	Subjects []Subject
 	Checks   []string
@@ -103,8 +103,8 @@ type Urgency int
 
 // The urgencies. Of several, the last one counts.
 const (
-	// Soon is when the message has lasted for a while.
-	Soon Urgency = iota
+	// soon is when the message has lasted for a while.
+	soon Urgency = iota
 	// Later is after a longer while: the condition is about to change, because other controllers need a moment
 	// for what has been done.
 	Later
@@ -116,7 +116,7 @@ func urgentIf(urgent bool) Urgency {
 	if urgent {
 		return AtOnce
 	}
-	return Soon
+	return soon
 }
 
 // Defer has the condition's message written later, if it is not urgent.
@@ -226,7 +226,7 @@ func (s *Step) mark(v *judge.Verdict, o Options, b *budget) {
 		s.MarkUpdated = append(s.MarkUpdated, v.Member)
 	}
 	if v.Member.Relabel.Reason != "" {
-		s.Unmarked++
+		s.unmarked++
 		s.passOver(v)
 	}
 }
@@ -338,7 +338,7 @@ func (s *Step) RequeueWithin(d time.Duration) {
 func (s Step) Progress() string { return s.progress().Message() }
 
 func (s Step) progress() Condition {
-	return Condition{Phase: PhaseResizing, Updated: s.Updated + s.Unmarked, Total: s.Total + s.Beside}
+	return Condition{Phase: PhaseResizing, Updated: s.Updated + s.unmarked, Total: s.Total + s.Beside}
 }
 
 // Prove notes since when pods have the size of a guarded rollout, and have not proved it.

@@ -46,6 +46,14 @@ func (o *Options) AddCertificateFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 }
 
+// Wrong is the error that a flag is, if it is.
+func Wrong(is bool, format string, args ...any) error {
+	if !is {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
 // Validate checks the flags.
 func (o Options) Validate() error {
 	var errs []error
@@ -54,9 +62,7 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--metrics-bind-address is %q: want host:port, :port or 0: %w", o.address, err))
 		}
 	}
-	if (o.CertFile == "") != (o.KeyFile == "") || o.CertFile != "" && !o.secure {
-		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file go together, and with --secure-metrics"))
-	}
+	errs = append(errs, Wrong((o.CertFile == "") != (o.KeyFile == "") || o.CertFile != "" && !o.secure, "--tls-cert-file and --tls-private-key-file go together, and with --secure-metrics"))
 	return errors.Join(errs...)
 }
 

@@ -46,9 +46,9 @@ func strip(set *appsv1.StatefulSet, atRest bool) *appsv1.StatefulSet {
 	return &stripped
 }
 
-// condition returns the set's condition inplace-rollout.io/Complete, or nil.
+// condition returns the condition inplace-rollout.io/Complete, or nil.
 func condition(set *appsv1.StatefulSet) *rollout.StoredCondition {
-	return conditionOf(set, api.ConditionComplete).SpeakingOf(set.Annotations)
+	return rollout.CompleteOf(set, conditionOf)
 }
 
 // conditionOf returns the set's condition of that type, or nil.

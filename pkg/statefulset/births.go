@@ -80,7 +80,7 @@ func (o observation) unborn(index int) (why judge.Refusal, remade bool) {
 	case older.Reason == "":
 		older = judge.Refusal{Kind: judge.ReasonAdmissionDenied, Reason: fmt.Sprintf("no pod has been created for %s", neverCameAfter)}
 		if newer.Reason == "" {
-			newer = judge.Refusal{Kind: judge.ReasonNoNodeFits, Reason: o.TooLarge(newest)}
+			newer = judge.Refusal{Kind: judge.ReasonNoNodeFits, Reason: o.Places.TooLarge(newest)}
 		}
 	}
 	if newer.Reason != "" {

@@ -207,13 +207,9 @@ func (o observation) LetLoose() []rollout.Coming {
 	return coming
 }
 
-// Edit is that of rollout.Observation.
-func (o observation) Edit() string { return o.set.Status.UpdateRevision }
-
-// Replicas is that of rollout.Observation.
-func (o observation) Replicas() int { return replicas(o.set) }
-
-// MadeOfNewest is that of rollout.Observation.
+// Edit, Replicas and MadeOfNewest are those of rollout.Observation.
+func (o observation) Edit() string                      { return o.set.Status.UpdateRevision }
+func (o observation) Replicas() int                     { return replicas(o.set) }
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
 
 // known returns the facts with what is known of new pods of the newest revision.
@@ -343,7 +339,7 @@ func (o observation) place(index int, pod *corev1.Pod) (judge.Place, error) {
 		p.Updated = p.Target.Clean()
 		p.Brings = resize.Describe(p.Target.Changes)
 	case p.Labelled:
-		p.Target, err = o.leftover(pod)
+		p.Target, err = o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
 		p.Updated = p.Target.Clean()
 		p.Brings = resize.Describe(p.Target.Changes)
 	case p.Differs == "":
@@ -352,12 +348,6 @@ func (o observation) place(index int, pod *corev1.Pod) (judge.Place, error) {
 		p.Brings = resize.Describe(resize.Join(resize.Between(from, to), p.Target.Effects))
 	}
 	return p, err
-}
-
-// leftover returns the target that takes back what a pod that counts as updated has otherwise
-// than the template.
-func (o observation) leftover(pod *corev1.Pod) (resize.Target, error) {
-	return o.Leftover(pod, o.revision(), condition(o.set), policy.Held(o.set) || !rolling(o.set))
 }
 
 // differs says where the named revision differs from the newest one in more than cpu and

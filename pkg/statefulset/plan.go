@@ -33,12 +33,8 @@ type plan struct {
 	renew *makeOf
 	// release lets go of the hold: the user's partition comes back. Under OnDelete that is
 	// but an annotation.
-	release bool
-	// handOver is why a release leaves the rest to the StatefulSet controller; empty if there
-	// is no rest.
-	handOver string
-	cause    judge.Cause // of that
-	keptBack string      // see rollout.Release
+	release  bool
+	keptBack string // see rollout.Release
 	// givenUp is why the hold of a set under OnDelete goes before all that could be done is done; empty if it does not.
 	givenUp string
 	// remove these pods, which the StatefulSet controller would not restart by itself: it is
@@ -63,7 +59,9 @@ func (p plan) complete() rollout.Plan {
 		p.Writes = append(p.Writes, rollout.Release{HandOver: p.givenUp})
 		p.Condition = rollout.Condition{}
 	case p.release:
-		p.Writes = append(p.Writes, rollout.Release{HandOver: p.handOver, To: rollout.HandedOver(kindName, rollout.RevisionNamed(p.Revision.Name), ""), Cause: p.cause, KeptBack: p.keptBack})
+		release := p.LetGo(kindName)
+		release.KeptBack = p.keptBack
+		p.Writes = append(p.Writes, release)
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
 	case p.partition != nil && p.renew == nil: // both name the version of the set
 		p.Writes = append(p.Writes, lowerPartition{*p.partition, p.byPartition})
@@ -272,9 +270,6 @@ func (p *plan) letGo(o observation) {
 	default:
 		if p.release = true; o.keepsOthers() {
 			p.keptBack = p.Revision.Name
-		}
-		if len(p.Restart) > 0 {
-			p.handOver, p.cause = p.Restart[0].Reason, p.Restart[0].Cause
 		}
 		return
 	}

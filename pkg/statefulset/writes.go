@@ -13,17 +13,11 @@ type lowerPartition struct {
 	restarts []rollout.Restart // the pods that the StatefulSet controller restarts because of it
 }
 
-// NeedsLiveRead is that of rollout.Write.
-func (lowerPartition) NeedsLiveRead() bool { return true }
-
 func (w lowerPartition) String() string { return fmt.Sprintf("lower the partition to %d", w.to) }
 
 // makeOf has pods that are lost made of the revision while the set is held: the StatefulSet controller makes those below the
 // partition from the current revision of the status.
 type makeOf struct{ revision, why string }
-
-// NeedsLiveRead is that of rollout.Write.
-func (makeOf) NeedsLiveRead() bool { return true }
 
 func (w makeOf) String() string {
 	return "have missing pods created from revision " + w.revision + ": " + w.why

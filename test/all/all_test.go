@@ -14,7 +14,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/tally"
 )
 
-// TestParts: each package of tests, and each cell of the matrix, belongs to a part; and make has each target.
+// TestParts: each package of tests belongs to a part; and make has each target.
 func TestParts(t *testing.T) {
 	root := must.Get(controlplane.ModuleRoot())(t)
 	var names []string

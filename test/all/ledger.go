@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/inplace-rollout/inplace-rollout/test/matrix/cell"
 )
 
 // outcome is what came of the last run of a part.
@@ -149,8 +151,7 @@ var parts = slices.Concat(
 		{name: "soak", make: []string{"soak"}, packages: []string{"./test/worlds"}},
 		{name: "mutants", make: []string{"mutants"}, packages: []string{"./test/mutants", "./test/worlds", "./test/integration", "./test/simulated"}, tags: "integration"},
 	},
-	cells("1.37/webhook", "1.36/policy", "1.36/webhook", "1.35/webhook", "1.35/webhook-narrowed", "1.34/webhook"),
-	cells("1.36/kubelet-1.36", "1.35/kubelet-1.35", "1.34/kubelet-1.34", "1.37/kubelet-1.36", "1.37/kubelet-1.35", "1.37/kubelet-1.34"),
+	cells(),
 )
 
 // around are the parts that are a package of tests beside other tools, an older version, or with much time.
@@ -166,11 +167,11 @@ func around(folders ...string) []part {
 	return found
 }
 
-// cells are the parts that are a cell of test/matrix.
-func cells(names ...string) []part {
+// cells are the parts that are a cell of test/matrix; the first one is the gate's.
+func cells() []part {
 	var found []part
-	for _, name := range names {
-		found = append(found, part{name: "matrix/" + name, make: []string{"matrix", "ONLY=" + name}, packages: []string{"./test/matrix", "./test/integration", "./test/e2e"}, tags: "integration,around,e2e"})
+	for _, c := range cell.All[1:] {
+		found = append(found, part{name: "matrix/" + c.Name(), make: []string{"matrix", "ONLY=" + c.Name()}, packages: []string{"./test/matrix", "./test/integration", "./test/e2e"}, tags: "integration,around,e2e"})
 	}
 	return found
 }

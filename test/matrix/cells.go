@@ -13,49 +13,12 @@ import (
 	"strings"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/matrix/cell"
 	"github.com/inplace-rollout/inplace-rollout/test/tally"
 )
 
-// newest is the version of bin/k8s, which needs no name.
-const newest = "1.37"
-
 // simulatedKubelet is what the table says of the kubelets of [simulated] tests.
 const simulatedKubelet = "simulated"
-
-// cell is a control plane with a way of holding rollouts, or with a kubelet: what the tests run on.
-type cell struct {
-	version, hold string
-	kubelet       string // simulated ones if empty
-	narrowed      bool   // the namespaceSelector of the webhooks, as by AKS
-}
-
-// cells are all that are tested. Kubelets may be three minor versions older than the API server.
-var cells = []cell{
-	{version: "1.37", hold: "policy"},
-	{version: "1.37", hold: "webhook"},
-	{version: "1.36", hold: "policy"},
-	{version: "1.36", hold: "webhook"},
-	{version: "1.35", hold: "webhook"},
-	{version: "1.35", hold: "webhook", narrowed: true},
-	{version: "1.34", hold: "webhook"},
-	{version: "1.36", kubelet: "1.36"},
-	{version: "1.35", kubelet: "1.35"},
-	{version: "1.34", kubelet: "1.34"},
-	{version: "1.37", kubelet: "1.36"},
-	{version: "1.37", kubelet: "1.35"},
-	{version: "1.37", kubelet: "1.34"},
-}
-
-// name is what --only says, and the table.
-func (c cell) name() string {
-	if c.kubelet != "" {
-		return c.version + "/kubelet-" + c.kubelet
-	}
-	if c.narrowed {
-		return c.version + "/" + c.hold + "-narrowed"
-	}
-	return c.version + "/" + c.hold
-}
 
 // simulated are the tests of rollouts on simulated nodes: the hold in every shape, and for each kind live
 // resizes, restarts, what people do meanwhile, and what they are told.
@@ -79,8 +42,8 @@ var estimates = []string{"TestRules$", "TestAskedAgain$", "TestLater$", "TestWor
 var real = []string{"TestEdits$"}
 
 // tests are the packages of a cell's tests, the tag that they are built with, and the names.
-func (c cell) tests(short bool) (packages []string, tag string, names []string) {
-	if c.kubelet != "" {
+func tests(c cell.Cell, short bool) (packages []string, tag string, names []string) {
+	if c.Kubelet != "" {
 		return []string{"./test/e2e"}, "e2e", real
 	}
 	names = simulated
@@ -97,16 +60,16 @@ type result struct {
 }
 
 // run runs the cell's tests.
-func (c cell) run(ctx context.Context, root string, short bool) (result, error) {
-	packages, tag, names := c.tests(short)
-	fmt.Printf("=== %s\n", c.name())
+func test(ctx context.Context, root string, c cell.Cell, short bool) (result, error) {
+	packages, tag, names := tests(c, short)
+	fmt.Printf("=== %s\n", c.Name())
 	cmd := exec.CommandContext(ctx, "go", append([]string{
 		"test", "-v", "-tags", tag, "-count=1", "-timeout=60m", "-p=1", "-parallel=16", "-run", "^(" + strings.Join(names, "|") + ")",
 	}, packages...)...)
 	cmd.Dir = root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = append(os.Environ(), "KUBERNETES="+folder(c.version), "HOLD="+c.hold, "KUBELET="+folder(c.kubelet), "E2E=required")
-	if c.narrowed {
+	cmd.Env = append(os.Environ(), "KUBERNETES="+folder(c.Version), "HOLD="+c.Hold, "KUBELET="+folder(c.Kubelet), "E2E=required")
+	if c.Narrowed {
 		cmd.Env = append(cmd.Env, "NARROWED=true")
 	}
 	var r result
@@ -115,17 +78,17 @@ func (c cell) run(ctx context.Context, root string, short bool) (result, error) 
 	if err == nil && r.Passed == 0 {
 		err = fmt.Errorf("no test of %s has run", strings.Join(packages, " and "))
 	}
-	fmt.Printf("=== %s: %d passed, %d not applicable, %d failed\n", c.name(), r.Passed, r.Skipped, r.Failed)
-	r.kubernetes, r.kubelet = versionOf(ctx, root, c.version, "kube-apiserver"), simulatedKubelet
-	if c.kubelet != "" {
-		r.kubelet = versionOf(ctx, root, c.kubelet, "kubelet")
+	fmt.Printf("=== %s: %d passed, %d not applicable, %d failed\n", c.Name(), r.Passed, r.Skipped, r.Failed)
+	r.kubernetes, r.kubelet = versionOf(ctx, root, c.Version, "kube-apiserver"), simulatedKubelet
+	if c.Kubelet != "" {
+		r.kubelet = versionOf(ctx, root, c.Kubelet, "kubelet")
 	}
 	return r, err
 }
 
 // folder is the version as the control plane wants it: of the newest, nothing.
 func folder(version string) string {
-	if version == newest {
+	if version == cell.Newest {
 		return ""
 	}
 	return version
@@ -146,7 +109,7 @@ var place = regexp.MustCompile(`(?s)(<!-- matrix -->\n)(.*?)(<!-- end -->)`)
 const head = "| `ONLY=` | Kubernetes | kubelet | passed | not applicable | failed |\n|---|---|---|---:|---:|---:|\n"
 
 // enter writes the result of a cell into the page.
-func enter(page string, c cell, r result) error {
+func enter(page string, c cell.Cell, r result) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return fmt.Errorf("reading the page: %w", err)
@@ -165,20 +128,20 @@ func enter(page string, c cell, r result) error {
 }
 
 // fill returns the table with a row for each cell: c's is new, and the others' stay, if there are any.
-func fill(old string, c cell, r result) string {
+func fill(old string, c cell.Cell, r result) string {
 	rows := map[string]string{}
 	for line := range strings.Lines(old) {
 		if name, _, is := strings.Cut(strings.TrimPrefix(line, "| `"), "` |"); is {
 			rows[name] = line
 		}
 	}
-	rows[c.name()] = fmt.Sprintf("| `%s` | %s | %s | %d | %d | %d |\n", c.name(), r.kubernetes, r.kubelet, r.Passed, r.Skipped, r.Failed)
+	rows[c.Name()] = fmt.Sprintf("| `%s` | %s | %s | %d | %d | %d |\n", c.Name(), r.kubernetes, r.kubelet, r.Passed, r.Skipped, r.Failed)
 	var table strings.Builder
 	table.WriteString(head)
-	for _, c := range cells {
-		row, is := rows[c.name()]
+	for _, c := range cell.All {
+		row, is := rows[c.Name()]
 		if !is {
-			row = fmt.Sprintf("| `%s` | %s | %s | not run | | |\n", c.name(), c.version, cmp.Or(c.kubelet, simulatedKubelet))
+			row = fmt.Sprintf("| `%s` | %s | %s | not run | | |\n", c.Name(), c.Version, cmp.Or(c.Kubelet, simulatedKubelet))
 		}
 		table.WriteString(row)
 	}

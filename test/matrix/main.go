@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/matrix/cell"
 	"github.com/inplace-rollout/inplace-rollout/test/process"
 )
 
@@ -23,10 +24,10 @@ func main() { process.Main("matrix", run) }
 func run(ctx context.Context) error {
 	only := flag.String("only", "", "names of cells, with commas in between; empty means all")
 	flag.Parse()
-	chosen := cells
+	chosen := cell.All
 	if *only != "" {
 		names := strings.Split(*only, ",")
-		chosen = slices.DeleteFunc(slices.Clone(cells), func(c cell) bool { return !slices.Contains(names, c.name()) })
+		chosen = slices.DeleteFunc(slices.Clone(cell.All), func(c cell.Cell) bool { return !slices.Contains(names, c.Name()) })
 		if len(chosen) != len(names) {
 			return fmt.Errorf("not all of %s are cells: %s", *only, allNames())
 		}
@@ -37,9 +38,9 @@ func run(ctx context.Context) error {
 	}
 	var failed []error
 	for _, c := range chosen {
-		r, err := c.run(ctx, root, false)
+		r, err := test(ctx, root, c, false)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", c.name(), err))
+			failed = append(failed, fmt.Errorf("%s: %w", c.Name(), err))
 		}
 		if ctx.Err() != nil {
 			break // it says nothing of the version
@@ -56,8 +57,8 @@ func run(ctx context.Context) error {
 
 func allNames() string {
 	var names []string
-	for _, c := range cells {
-		names = append(names, c.name())
+	for _, c := range cell.All {
+		names = append(names, c.Name())
 	}
 	return strings.Join(names, ", ")
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/matrix/cell"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -13,5 +14,5 @@ import (
 // of it, that another version than the newest still works.
 func TestRow(t *testing.T) {
 	root := must.Get(controlplane.ModuleRoot())(t)
-	must.Get((cell{version: "1.35", hold: "webhook"}).run(t.Context(), root, true))(t)
+	must.Get(test(t.Context(), root, cell.Cell{Version: "1.35", Hold: "webhook"}, true))(t)
 }

@@ -194,7 +194,7 @@ func described(p rollout.Plan, err error) string {
 		said += fmt.Sprintln("restart", r.Member.Name, r.Reason, r.Now, r.Cause)
 	}
 	for _, w := range p.Writes {
-		said += fmt.Sprintln(w.String(), w.NeedsLiveRead())
+		said += fmt.Sprintln(w.String(), rollout.NeedsLiveRead(w))
 	}
 	return said
 }

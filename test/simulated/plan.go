@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
@@ -33,8 +35,10 @@ func Says(t *testing.T, p rollout.Plan, message string, complete bool) {
 
 // Read returns a plan as it is. It panics if what the condition speaks of is read as something else.
 func Read(p rollout.Plan, err error) (rollout.Plan, error) {
-	said := &rollout.StoredCondition{}
-	if of := p.Condition.Of(); said.SpeakingOf(map[string]string{api.SaidOfAnnotation: of.String()}).SpeaksOf() != of {
+	of := p.Condition.Of()
+	w := &metav1.ObjectMeta{Annotations: map[string]string{api.SaidOfAnnotation: of.String()}}
+	said := rollout.CompleteOf(w, func(*metav1.ObjectMeta, string) *rollout.StoredCondition { return &rollout.StoredCondition{} })
+	if said.Of != of {
 		panic(fmt.Sprintf("%+v is read as %+v", of, said.Of))
 	}
 	return p, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
+	"github.com/inplace-rollout/inplace-rollout/pkg/server"
 )
 
 // checksOptions are the controller's flags of the checks that workloads name.
@@ -29,20 +30,14 @@ func (o *checksOptions) addFlags(f *pflag.FlagSet) {
 
 // validate also looks at the file.
 func (o *checksOptions) validate() error {
-	var errs []error
-	if o.timeout <= 0 {
-		errs = append(errs, fmt.Errorf("--check-timeout is %s: it must be positive", o.timeout))
-	}
-	if u := podchecks.OnUnknown(o.onUnknown); u != podchecks.OnUnknownHold && u != podchecks.OnUnknownPass {
-		errs = append(errs, fmt.Errorf("--on-unknown-check is %q: want %s or %s", o.onUnknown, podchecks.OnUnknownHold, podchecks.OnUnknownPass))
-	}
-	if o.prometheus == "" && o.httpConfig != "" {
-		errs = append(errs, errors.New("--checks-http-config goes with --checks-prometheus"))
-	}
-	if _, err := o.querier(); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	_, err := o.querier()
+	u := podchecks.OnUnknown(o.onUnknown)
+	return errors.Join(
+		server.Wrong(o.timeout <= 0, "--check-timeout is %s: it must be positive", o.timeout),
+		server.Wrong(u != podchecks.OnUnknownHold && u != podchecks.OnUnknownPass, "--on-unknown-check is %q: want %s or %s", o.onUnknown, podchecks.OnUnknownHold, podchecks.OnUnknownPass),
+		server.Wrong(o.prometheus == "" && o.httpConfig != "", "--checks-http-config goes with --checks-prometheus"),
+		err,
+	)
 }
 
 // querier is nil if there is no Prometheus.

@@ -124,39 +124,20 @@ them is missing, the controller is not ready, says what is missing, and touches 
 }
 
 func (o *options) validate() error {
-	var errs []error
-	if o.defaults.DeferredTimeout <= 0 || o.defaults.ErrorTimeout <= 0 {
-		errs = append(errs, fmt.Errorf("--deferred-timeout is %s and --error-timeout %s: both must be positive", o.defaults.DeferredTimeout, o.defaults.ErrorTimeout))
-	}
-	if o.defaults.BoosterTimeout < 0 {
-		errs = append(errs, fmt.Errorf("--booster-timeout is %s: want 0 or more", o.defaults.BoosterTimeout))
-	}
-	if o.defaults.NotReadyTimeout <= 0 {
-		errs = append(errs, fmt.Errorf("--not-ready-timeout is %s: it must be positive", o.defaults.NotReadyTimeout))
-	}
 	o.defaults.ResizePolicy = policy.Policy(o.resizePolicy)
-	if err := cli.ValidResizePolicy(o.defaults.ResizePolicy); err != nil {
-		errs = append(errs, err)
-	}
-	if o.whenAbsent != api.LetGo && o.whenAbsent != api.Hold {
-		errs = append(errs, fmt.Errorf("--when-absent is %q: want %s or %s", o.whenAbsent, api.LetGo, api.Hold))
-	}
-	if !slices.Contains([]string{"", keepPod, restartPod}, o.whenUnknown) {
-		errs = append(errs, fmt.Errorf("--when-room-unknown is %q: want %s or %s", o.whenUnknown, keepPod, restartPod))
-	}
-	if o.workers < 1 {
-		errs = append(errs, fmt.Errorf("--workers is %d: at least 1 is needed", o.workers))
-	}
-	if o.sessions < 1 {
-		errs = append(errs, fmt.Errorf("--max-sessions is %d: at least 1 is needed", o.sessions))
-	}
-	if o.burst < 0 {
-		errs = append(errs, fmt.Errorf("--kube-api-burst is %d: want 0 or more", o.burst))
-	}
-	if o.burst > 0 && o.qps <= 0 {
-		errs = append(errs, fmt.Errorf("--kube-api-burst is %d and --kube-api-qps %g: a burst needs a limit, so give both or none", o.burst, o.qps))
-	}
-	return errors.Join(append(errs, o.checks.validate(), o.serving.Validate())...)
+	return errors.Join(
+		server.Wrong(o.defaults.DeferredTimeout <= 0 || o.defaults.ErrorTimeout <= 0, "--deferred-timeout is %s and --error-timeout %s: both must be positive", o.defaults.DeferredTimeout, o.defaults.ErrorTimeout),
+		server.Wrong(o.defaults.BoosterTimeout < 0, "--booster-timeout is %s: want 0 or more", o.defaults.BoosterTimeout),
+		server.Wrong(o.defaults.NotReadyTimeout <= 0, "--not-ready-timeout is %s: it must be positive", o.defaults.NotReadyTimeout),
+		cli.ValidResizePolicy(o.defaults.ResizePolicy),
+		server.Wrong(o.whenAbsent != api.LetGo && o.whenAbsent != api.Hold, "--when-absent is %q: want %s or %s", o.whenAbsent, api.LetGo, api.Hold),
+		server.Wrong(!slices.Contains([]string{"", keepPod, restartPod}, o.whenUnknown), "--when-room-unknown is %q: want %s or %s", o.whenUnknown, keepPod, restartPod),
+		server.Wrong(o.workers < 1, "--workers is %d: at least 1 is needed", o.workers),
+		server.Wrong(o.sessions < 1, "--max-sessions is %d: at least 1 is needed", o.sessions),
+		server.Wrong(o.burst < 0, "--kube-api-burst is %d: want 0 or more", o.burst),
+		server.Wrong(o.burst > 0 && o.qps <= 0, "--kube-api-burst is %d and --kube-api-qps %g: a burst needs a limit, so give both or none", o.burst, o.qps),
+		o.checks.validate(), o.serving.Validate(),
+	)
 }
 
 func (o options) run(ctx context.Context) error {
