@@ -262,8 +262,8 @@ func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	keepWritten(w)
 	annotations := maps.Clone(w.GetAnnotations())
 	maps.DeleteFunc(annotations, func(key, _ string) bool {
-		ours := strings.HasPrefix(key, "inplace-rollout.io/") || key == appsv1.DeprecatedTemplateGeneration
-		return !ours
+		revision := strings.HasPrefix(key, "deployment.kubernetes.io/") || key == appsv1.DeprecatedTemplateGeneration
+		return !revision && !strings.HasPrefix(key, "inplace-rollout.io/")
 	})
 	w.SetAnnotations(annotations)
 	return w, nil

@@ -258,7 +258,7 @@ func TestStrip(t *testing.T) {
 			e.kind.written = tt.condition
 			e.w.Spec.Template = *build.Size(t, "")
 			e.w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-			e.w.Annotations[corev1.LastAppliedConfigAnnotation], e.w.Annotations["example.com/large"] = "{}", "large"
+			e.w.Annotations[corev1.LastAppliedConfigAnnotation], e.w.Annotations["example.com/large"], e.w.Annotations["deployment.kubernetes.io/revision"] = "{}", "large", "2"
 			must.Do(t, e.informer.GetStore().Add(e.w.DeepCopy()))
 			whole := e.w.DeepCopy()
 			e.w.ResourceVersion = "2"
@@ -273,7 +273,7 @@ func TestStrip(t *testing.T) {
 			if has := len(kept.Spec.Template.Spec.Containers) > 0; has != tt.kept {
 				t.Errorf("the template is kept: %t, want %t", has, tt.kept)
 			}
-			want := map[string]string{api.HoldAnnotation: ""}
+			want := map[string]string{api.HoldAnnotation: "", "deployment.kubernetes.io/revision": "2"} // a message names the revision
 			if len(kept.ManagedFields) > 0 || !maps.Equal(kept.Annotations, want) || kept.ResourceVersion != "2" {
 				t.Errorf("kept is %+v", kept.ObjectMeta)
 			}

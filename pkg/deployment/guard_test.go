@@ -372,6 +372,31 @@ func TestHostileBudget(t *testing.T) {
 	}
 }
 
+// TestHostileInfeasible: no node has room for any pod's new size. One is restarted as the canary, and what comes meanwhile has the size
+// from before.
+func TestHostileInfeasible(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 1)(&scene{d: d}) })
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "1m"})
+	c.Infeasible(func(*corev1.Pod) bool { return true })
+	had := func() (n int) {
+		for _, pod := range c.Pods {
+			n += asInt(simulated.AppliedSize(pod).CPU == newer.CPU)
+		}
+		return n
+	}
+	g.Edit(newer)
+	c.Until(400, func() bool { return had() == 1 })
+	c.Rounds(5)
+	g.Scale(6)
+	if c.Rounds(30); had() != 1 || len(c.Pods) != 6 {
+		t.Errorf("%d of %d pods have the size: %+v", had(), len(c.Pods), g.Condition())
+	}
+	if g.Completes(t); had() != 6 {
+		t.Errorf("complete, %d pods have the size", had())
+	}
+}
+
 func TestRejectedByKubelet(t *testing.T) {
 	simulated.RejectedByKubelet(t, 1, func(t *testing.T) simulated.Guarded {
 		return newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) {

@@ -178,7 +178,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 	case former != nil:
 		p.write = adopt{
 			set: base, template: former, restarts: o.madeSince(base), forgets: o.forgets(base),
-			back: true, rejects: o.Rejections.First() != nil,
+			back: true,
 		}
 	case options.Guard.Stopped(): // nothing goes on by itself
 	case policy.Held(o.deployment):
@@ -218,7 +218,7 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 
 // keepsFormer reports whether the base keeps the template from before, as what comes would else have a size that is not proved.
 func (p *plan) keepsFormer(o observation) bool {
-	return p.SizeUnproved() && (p.Total < int(p.base.replicas()) || p.restartsNone(o))
+	return p.SizeUnproved() && (p.Trying || p.Total < int(p.base.replicas()) || p.restartsNone(o))
 }
 
 // restartsNone reports whether no pod is restarted now: none is to be, or the evictions of all that are have just been refused.

@@ -455,7 +455,7 @@ func adoptPatch(d *Deployment, w adopt) (patch []byte, lost string, err error) {
 		lost = notKept(rs.revision, "its template and annotations are too large")
 	}
 	seen := precondition
-	if w.rejects {
+	if w.rejects || w.back { // it takes nothing from a pod, and kubelets may reject what comes until then
 		seen = unchanged
 	}
 	patch, err = encode(append(seen(rs),
