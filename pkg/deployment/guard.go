@@ -140,7 +140,9 @@ func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
 	if guard == nil || guard.Back || p.base.previous == nil || p.base.template.Digest() == guard.Former() {
 		return nil
 	}
-	made := func() bool { return !p.base.lags() && (p.Trying || p.restartsNone(o)) && p.Total >= int(p.base.replicas()) }
+	made := func() bool {
+		return !p.base.lags() && (p.Trying || p.restartsNone(o)) && p.Total >= int(p.base.replicas())
+	}
 	if guard.Stopped() || !p.base.template.Same(o.deployment.template) || p.SizeUnproved() && made() {
 		return o.had(p.base, has(guard.Former()))
 	}
