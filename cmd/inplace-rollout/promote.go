@@ -80,12 +80,10 @@ func (o promoteOptions) run(ctx context.Context, out io.Writer, u *unstructured.
 
 // follow says whether the other pods do.
 func (o promoteOptions) follow(ctx context.Context, u *unstructured.Unstructured) string {
-	settings, err := policy.InForce(u.GetAnnotations())
-	if err != nil || settings.Guard == nil {
-		return "and the other pods follow"
-	}
-	if why := o.told(ctx, u.GetNamespace()).unanswerable(settings.Guard.Checks); why != "" {
-		return "but no other pod is resized before the checks are mended: " + why
+	if settings, err := policy.InForce(u.GetAnnotations()); err == nil && settings.Guard != nil {
+		if why := o.told(ctx, u.GetNamespace()).unanswerable(settings.Guard.Checks); why != "" {
+			return "but no other pod is resized before the checks are mended: " + why
+		}
 	}
 	return "and the other pods follow"
 }

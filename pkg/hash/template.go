@@ -89,8 +89,7 @@ func (t *Template) Same(other *Template) bool {
 // SameText reports whether two templates are written in the same way, as the StatefulSet and the
 // DaemonSet controller compare them: a quantity that is spelled otherwise makes a new revision.
 func SameText(a, b *corev1.PodTemplateSpec) bool {
-	one, other := Brief(a), Brief(b)
-	return one.Name == other.Name
+	return Brief(a).Name == Brief(b).Name
 }
 
 // Brief returns nothing of a template but its name by [SameText], and as generation how large it is. That is kept in memory instead
