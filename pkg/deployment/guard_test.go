@@ -388,6 +388,10 @@ func TestHostileInfeasible(t *testing.T) {
 	g.Edit(newer)
 	c.Until(400, func() bool { return had() == 1 })
 	c.Rounds(5)
+	c.DeletePod(slices.MinFunc(slices.Collect(maps.Values(c.Pods)), func(a, b *corev1.Pod) int {
+		return cmp.Compare(asInt(simulated.AppliedSize(a).CPU == newer.CPU), asInt(simulated.AppliedSize(b).CPU == newer.CPU))
+	}).Name) // was asked, too: it is no canary that has been lost
+	c.Rounds(5)
 	g.Scale(6)
 	if c.Rounds(30); had() != 1 || len(c.Pods) != 6 {
 		t.Errorf("%d of %d pods have the size: %+v", had(), len(c.Pods), g.Condition())

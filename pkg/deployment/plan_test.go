@@ -420,7 +420,7 @@ func TestNextStep(t *testing.T) {
 		{name: "closed: where none was restarted, no pod is waited for", sets: "a newer closed 3: resized|newer, not ready", want: "unmark web-a"},
 		{name: "closed: another edit judges all pods anew", sets: "a other was-older closed restart-a-0: older|newer; b older: ", want: "resize a-0"},
 		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|newer, not ready", want: "unmark web-a"},
-		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: waiting for the pod to be Ready"},
+		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: not Ready since its resize"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
 		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to see ReplicaSet web-a as the new one"},
 		{name: "settled: then the hold is let go", sets: "a newer acknowledged: resized; b older: ", want: "release"},

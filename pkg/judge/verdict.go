@@ -294,7 +294,7 @@ const schedulerTime = 10 * time.Second
 // had none keeps the rollout open until it has one, so that its resize can be recorded.
 func (v *Verdict) findNode(o Terms) {
 	nowhere, resized := v.Member.Target.Nowhere(), v.Member.Target.Resized
-	looked := v.Member.since(o).Add(schedulerTime)
+	looked := v.Member.shownSince(o).Add(schedulerTime)
 	if !resized.IsZero() {
 		v.Decision = policy.Wait
 	}
@@ -457,7 +457,7 @@ const unreadyGrace = 10 * time.Second
 // notReady is the progress of a pod that is not Ready since it was resized. Nothing but what
 // the condition says depends on for how long it is so.
 func (v *Verdict) notReady(o Terms) progress {
-	if until := v.Member.since(o).Add(unreadyGrace); o.Now.Before(until) {
+	if until := v.Member.shownSince(o).Add(unreadyGrace); o.Now.Before(until) {
 		return progress{resize.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
 	}
 	return progress{state: resize.InProgress, reason: ReasonNotReadyAfterResize, why: "not Ready since its resize"}
@@ -483,6 +483,15 @@ func (m Member) since(o Terms) time.Time {
 		return o.Now
 	}
 	return m.Since
+}
+
+// shownSince is since when the pod shows its state, for words only: whoever has not watched it, such as a command, takes the word of the
+// API server and the kubelet for it, whose clocks may differ.
+func (m Member) shownSince(o Terms) time.Time {
+	if resized, unready := m.Target.Resized, notReadySince(m.Pod); m.Since.IsZero() && !resized.IsZero() {
+		return slices.MaxFunc([]time.Time{resized, unready}, time.Time.Compare)
+	}
+	return m.since(o)
 }
 
 func (m Member) onNode(what string) string { return what + " on " + OnNode(m.Node()) }

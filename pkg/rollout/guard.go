@@ -526,10 +526,15 @@ func (g *guarded) fail() {
 
 // asksCanaries records the pods that this step asks while others wait for them. None is asked where there is no room for that.
 func (g *guarded) asksCanaries(s *Step, o Options) {
-	lacks := map[types.UID]*judge.Verdict{}
+	lacks, none := map[types.UID]*judge.Verdict{}, sets.Set[types.UID]{}
 	for _, v := range s.Verdicts {
-		if !judge.Gone(v.Member.Pod) && !v.HasSize() {
+		switch {
+		case judge.Gone(v.Member.Pod):
+		case !v.HasSize():
 			lacks[v.Member.Pod.UID] = v
+			none.Insert(v.Member.Pod.UID)
+		case v.Decision == policy.RestartByController: // it never runs with the size: its successor does
+			none.Insert(v.Member.Pod.UID)
 		}
 	}
 	isCanary := func(m judge.Member) bool {
@@ -537,7 +542,7 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 		return v != nil && !g.open(v) && !g.rescues(m)
 	}
 	// One that was not asked after all is none, and one that is asked now is as it is now.
-	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool { return lacks[c.UID] != nil })
+	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool { return none.Has(c.UID) })
 	known := len(g.record.Canaries)
 	for i := range s.Resize {
 		if m := &s.Resize[i]; isCanary(*m) {
