@@ -20,7 +20,7 @@ import (
 )
 
 // TestAnnotationsAdmission asks the admission policy and Go about the same values: both accept, or both refuse in the same words.
-// What was there before is not judged.
+// What was there before is not judged, but when it comes into force.
 func TestAnnotationsAdmission(t *testing.T) {
 	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "validate-annotations.yaml")
 	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
@@ -60,8 +60,11 @@ func TestAnnotationsAdmission(t *testing.T) {
 			if must := unread[annotation]; must != "" && !slices.Contains(values[:slices.Index(values, "yes")], value) {
 				want = fmt.Errorf("annotation %s: %q must %s", annotation, value, must)
 			}
+			optedIn := set(now)
+			optedIn.Labels = map[string]string{api.EnabledLabel: "true"}
 			for what, w := range map[string]write{
 				"created": {kind: kind, object: set(now)}, "changed, while others are bad": {kind: kind, old: set(bad), object: set(mended)},
+				"opted in with it": {kind: kind, old: set(now), object: optedIn},
 			} {
 				allowed, said := accepts(t, w)
 				if allowed != (want == nil) || want != nil && value != "9999999h" && !strings.Contains(said, strings.ReplaceAll(want.Error(), "\n", " ")) {
