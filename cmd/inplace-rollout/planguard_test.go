@@ -5,7 +5,9 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -59,6 +61,7 @@ func TestPlanGuard(t *testing.T) {
 func TestNext(t *testing.T) {
 	s := canaryStage(t)
 	there := podchecks.UnanswerableBy([]string{"a", "b"}, false)
+	s.pods[2].CreationTimestamp = metav1.NewTime(now.Add(-5 * time.Minute))
 	for _, tt := range []struct {
 		change      func(*rollout.Record)
 		annotations map[string]string
@@ -74,7 +77,8 @@ func TestNext(t *testing.T) {
 		{func(r *rollout.Record) { r.Promoted = true }, nil, "Canary: web-2, resized 60s ago. It was promoted: the others follow."},
 		{func(r *rollout.Record) { r.Canaries[0].Ready++ }, nil, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s."},
 		{func(r *rollout.Record) { r.Canaries[0].Done, r.Canaries[0].Well = nil, nil }, nil, "Canary: web-2, asked. The others follow when it has been Ready for 10m0s."},
-		{func(r *rollout.Record) { r.Canaries = nil }, nil, "Canary: no resize has been requested yet."},
+		{func(r *rollout.Record) { r.Canaries, r.Began = nil, metav1.NewTime(now) }, nil, "Canary: no resize has been requested yet."},
+		{func(r *rollout.Record) { r.Canaries, r.Began = nil, metav1.NewTime(now.Add(-6*time.Minute)) }, nil, "Canary: web-2, created 5m ago. The others follow when it has been Ready for 10m0s."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseRolling }, nil, "Complete when each pod has been Ready at its new size for 10m0s."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverting }, nil, "The pods go back to their size from before."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverted }, nil, "The pods keep their size from before until you edit, undo or retry."},
@@ -89,7 +93,7 @@ func TestNext(t *testing.T) {
 		annotations[api.RolloutAnnotation] = record.String()
 		settings := must.Get(policy.Read(annotations))(t)
 		u.SetAnnotations(annotations)
-		pod := judge.PodForecast{Member: judge.Member{Place: judge.Place{Pod: s.pods[2]}}, Observed: resize.Actuated}
+		pod := judge.PodForecast{Member: judge.Member{Place: judge.Place{Pod: s.pods[2], Updated: true}}, Observed: resize.Actuated}
 		if got := recordedOf(u, settings.Guard, []judge.PodForecast{pod}, there).next(now); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}

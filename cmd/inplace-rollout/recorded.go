@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -58,9 +59,21 @@ func (r *recorded) until(pod types.UID) time.Time {
 	return c.Well.Add(r.duration)
 }
 
+// made returns the canaries that a restart has given the size: the record has those that were asked for it.
+func (r *recorded) made() (pods []*corev1.Pod) {
+	for uid, f := range r.there {
+		pod := f.Member.Pod
+		if f.Member.Updated && !pod.CreationTimestamp.Time.Before(r.Began.Time) && !slices.ContainsFunc(r.Canaries, func(c rollout.Canary) bool { return c.UID == uid }) {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return pods
+}
+
 // awaitsPromotion reports whether the canary has its size, and the others wait for somebody who promotes it.
 func (r *recorded) awaitsPromotion() bool {
-	return r != nil && r.guard.Manual && !r.promoted && len(r.Canaries) > 0 && !slices.ContainsFunc(r.Canaries, func(c rollout.Canary) bool {
+	return r != nil && r.guard.Manual && !r.promoted && len(r.Canaries)+len(r.made()) > 0 && !slices.ContainsFunc(r.Canaries, func(c rollout.Canary) bool {
 		return r.there[c.UID] != nil && r.there[c.UID].Observed != resize.Actuated
 	})
 }
@@ -92,12 +105,17 @@ func (r *recorded) noneFollows() string {
 // canary says who it is, since when, what it has still to prove, and what comes then.
 func (r *recorded) canary(now time.Time) string {
 	names, since, until := r.canaries()
-	said := "Canary: "
+	said, made := "Canary: ", r.made()
 	switch {
 	case len(names) == 0 && r.awaits != "":
 		return r.noneFollows()
-	case len(names) == 0:
+	case len(names)+len(made) == 0:
 		return said + "no resize has been requested yet."
+	case len(names) == 0:
+		for _, pod := range made {
+			names = append(names, pod.Name)
+		}
+		said += few(names) + ", created " + duration.HumanDuration(now.Sub(made[0].CreationTimestamp.Time)) + " ago"
 	case since.IsZero():
 		said += few(names) + ", asked"
 	default:
