@@ -199,9 +199,12 @@ func (s *sandbox[W]) restartedCanary() {
 	s.waitFor("one pod with the size", func(W) bool { return having("200m") == 1 && having("150m") == 2 })
 	s.waitCondition("Progressing", "the others wait until it is promoted")
 	s.waitFor("what makes pods to have the size from before", func(W) bool {
-		sets := must.Get(client.AppsV1().ReplicaSets(s.namespace).List(s.t.Context(), metav1.ListOptions{}))(s.t)
-		return !slices.ContainsFunc(sets.Items, func(rs appsv1.ReplicaSet) bool {
+		replicaSets := must.Get(client.AppsV1().ReplicaSets(s.namespace).List(s.t.Context(), metav1.ListOptions{}))(s.t)
+		statefulSets := must.Get(client.AppsV1().StatefulSets(s.namespace).List(s.t.Context(), metav1.ListOptions{}))(s.t)
+		return !slices.ContainsFunc(replicaSets.Items, func(rs appsv1.ReplicaSet) bool {
 			return *rs.Spec.Replicas > 0 && cpuOf(rs.Spec.Template.Spec.Containers[0].Resources) != "150m"
+		}) && !slices.ContainsFunc(statefulSets.Items, func(set appsv1.StatefulSet) bool {
+			return *set.Spec.UpdateStrategy.RollingUpdate.Partition < *set.Spec.Replicas // from the restart of the canary until its new pod is there
 		})
 	})
 	s.kubectl("scale", s.ref, "--replicas=5")
