@@ -133,9 +133,9 @@ func (p *plan) remake(o observation, from, into *replicaSet) {
 	}
 }
 
-// givesBack returns the template from before that base, which has taken a guarded one over, is to have again: the rollout was stopped,
-// or its canaries have been restarted, or another edit has overtaken it. What else base makes then has the size from before, too. It is
-// nil if base keeps what it has.
+// givesBack returns the template from before that base, which has taken a guarded one over, is to have again: the rollout was stopped, or
+// is about to be, or its canaries have been restarted, or another edit has overtaken it. What else base makes then has the size from
+// before, too. It is nil if base keeps what it has.
 func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
 	if guard == nil || guard.Back || p.base.previous == nil || p.base.template.Digest() == guard.Former() {
 		return nil
@@ -143,7 +143,7 @@ func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
 	made := func() bool {
 		return !p.base.lags() && (p.Trying || p.restartsNone(o)) && p.Total >= int(p.base.replicas())
 	}
-	if guard.Stopped() || !p.base.template.Same(o.deployment.template) || p.SizeUnproved() && made() {
+	if guard.Stopped() || len(p.Failures) > 0 || !p.base.template.Same(o.deployment.template) || p.SizeUnproved() && made() {
 		return o.had(p.base, has(guard.Former()))
 	}
 	return nil

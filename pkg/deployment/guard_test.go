@@ -280,6 +280,28 @@ func TestHostileRejected(t *testing.T) {
 	}
 }
 
+// Where the kubelet rejects the new pod of a restarted canary, and the next ones, nothing is written before their ReplicaSet has the size
+// from before again.
+func TestHostileRejectedCanary(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 1)(&scene{d: d}) })
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.ResizeActionAnnotation: string(policy.Restart)})
+	c.Rejects = func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU == newer.CPU }
+	g.Edit(newer)
+	c.Until(50, func() bool {
+		return slices.ContainsFunc(g.Written(), func(w string) bool { return strings.Contains(w, "eviction") })
+	})
+	for range 5 { // until the controller looks
+		g.Lives()
+	}
+	before := len(g.Written())
+	c.Until(10, func() bool { g.Try(); return len(g.Written()) > before })
+	if first := g.Written()[before]; !strings.HasPrefix(first, "patch replicasets ") {
+		t.Errorf("the first write is to %s: %q", first, g.Written()[before:])
+	}
+	c.Until(50, func() bool { return simulated.Stopped(g.Condition()) })
+}
+
 // Pods that cannot come for a while do not come with a size that its canary has yet to prove: nobody is there who waits for it.
 func TestHostileNoPods(t *testing.T) {
 	c, g := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})
