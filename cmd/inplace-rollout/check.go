@@ -396,7 +396,7 @@ func (o checkOptions) versions(ctx context.Context) []finding {
 		return []finding{{name, unknown, "this program is " + mine + "; " + err.Error()}}
 	}
 	if len(controllers) == 0 {
-		return []finding{{name, noted, "this program is " + mine + "; no Lease of a controller says its version"}}
+		return []finding{{name, noted, "this program is " + mine + "; that of the controller is unknown: none has a Lease"}}
 	}
 	var found []finding
 	for _, c := range controllers {

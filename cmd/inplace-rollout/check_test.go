@@ -332,7 +332,7 @@ func TestCheckVersions(t *testing.T) {
 		{mine, time.Minute, finding{"Version", passed, "the controller in inplace-rollout: " + mine}},
 		{mine, -time.Minute, finding{"Version", noted, "the controller in inplace-rollout: none is ready; the last one to lead: " + mine}},
 		{"v0.0.1", time.Minute, finding{"Version", noted, "the controller in inplace-rollout: v0.0.1; this program: " + mine}},
-		{"", 0, finding{"Version", noted, "this program is " + mine + "; no Lease of a controller says its version"}},
+		{"", 0, finding{"Version", noted, "this program is " + mine + "; that of the controller is unknown: none has a Lease"}},
 	} {
 		client := place{beats: tt.beats, reads: true}.client(t)
 		if tt.of != "" {

@@ -91,7 +91,7 @@ func equip(ctx context.Context, c *controlplane.ControlPlane, try bool) error {
 	if err := controller.Install(ctx, c); err != nil {
 		return err
 	}
-	if err := controller.Run(ctx, c); err != nil {
+	if err := controller.Run(ctx, c, "--when-absent="+api.LetGo); err != nil {
 		return err
 	}
 	if err := c.Apply(ctx, "--filename", filepath.Join(controller.Root(), "docs", "examples", "db.yaml")); err != nil {

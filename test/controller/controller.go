@@ -225,9 +225,9 @@ type Process struct {
 }
 
 // Run runs the controller as one of the control plane's own processes, which ends
-// with it, and waits until it is ready.
-func Run(ctx context.Context, cp *controlplane.ControlPlane) error {
-	args, address, err := arguments(ctx, cp, Options{})
+// with it, and waits until it is ready. More follow the arguments that Start gives.
+func Run(ctx context.Context, cp *controlplane.ControlPlane, more ...string) error {
+	args, address, err := arguments(ctx, cp, Options{Args: more})
 	if err != nil {
 		return err
 	}
