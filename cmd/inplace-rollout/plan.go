@@ -238,7 +238,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 
 // underWay has a forecast go by what has come of the rollout that is under way, and returns what is recorded of it, and what believe does.
 func (planOptions) underWay(live *unstructured.Unstructured, q capacity.Question, forecast *rollout.WorkloadForecast) (under *recorded, says string) {
-	if under = recordedOf(live, q.Settings.Guard, forecast.Pods, q.Unanswerable); under != nil && under.Stopped() {
+	if under = recordedOf(live, q.Settings.Guard, *forecast, q.Unanswerable); under != nil && under.Stopped() {
 		forecast.Stop()
 	}
 	if q.Unseen(*forecast, live.GetNamespace()) {

@@ -19,6 +19,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -231,30 +232,49 @@ func newPodForecast(f capacity.PodForecast, after *corev1.PodSpec) podForecast {
 	if f.Forecast == judge.ScaledIn {
 		return p
 	}
-	size := func(q *resource.Quantity) string {
-		if q == nil {
-			return ""
-		}
-		return q.String()
-	}
 	for _, c := range slices.Concat(f.Member.Target.Changes, f.Member.Target.Removed()) {
-		p.Changes = append(p.Changes, change{c.Container, string(c.Resource), string(c.Side), size(c.From), size(c.To)})
+		p.Changes = append(p.Changes, change{c.Container, string(c.Resource), string(c.Side), textOf(c.From), textOf(c.To)})
 	}
 	if f.Member.Differs != "" && f.Member.Pod != nil {
-		p.Changes = append(p.Changes, images(&f.Member.Pod.Spec, after)...)
+		p.Changes = append(p.Changes, replaced(&f.Member.Pod.Spec, after)...)
 	}
 	return p
 }
 
-// images are the changes of images of containers.
-func images(before, after *corev1.PodSpec) []change {
+// textOf is a quantity; empty if there is none.
+func textOf(q *resource.Quantity) string {
+	if q == nil {
+		return ""
+	}
+	return q.String()
+}
+
+// replaced are the changes of images and sizes of containers where a new pod has another template. What that does not say of a size may
+// be filled in.
+func replaced(before, after *corev1.PodSpec) []change {
 	var changes []change
 	news := slices.Concat(after.InitContainers, after.Containers)
 	for _, c := range slices.Concat(before.InitContainers, before.Containers) {
 		i := slices.IndexFunc(news, func(n corev1.Container) bool { return n.Name == c.Name })
-		if i >= 0 && news[i].Image != c.Image {
+		if i < 0 {
+			continue
+		}
+		if news[i].Image != c.Image {
 			changes = append(changes, change{Container: c.Name, Resource: "image", From: c.Image, To: news[i].Image})
 		}
+		note := func(side resize.Side, was, is corev1.ResourceList) {
+			for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				var from *resource.Quantity
+				if q, has := was[r]; has {
+					from = &q
+				}
+				if to, has := is[r]; has && (from == nil || to.Cmp(*from) != 0) {
+					changes = append(changes, change{c.Name, string(r), string(side), textOf(from), textOf(&to)})
+				}
+			}
+		}
+		note(resize.Request, c.Resources.Requests, news[i].Resources.Requests)
+		note(resize.Limit, c.Resources.Limits, news[i].Resources.Limits)
 	}
 	return changes
 }

@@ -24,19 +24,20 @@ type recorded struct {
 	duration time.Duration // for how long a canary has to be well
 	promoted bool
 	awaits   string // why no pod can pass the checks; empty if they can
+	back     bool   // the size is the one from before: nothing is to be proved
 	there    map[types.UID]*judge.PodForecast
 }
 
 // recordedOf returns that of a workload with these pods; nil if it has none that can be read, or no controller has looked at the edit.
-func recordedOf(u *unstructured.Unstructured, g *policy.Guard, pods []judge.PodForecast, unanswerable func(checks []string) string) *recorded {
+func recordedOf(u *unstructured.Unstructured, g *policy.Guard, f rollout.WorkloadForecast, unanswerable func(checks []string) string) *recorded {
 	r, err := rollout.ReadRecord(u.GetAnnotations())
 	if err != nil || r == nil || r.Phase == rollout.PhasePending || g == nil || !policy.Enabled(u) {
 		return nil
 	}
-	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), map[types.UID]*judge.PodForecast{}}
-	for i := range pods {
-		if pod := pods[i].Member.Pod; !judge.Gone(pod) {
-			of.there[pod.UID] = &pods[i]
+	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), f.Plan.Back(), map[types.UID]*judge.PodForecast{}}
+	for i := range f.Pods {
+		if pod := f.Pods[i].Member.Pod; !judge.Gone(pod) {
+			of.there[pod.UID] = &f.Pods[i]
 		}
 	}
 	return of
@@ -90,7 +91,10 @@ func (r *recorded) next(now time.Time) string {
 	case rollout.PhaseReverted:
 		return "The pods keep their size from before until you edit, undo or retry."
 	default:
-		if r.awaits != "" {
+		switch {
+		case r.back:
+			return "Complete when each pod has its size from before."
+		case r.awaits != "":
 			return r.noneFollows()
 		}
 		return "Complete when each pod has been Ready at its new size for " + r.duration.String() + r.checks() + "."

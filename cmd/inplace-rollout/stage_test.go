@@ -154,10 +154,11 @@ func (s *stage) quota(cpu string) {
 }
 
 // recorded has the workload be in a guarded rollout, with this canary.
-func (s *stage) recorded(r rollout.Record, pod *corev1.Pod) {
+func (s *stage) recorded(r rollout.Record, canaries ...*corev1.Pod) {
 	at := metav1.NewTime(now.Add(-time.Minute))
-	r.Schema, r.Canaries = rollout.RecordSchema, []rollout.Canary{
-		{UID: pod.UID, Name: pod.Name, Done: &at, Well: &at, Ready: judge.ConditionReady(pod).LastTransitionTime.Unix()},
+	r.Schema = rollout.RecordSchema
+	for _, pod := range canaries {
+		r.Canaries = append(r.Canaries, rollout.Canary{UID: pod.UID, Name: pod.Name, Done: &at, Well: &at, Ready: judge.ConditionReady(pod).LastTransitionTime.Unix()})
 	}
 	s.meta().Annotations[api.RolloutAnnotation] = r.String()
 }

@@ -368,7 +368,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	if r.Unknown = forecast.Unknown; r.Unknown != "" {
 		return r, nil
 	}
-	r.recorded = recordedOf(u, settings.Guard, forecast.Pods, says.unanswerable)
+	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable)
 	for _, f := range forecast.Pods {
 		if f.Forecast != judge.ScaledIn {
 			r.Pods = append(r.Pods, r.statusOf(f, forecast.Plan))
@@ -422,15 +422,19 @@ func (r *statusReport) podsSay(w rollout.Wait) bool {
 	return slices.ContainsFunc(r.Pods, func(p podStatus) bool { return p.Name == w.Member.Name || p.Why == ofSet(w) })
 }
 
-// refuse has the pods that would be asked or restarted now say why the controller does not do it.
+// refuse has the pods that would be asked or restarted now say why the controller does not do it. Those after them may wait, or it may be
+// so of them, too: of which pods the condition says it, only people read there.
 func (r *statusReport) refuse(p rollout.Plan) {
 	for i := range r.Pods {
 		pod := &r.Pods[i]
-		if slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }) {
-			pod.Reason = r.Reason
-		}
-		if why, restarts := strings.CutPrefix(pod.Why, "restarting: "); restarts {
+		why, restarts := strings.CutPrefix(pod.Why, "restarting: ")
+		switch {
+		case restarts:
 			pod.Reason, pod.Why = r.Reason, "not restarted: "+why
+		case slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }):
+			pod.Reason, pod.Why = r.Reason, "as the condition says"
+		case pod.State == stateWaiting && pod.Reason == judge.ReasonProgressing && judge.Acts[r.Reason].Rests == judge.OnNodes:
+			pod.Why = "as the condition says, or waiting for the pods before it"
 		}
 	}
 }

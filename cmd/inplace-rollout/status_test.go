@@ -206,7 +206,9 @@ func TestStatus(t *testing.T) {
 		"proving": heldSetOf(3, func(s *stage) {
 			s.set.Spec.MinReadySeconds = 600
 			s.updated(1, 2)
+			s.pods[2].ManagedFields = nil
 			build.ResizedAt(now.Add(-time.Hour))(s.pods[2])
+			judge.ConditionReady(s.pods[2]).LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
 			build.ResizedAt(now.Add(-5 * time.Minute).Add(10 * time.Second))(s.pods[1])
 		}),
 		"proving-guarded": heldSetOf(2, func(s *stage) {
@@ -248,6 +250,11 @@ func TestStatus(t *testing.T) {
 			s.deploy.Annotations[api.CanaryAnnotation], s.deploy.Annotations[api.CanaryDurationAnnotation] = "1", "10m"
 			s.recorded(rollout.Record{Phase: rollout.PhaseCanary, Of: rollout.EditNamed("5209"), From: "a"}, s.pods[2])
 		}),
+		// A pause that is wished for in the middle counts from the end.
+		"deployment-pause": heldDeploymentOf(3, func(s *stage) {
+			s.resized(2)
+			s.deploy.Annotations[api.HoldAnnotation] = "true"
+		}),
 		"deployment-kept": func(t *testing.T) *stage {
 			s := heldDeploymentOf(2)(t)
 			s.deploy.Annotations[api.InForceAnnotation] = "LiveResize;"
@@ -262,6 +269,17 @@ func TestStatus(t *testing.T) {
 			condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu")(s.pods[1])
 		}),
 		"canary": canaryStage, "stopped": stoppedStage,
+		// Nobody who looks has seen that the canary has been well for long enough.
+		"canary-passed": changed(canaryStage, func(s *stage) {
+			s.updated(2)
+			s.pods[2].ManagedFields = nil
+			build.ResizedAt(now.Add(-time.Hour))(s.pods[2])
+			judge.ConditionReady(s.pods[2]).LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
+			s.recorded(rollout.Record{Phase: rollout.PhaseRolling, Of: rollout.RevisionNamed("web-b"), From: "web-a"})
+		}),
+		"canary-back": changed(canaryStage, func(s *stage) {
+			s.recorded(rollout.Record{Phase: rollout.PhaseRolling, Of: rollout.RevisionNamed("web-b"), From: "web-b"})
+		}),
 		"many": manyStage,
 		"none": setOf(1, func(s *stage) { s.set.Labels = nil }),
 	} {

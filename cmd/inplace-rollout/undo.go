@@ -38,7 +38,8 @@ rollout undo does. During a rollout, kubectl refuses that for a Deployment, beca
 paused ("resume it first"): do not resume it, use this command.
 
 Only the template changes. It is an edit like any other: pods are resized in place where
-possible, with the action, the policy and the canary that the workload has now.
+possible, with the action, the policy and the canary that the workload has now. A size that
+the pods have had before a guarded rollout that is not over needs no canary.
 
 Without --to-revision, a guarded rollout that has failed, or whose canary has not passed,
 goes back to what was there before it. Any other workload goes back to the newest revision

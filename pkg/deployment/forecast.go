@@ -122,13 +122,13 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	going := o.scaledIn()
 	paused := o.deployment.wishedPaused()
 	for i, forecast := range f.Pods {
-		stale := slices.Contains(f.Stale, forecast.Member.Name)
+		stale, handsOver := slices.Contains(f.Stale, forecast.Member.Name), f.HandOver != "" || forecast.Member.Differs != ""
 		switch {
 		case slices.Contains(going, forecast.Member.Name):
 			f.Pods[i].Forecast, f.Pods[i].Reason = judge.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
 		case f.HandOver != "" && !stale:
 			f.Pods[i].Forecast, f.Pods[i].Reason = judge.Unchanged, ""
-		case paused && (stale || forecast.Forecast != judge.Unchanged):
+		case paused && (stale || forecast.Forecast != judge.Unchanged) && (handsOver || !policy.Held(o.deployment)): // what is held goes on to its end
 			f.Pods[i].Forecast, f.Pods[i].Reason = judge.KeptBack, "the Deployment is paused"
 		case f.HandOver != "":
 			f.Pods[i].Forecast, f.Pods[i].Reason = judge.PodRestart, f.HandOver
@@ -142,7 +142,10 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 
 // nextRevision is the number that the Deployment controller gives, or has given, to what the pods of base are resized to.
 func (o observation) nextRevision(base *replicaSet) string {
-	if base == nil || base.template.Same(o.deployment.template) {
+	if base == nil { // it is scaled to zero
+		base = o.newest()
+	}
+	if base != nil && base.template.Same(o.deployment.template) {
 		return o.deployment.Annotations[deploymentutil.RevisionAnnotation]
 	}
 	last := int64(0)

@@ -164,7 +164,7 @@ func testNotReady(t *testing.T, deadline int32, says string) {
 		t.Errorf("before 20 s: %+v", g.Condition())
 	}
 	c.Rounds(12)
-	if have := g.Condition(); !simulated.Stopped(have) || !strings.Contains(have.Message, "is not Ready since its resize, for more than 20s") {
+	if have := g.Condition(); !simulated.Stopped(have) || !strings.Contains(have.Message, "is not Ready at its new size, for more than 20s") {
 		t.Errorf("after 20 s: %+v", have)
 	}
 }

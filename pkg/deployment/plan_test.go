@@ -420,7 +420,7 @@ func TestNextStep(t *testing.T) {
 		{name: "closed: where none was restarted, no pod is waited for", sets: "a newer closed 3: resized|newer, not ready", want: "unmark web-a"},
 		{name: "closed: another edit judges all pods anew", sets: "a other was-older closed restart-a-0: older|newer; b older: ", want: "resize a-0"},
 		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|newer, not ready", want: "unmark web-a"},
-		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: not Ready since its resize"},
+		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: not Ready at its new size"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
 		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to see ReplicaSet web-a as the new one"},
 		{name: "settled: then the hold is let go", sets: "a newer acknowledged: resized; b older: ", want: "release"},
@@ -1119,6 +1119,18 @@ func TestShowsTheGeneration(t *testing.T) {
 		o.Now = o.Now.Add(tt.after)
 		if p, err = planned(o); err != nil || does(p) != tt.want || strings.Contains(p.Condition.Details, "the generation counts as observed") != (tt.want != "") {
 			t.Errorf("deadline %s, after %s: does %q, %v, want %q, and says %+v", tt.deadline, tt.after, does(p), err, tt.want, p.Condition)
+		}
+	}
+}
+
+// TestNextRevision: it is the number that `kubectl rollout history` has, or will have.
+func TestNextRevision(t *testing.T) {
+	for sets, want := range map[string]string{
+		"a older: older; b other": "3", "a newer was-older: newer": "2", "a older; b other": "3", "a newer; b older": "2", // the last two are scaled to zero
+	} {
+		o := observed(t, sets)
+		if got := o.nextRevision(o.base()); got != want {
+			t.Errorf("%s: %s, want %s", sets, got, want)
 		}
 	}
 }

@@ -236,7 +236,7 @@ func (v *Verdict) Failed(notReady time.Duration, o Terms) string {
 		return what
 	}
 	if v.Observed == resize.Unready && !m.Target.Resized.IsZero() && !m.Cure && !m.Since.IsZero() && notReady > 0 && !o.Now.Before(m.Since.Add(notReady)) && m.Lost == "" {
-		return fmt.Sprintf("is not Ready since its resize, for more than %s", notReady)
+		return fmt.Sprintf("is not Ready at its new size, for more than %s", notReady)
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package judge
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,6 +108,16 @@ func (v *Verdict) provedAt(o Terms) time.Time {
 		return at
 	}
 	return time.Time{}
+}
+
+// WellSince is since when the pod has been well with its size; zero if it is not. Where nobody has watched it, as for a command, the
+// time of its resize has to do, or since when it is Ready.
+func (v *Verdict) WellSince() time.Time {
+	m := &v.Member
+	if !m.Proof.Since.IsZero() || !m.Since.IsZero() || v.Observed != resize.Actuated {
+		return m.Proof.Since
+	}
+	return slices.MaxFunc([]time.Time{m.Target.Resized, time.Unix(ReadySince(m.Pod), 0)}, time.Time.Compare)
 }
 
 // Unproved reports whether the pod has yet to prove the size that it has.

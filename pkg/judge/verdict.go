@@ -460,7 +460,7 @@ func (v *Verdict) notReady(o Terms) progress {
 	if until := v.Member.shownSince(o).Add(unreadyGrace); o.Now.Before(until) {
 		return progress{resize.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
 	}
-	return progress{state: resize.InProgress, reason: ReasonNotReadyAfterResize, why: "not Ready since its resize"}
+	return progress{state: resize.InProgress, reason: ReasonNotReadyAfterResize, why: "not Ready at its new size"}
 }
 
 // overdue notes whether the pod is waited for to be Ready for too long.

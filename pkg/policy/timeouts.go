@@ -15,7 +15,7 @@ type Defaults struct {
 	// BoosterTimeout is how long a startup booster is expected to put back the size from before an edit: from when
 	// the pod is well with the new one, or the rollout is over; 0 expects it of none.
 	BoosterTimeout time.Duration
-	// NotReadyTimeout is how long a pod of a guarded rollout may be not Ready since its resize before it has failed. A
+	// NotReadyTimeout is how long a pod of a guarded rollout may be not Ready at its new size before it has failed. A
 	// Deployment's progressDeadlineSeconds counts before it, and [Settings.NotReadyTimeout] before both.
 	NotReadyTimeout time.Duration
 	// ResizePolicy of a changed resource.

@@ -404,7 +404,7 @@ func (g *guarded) provedAt(v *judge.Verdict) time.Time {
 	if !v.HasSize() || m.Down() {
 		return time.Time{}
 	}
-	since := m.Proof.Since
+	since := v.WellSince()
 	if c := g.record.canary(m.Pod.UID); c != nil {
 		if since = (time.Time{}); c.Well != nil && c.Ready == judge.ReadySince(m.Pod) && v.Observed == resize.Actuated {
 			since = c.Well.Time
@@ -621,6 +621,9 @@ func (s Step) Proving() bool {
 // now are to have the one from before.
 func (s Step) SizeUnproved() bool { return s.record.Unproved() }
 
+// Back reports whether the pods of a guarded rollout get the size from before it, which has been proved.
+func (s Step) Back() bool { return s.guard != nil && s.guard.Back }
+
 // stop has no more pods touched.
 func (s *Step) stop() {
 	s.Resize, s.MarkUpdated, s.Restart = nil, nil, nil
@@ -645,10 +648,12 @@ func (s Step) guardedCondition(c Condition) Condition {
 }
 
 // stopped is the condition of a rollout that was stopped. What its pods wait for changes all the time, and counts for
-// nothing until it goes on.
+// nothing until it goes on; so does that more of them are not Ready.
 func (s Step) stopped() Condition {
 	c := s.progress()
-	_, c.Details = Spell(slices.DeleteFunc(slices.Clone(s.Waits), func(w Wait) bool { return w.Reason == judge.ReasonProgressing }))
+	_, c.Details = Spell(slices.DeleteFunc(slices.Clone(s.Waits), func(w Wait) bool {
+		return w.Reason == judge.ReasonProgressing || w.Reason == judge.ReasonNotReadyAfterResize
+	}))
 	c.Reason, c.Phase, c.Version, c.Why = judge.ReasonResizeFailed, PhaseStopped, s.guard.called, s.record.Failed
 	return c
 }

@@ -144,7 +144,7 @@ func (p *Plan) Show(generation, observed int64, unready int) {
 	if !p.Overdue {
 		return
 	}
-	p.Condition.Details += "; the generation counts as observed until they are, in case an operator waits for it"
+	p.Condition.Details += "; the generation counts as observed until its pods are Ready, in case an operator waits for it"
 	if observed < generation && unready > 0 {
 		p.Writes = append(p.Writes, ShowGeneration{generation})
 	}

@@ -64,7 +64,7 @@ type Step struct {
 	Waits []Wait
 	// Updated pods, of Total. Beside them the workload has others that are no members, or is to have them.
 	Updated, Total, Beside int
-	// unmarked pods have the size, and are not updated only because the API server lets nobody mark them.
+	// unmarked pods have the size, and are not updated only because they have yet to prove it, or the API server lets nobody mark them.
 	unmarked int
 	// RequeueAfter is when something becomes possible, or is over, without any event; 0 if
 	// nothing is.
@@ -220,6 +220,7 @@ func (s *Step) add(v *judge.Verdict, o Options, b *budget) {
 // resize waits for it, and what is restarted after it does.
 func (s *Step) mark(v *judge.Verdict, o Options, b *budget) {
 	if b.guard.unproved(v, o) { // the StatefulSet controller forgets the revision from before when the last pod is marked
+		s.unmarked++
 		return
 	}
 	if !o.Now.Before(v.Member.Relabel.Until) {

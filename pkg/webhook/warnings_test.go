@@ -114,6 +114,7 @@ func TestWarnings(t *testing.T) {
 		{what: "RestartOnly for a decrease, and a request goes", kind: sets, annotations: says("resource-resize-policy", "memory:decrease=RestartOnly"), write: sized("100m", "null", "")},
 
 		{what: "rollout resume during the hold", kind: deployments, annotations: "HELD", write: "{spec: {paused: null}}", manager: resume},
+		{what: "rollout resume of one that was stopped", kind: deployments, annotations: "HELD" + stopped, write: "{spec: {paused: null}}", manager: resume},
 		{what: "rollout resume during the hold, paused by its user", kind: deployments, annotations: says("hold", "true"), write: "{spec: {paused: null}}", manager: resume},
 		{what: "rollout resume of one that its user has paused", kind: deployments, there: paused, write: "{spec: {paused: null}}", manager: resume},
 		{what: "server-side apply of paused: false during the hold", kind: deployments, annotations: "HELD", write: "{spec: {paused: false}}", manager: "argocd-controller"},

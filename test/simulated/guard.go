@@ -865,7 +865,7 @@ func (g *guardedly) stopped(words string, most int) {
 func (g *guardedly) stopsUnready() {
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Unready: v.CPU == Newer.CPU} }
 	g.guard(api.CanaryAnnotation, "1", api.OnFailureAnnotation, "Hold")
-	g.stopped("not Ready since its resize, for more than 1m0s", 1)
+	g.stopped("not Ready at its new size, for more than 1m0s", 1)
 }
 
 // flapping has pods be not Ready in a quarter of the time, with the newer size.
@@ -937,7 +937,7 @@ func (g *guardedly) retriesUnready() {
 	for range 2 {
 		g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
 		g.rounds(10, 1)
-		g.stopped("not Ready since its resize, for more than 1m0s", 1)
+		g.stopped("not Ready at its new size, for more than 1m0s", 1)
 	}
 }
 
