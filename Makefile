@@ -112,6 +112,7 @@ integration: tools build ## Run the tests on a control plane that every change m
 # What a folder of the ring around needs beside a control plane. ./test/integration has them all.
 NEEDED_BY_chart := gitops-tools
 NEEDED_BY_prometheus := monitoring-tools
+NEEDED_BY_matrix := $(K8S)-1.35/.kubernetes
 NEEDED_BY_integration := $(K8S)-1.35/.kubernetes monitoring-tools gitops-tools autoscaler-tools operator-tools
 
 .PHONY: around
@@ -202,6 +203,7 @@ bench-stuck: STUCK := 500
 .PHONY: lint
 lint: bin/golangci-lint bin/govulncheck build ## Run the linters, and look for changed modules and known vulnerabilities
 	bin/golangci-lint run --build-tags integration,around,e2e ./...
+	go vet -tags around ./test/integration # which shares files with those of the other ring
 	cd hack/tools/image && $(CURDIR)/bin/golangci-lint run --build-tags release ./...
 	cd hack/tools/govulncheck && $(CURDIR)/bin/golangci-lint run ./...
 	cd hack/tools/argocd && $(CURDIR)/bin/golangci-lint run ./...

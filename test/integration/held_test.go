@@ -75,8 +75,6 @@ func interfere(t *testing.T, ask []string, mutate webhook.Mutate) (stop func()) 
 	return stop
 }
 
-var letGo = controller.Options{Args: []string{"--when-absent=" + api.LetGo}}
-
 // TestHeldIsUndone: everything is installed, and a webhook of somebody else takes the hold of one kind away. A controller
 // finds that out at its start, and when something of its own has changed.
 func TestHeldIsUndone(t *testing.T) {

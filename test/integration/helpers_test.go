@@ -28,6 +28,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
+// letGo has edits be left to the built-in controllers where no controller is ready, as shipped.
+var letGo = controller.Options{Args: []string{"--when-absent=" + api.LetGo}}
+
 // Annotations of pods that the simulated kubelet knows, as kubectl annotate takes them or as metadata: see test/controlplane.
 const (
 	simDeferred   = "sim.inplace-rollout.io/resize=deferred"

@@ -3,6 +3,7 @@
 package estimator
 
 import (
+	"fmt"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +22,11 @@ func TestFence(t *testing.T) {
 	apply(t, pod("shop", "ours", set, "100m"))
 	apply(t, pod("shop", "users", "", "100m"))
 	as := asEstimator(t)
+	// The API server applies a policy up to a second after it has accepted it.
+	eventually(t, "the fence", func() (bool, string) {
+		_, err := as.CoreV1().Pods("shop").Patch(t.Context(), "ours", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(err) || apierrors.IsInvalid(err), fmt.Sprint(err)
+	})
 	for _, tt := range []struct {
 		what, pod, subresource, patch string
 		allowed                       bool
