@@ -43,7 +43,8 @@ func newCheckCommand() *cobra.Command {
 
 The first line is the answer: yes, no or unknown. If you can edit workloads there, a dry run
 of an edit shows it. Otherwise the controller's heartbeat does, which all users can read,
-unless the installation does not publish it. Nothing is written. A controller that was killed
+unless the installation does not publish it, if you can see that there is such a namespace,
+or what is in it. Nothing is written. A controller that was killed
 counts as ready until its heartbeat is over, which is up to 45 s later.
 The other lines are details: ✓ is fine, ✗ is not, ? could not be checked with your permissions,
 and - is a note.

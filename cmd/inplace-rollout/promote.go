@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -84,6 +86,9 @@ func (o promoteOptions) follow(ctx context.Context, u *unstructured.Unstructured
 		if why := o.told(ctx, u.GetNamespace()).unanswerable(settings.Guard.Checks); why != "" {
 			return "but no other pod is resized before the checks are mended: " + why
 		}
+	}
+	if there := o.reportOf(ctx, u.GetNamespace()); cmp.Or(there.Installed, there.Controller) != nil && !prerequisite.IsUnseen(there.Controller) {
+		return "and the other pods follow when a controller is ready"
 	}
 	return "and the other pods follow"
 }

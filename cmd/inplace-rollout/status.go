@@ -476,7 +476,7 @@ func (r *statusReport) readCondition(u *unstructured.Unstructured) {
 		return
 	}
 	r.Rollout, _ = rollout.ReadRecord(u.GetAnnotations()) // of one that cannot be read the condition says so
-	r.Reason, r.Message = "Unknown", "no controller has written the condition yet"
+	r.Reason, r.Message = "Unknown", "no controller has written the condition"
 	if fields := completeOf(u); fields != nil {
 		r.Reason, _, _ = unstructured.NestedString(fields, "reason")
 		r.Message, _, _ = unstructured.NestedString(fields, "message")

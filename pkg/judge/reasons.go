@@ -87,7 +87,7 @@ var Acts = map[string]Act{
 	ReasonDisruptionBudget:    {"Wait, or allow a disruption in the PodDisruptionBudget", false, OnMemory},
 	ReasonNotReadyAfterResize: {"See what `kubectl describe pod` says of it; if the size is wrong, edit it again", false, OnTheWorkload},
 	ReasonResizeFailed:        {"Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry", true, OnMemory},
-	ReasonCheckUnknown:        {"Mend the check, or edit again without the annotation inplace-rollout.io/checks; if only its result is missing, `kubectl inplace-rollout promote` goes on", false, OnMemory},
+	ReasonCheckUnknown:        {"Mend the check, or edit again without the annotation inplace-rollout.io/checks; if only its result is missing, `kubectl inplace-rollout promote` ends the canary", false, OnMemory},
 	ReasonReverted:            {"Choose another size, or undo the edit: `kubectl rollout restart` uses the size that failed", true, OnTheWorkload},
 	ReasonPodRejected:         {"", true, OnMemory},
 	ReasonDeletedAfterResize:  {"Have these pods left alone and try it again: `kubectl inplace-rollout retry`, which restarts them with --action=Restart", true, OnMemory},
