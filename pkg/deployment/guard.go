@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -88,6 +89,10 @@ func (o observation) deserted() (plan, bool) {
 	if !p.Canary && !p.Guarding || options.Guard.Back {
 		return plan{}, false
 	}
+	if p.reattach, _ = p.reattaches(o, o.detached()); len(p.reattach) > 0 { // their ReplicaSet is to have no pods
+		p.Condition = p.Step.Condition()
+		return p, true
+	}
 	former := has(options.Guard.Former())
 	from, newest := o.last(former), o.newest()
 	switch {
@@ -154,6 +159,18 @@ func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
 func (o observation) succeeded(base *replicaSet) bool {
 	r := o.Record
 	return base.adoption.Back && r != nil && !r.Stopped() && r.Of == rollout.EditNamed(o.Edit()) && len(o.detached()) > 0
+}
+
+// overtaken returns the detached pods that are not to be replaced any more: there is another edit, also one back to what base has again
+// for the sake of the others, and to what they have.
+func (o observation) overtaken(base *replicaSet) []*corev1.Pod {
+	if newest := o.deployment.template; base.template.Same(newest) {
+		return slices.DeleteFunc(o.detached(), func(pod *corev1.Pod) bool { return !base.adoption.Back || !resize.Has(pod, newest.PodTemplateSpec) })
+	}
+	if o.succeeded(base) {
+		return nil
+	}
+	return o.detached()
 }
 
 // had returns such a template that base, or another ReplicaSet, has or had: after A→B→C the record of base may have B only. It is nil if

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -300,6 +301,91 @@ func TestHostileRejectedCanary(t *testing.T) {
 		t.Errorf("the first write is to %s: %q", first, g.Written()[before:])
 	}
 	c.Until(50, func() bool { return simulated.Stopped(g.Condition()) })
+}
+
+// restarting is a Deployment whose canary is restarted, with that many pods, and what was evicted.
+func restarting(t *testing.T, pods int, surge, unavailable int32) (c *cluster, g simulated.Guarded, evicted func() int) {
+	t.Helper()
+	c = newCluster(t, pods, controller.Options{}, func(d *appsv1.Deployment) { bounds(surge, unavailable)(&scene{d: d}) })
+	g = c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	return c, g, func() int { return simulated.Count(g.Written(), "eviction") }
+}
+
+func (c *cluster) takenOut() (uids []types.UID) {
+	for _, pod := range c.Pods {
+		if isDetached(pod) {
+			uids = append(uids, pod.UID)
+		}
+	}
+	return uids
+}
+
+// A canary that is detached until its new pod is available stays where the edit is taken back meanwhile, and goes where the Deployment is
+// scaled to zero.
+func TestHostileDetached(t *testing.T) {
+	for _, pods := range []int{1, 3} {
+		for name, end := range map[string]func(simulated.Guarded){
+			"edited back": func(g simulated.Guarded) { g.Edit(older) }, "scaled to zero": func(g simulated.Guarded) { g.Scale(0) },
+		} {
+			c, g, _ := restarting(t, pods, 1, 0)
+			c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
+				return simulated.Outcome{Unready: v.CPU == newer.CPU}
+			}
+			g.Edit(newer)
+			c.Until(100, func() bool { return len(c.takenOut()) == 1 && len(g.Sized(newer)) == 1 })
+			before := c.takenOut()
+			c.Rounds(1) // the ReplicaSet has the size from before again
+			end(g)
+			c.Rounds(60)
+			if name == "scaled to zero" {
+				if len(c.Pods) > 0 {
+					t.Errorf("%s: %v are left: %+v", name, slices.Collect(maps.Keys(c.Pods)), g.Condition())
+				}
+				continue
+			}
+			if g.Completes(t); !slices.Contains(slices.Collect(maps.Values(c.UIDs())), before[0]) || len(c.Pods) != pods || len(c.takenOut()) > 0 {
+				t.Errorf("%s: %v was detached, and of %d pods there are %v", name, before, pods, c.UIDs())
+			}
+		}
+	}
+}
+
+// A canary is restarted once, also where all pods are Ready again after its new pod was rejected, or that cannot come.
+func TestHostileRestartedOnce(t *testing.T) {
+	for _, unavailable := range []int32{1, 3} {
+		for name, begin := range map[string]func(*cluster){
+			"rejected": func(c *cluster) {
+				c.Rejects = func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU == newer.CPU }
+			},
+			"never made": func(c *cluster) { c.noPods = true },
+			"never Ready": func(c *cluster) {
+				c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
+					return simulated.Outcome{Unready: v.CPU == newer.CPU}
+				}
+			},
+			"well with it": func(*cluster) {},
+		} {
+			c, g, evicted := restarting(t, 5, 0, unavailable)
+			begin(c)
+			g.Edit(newer)
+			if name == "rejected" { // while the controller looks elsewhere, all pods become Ready again
+				c.Until(50, func() bool { return evicted() == 1 })
+				for len(g.Sized(newer)) == 0 {
+					g.Lives()
+				}
+				for g.Try(); len(g.Sized(older)) < 5; {
+					g.Lives()
+				}
+			}
+			if c.Rounds(100); evicted() != 1 {
+				t.Errorf("%s, maxUnavailable %d: %d evictions, want 1: %+v %q", name, unavailable, evicted(), g.Condition(), g.Written())
+			}
+			if stopped := simulated.Stopped(g.Condition()); stopped != (name == "rejected") {
+				t.Errorf("%s, maxUnavailable %d: stopped %t: %+v", name, unavailable, stopped, g.Condition())
+			}
+		}
+	}
 }
 
 // Pods that cannot come for a while do not come with a size that its canary has yet to prove: nobody is there who waits for it.

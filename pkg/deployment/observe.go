@@ -67,8 +67,12 @@ func (o observation) Edit() string  { return o.deployment.Annotations[api.EditAn
 func (o observation) Replicas() int { return o.deployment.replicas() }
 
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool {
+	newest := o.deployment.template
 	return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
-		return rs.template.Same(o.deployment.template) && o.madeOf(pod, rs)
+		if rs.adoption.Back && rs.template.Hash == newest.Hash { // it had the newest template until its canary was made
+			return metav1.IsControlledBy(pod, rs) && resize.Has(pod, newest.PodTemplateSpec)
+		}
+		return rs.template.Same(newest) && o.madeOf(pod, rs)
 	})
 }
 

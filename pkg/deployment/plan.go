@@ -365,8 +365,8 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 			return p, true
 		}
 	}
-	if base != nil && !base.template.Same(o.deployment.template) && !o.succeeded(base) {
-		p.reattach, _ = p.reattaches(o)
+	if base != nil {
+		p.reattach, _ = p.reattaches(o, o.overtaken(base))
 	}
 	return p, len(p.reattach) > 0
 }
@@ -380,6 +380,11 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	switch {
 	case p.base.lags():
 		p.wait("waiting for the ReplicaSet controller to observe the new template of ReplicaSet %s", p.base.Name)
+	case p.SizeUnproved() && p.Total < int(p.base.replicas()): // what comes is a canary, and no other pod goes before it is there
+		p.Waits = slices.DeleteFunc(p.Waits, func(w rollout.Wait) bool {
+			return slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Name == w.Member.Name })
+		})
+		p.awaits()
 	case len(p.Restart)+len(detached) > 0:
 		p.giveUp(o, detached, surge, unavailable)
 	case p.leavesAny(o):
@@ -495,7 +500,7 @@ func (p *plan) letGo(o observation, handOver string, cause judge.Cause) {
 
 // prepare has detached pods go back, and the duplicate go, before the hold does. It reports whether no pod has still to go back.
 func (p *plan) prepare(o observation) (reattached bool) {
-	reattach, refused := p.reattaches(o)
+	reattach, refused := p.reattaches(o, o.detached())
 	p.reattach, p.write = reattach, o.removeDuplicate()
 	return len(reattach) == 0 && !refused
 }
@@ -600,10 +605,10 @@ func (p *plan) may(o observation, m judge.Member, refused judge.Refusal, what st
 	return !o.Now.Before(refused.Until)
 }
 
-// reattaches returns the detached pods that go back to their ReplicaSets now, and whether others do not, because admission
+// reattaches returns which of these detached pods go back to their ReplicaSets now, and whether others do not, because admission
 // refuses it.
-func (p *plan) reattaches(o observation) (now []*corev1.Pod, others bool) {
-	for _, pod := range o.detached() {
+func (p *plan) reattaches(o observation, detached []*corev1.Pod) (now []*corev1.Pod, others bool) {
+	for _, pod := range detached {
 		if p.mayRelabel(o, judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}, "cannot be given back to its ReplicaSet: ") {
 			now = append(now, pod)
 		} else {

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,44 +53,46 @@ func (r *Rejections) Begin(edit string) {
 // See looks at the pods that are there, besides which so many are to come, of at least so many, and returns the first new one of the
 // newest template that its kubelet has rejected, if it was not known.
 //
-// It counts until all pods are Ready, and none has come back in its place of the former size, which would be given up again: the
+// It counts until all pods are Ready, and none has come back for it of the former size, which would be given up again: the
 // controller that makes them may delete it, or leave it there for long, and make others. Where the built-in controller makes the
 // rollout, some pod is missing nearly always, or none ever is, as new ones come first: there it counts until a later pod has been let in.
 func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
-	over := func(time.Time) bool { return false }
-	if builtIn {
-		over = lastLetIn(there, newest).After
-	} else if toCome == 0 && r.allReady(there, replicas, newest) {
-		over = func(time.Time) bool { return true }
+	ready, last := toCome == 0 && allReady(there, replicas), lastLetIn(there, newest)
+	over := func(rejected *Rejected) bool {
+		return builtIn && last.After(rejected.made) || !builtIn && ready && !slices.ContainsFunc(there, func(pod *corev1.Pod) bool {
+			return !newest(pod) && rejected.succeeded(pod)
+		})
 	}
-	if r.first != nil && over(r.first.made) {
+	if r.first != nil && over(r.first) {
 		r.first = nil
 	}
 	past := sets.Set[types.UID]{}
 	for _, pod := range there {
-		made := pod.CreationTimestamp.Time
-		switch why := Rejection(pod); {
-		case why == "":
-		case r.past.Has(pod.UID) || over(made):
+		switch rejected := (&Rejected{pod.Name, Rejection(pod), pod.CreationTimestamp.Time}); {
+		case rejected.Why == "":
+		case r.past.Has(pod.UID) || over(rejected):
 			past.Insert(pod.UID)
 		case r.first == nil && newest(pod):
-			r.first = &Rejected{pod.Name, why, made}
-			fresh = r.first
+			r.first, fresh = rejected, rejected
 		}
 	}
 	r.past = past
 	return fresh
 }
 
-// allReady reports whether all pods are Ready but those that are gone, and so many are, and none has come in the place of the
-// rejected one that would be given up again.
-func (r *Rejections) allReady(there []*corev1.Pod, replicas int, newest func(*corev1.Pod) bool) bool {
+// succeeded reports whether the pod is one that has come for the rejected one: it has its name or, where names are random, is not older.
+func (r *Rejected) succeeded(pod *corev1.Pod) bool {
+	return !Gone(pod) && (pod.Name == r.Pod || pod.GenerateName != "" && !pod.CreationTimestamp.Time.Before(r.made))
+}
+
+// allReady reports whether all pods are Ready but those that are gone, and so many are.
+func allReady(there []*corev1.Pod, replicas int) bool {
 	ready := 0
 	for _, pod := range there {
 		_, detached := pod.Labels[api.DetachedLabel]
 		switch {
 		case detached || Gone(pod):
-		case !podutils.IsPodReady(pod) || r.first != nil && r.first.Pod == pod.Name && !newest(pod):
+		case !podutils.IsPodReady(pod):
 			return false
 		default:
 			ready++

@@ -1,0 +1,52 @@
+package judge
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+)
+
+// TestRejectionsAreOver: a rejected pod counts until one of the newest size is let in, not when one of the former size comes for it, which
+// would be given up for it again. A controller that has just started sees the same.
+func TestRejectionsAreOver(t *testing.T) {
+	const newer = "newer"
+	size := build.Size(t, "requests: {cpu: 100m}")
+	pod := func(name, generate, of string, after time.Duration, change ...func(*corev1.Pod)) *corev1.Pod {
+		p := build.Pod(name, size, change...)
+		p.UID, p.GenerateName, p.CreationTimestamp = types.UID(name+of), generate, metav1.NewTime(build.Start.Add(after))
+		p.Labels = map[string]string{"of": of}
+		return p
+	}
+	rejected := func(p *corev1.Pod) {
+		p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: no room"}
+	}
+	for name, tt := range map[string]struct {
+		there []*corev1.Pod
+		want  bool
+	}{
+		"a new pod of a Deployment, and no other has come": {[]*corev1.Pod{pod("web-a", "web-", newer, 0, rejected), pod("web-b", "web-", "older", -time.Hour)}, true},
+		"one of the newest size has come for it":           {[]*corev1.Pod{pod("web-a", "web-", newer, 0, rejected), pod("web-b", "web-", "older", -time.Hour), pod("web-c", "web-", newer, time.Second)}, false},
+		"one of the former size has":                       {[]*corev1.Pod{pod("web-a", "web-", newer, 0, rejected), pod("web-b", "web-", "older", -time.Hour), pod("web-c", "web-", "older", 0)}, true},
+		"of the former size was rejected":                  {[]*corev1.Pod{pod("web-a", "web-", "older", 0, rejected), pod("web-b", "web-", "older", -time.Hour), pod("web-c", "web-", "older", 0)}, false},
+		"of a StatefulSet, and the next one, too":          {[]*corev1.Pod{pod("web-1", "", newer, 0, rejected), pod("web-1", "", "older", time.Second), pod("web-0", "", "older", -time.Hour)}, true},
+		"another one was lost since":                       {[]*corev1.Pod{pod("web-1", "", newer, 0, rejected), pod("web-1", "", newer, time.Second), pod("web-0", "", "older", time.Minute)}, false},
+	} {
+		for _, before := range []bool{false, true} { // it was seen before anything came for it
+			r := &Rejections{}
+			newest := func(p *corev1.Pod) bool { return p.Labels["of"] == newer }
+			if before {
+				r.See(slices.DeleteFunc(slices.Clone(tt.there), func(p *corev1.Pod) bool { return !Gone(p) }), 2, 2, newest, false)
+			}
+			r.See(tt.there, 0, 2, newest, false)
+			if is := r.First() != nil; is != tt.want {
+				t.Errorf("%s, seen before %t: it counts %t", name, before, is)
+			}
+		}
+	}
+}
