@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubectl/pkg/util/podutils"
@@ -82,7 +83,9 @@ func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(
 
 // succeeded reports whether the pod is one that has come for the rejected one: it has its name or, where names are random, is not older.
 func (r *Rejected) succeeded(pod *corev1.Pod) bool {
-	return !Gone(pod) && (pod.Name == r.Pod || pod.GenerateName != "" && !pod.CreationTimestamp.Time.Before(r.made))
+	owner := metav1.GetControllerOfNoCopy(pod)
+	random := owner != nil && owner.Kind != "StatefulSet"
+	return !Gone(pod) && (pod.Name == r.Pod || random && !pod.CreationTimestamp.Time.Before(r.made))
 }
 
 // allReady reports whether all pods are Ready but those that are gone, and so many are.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
@@ -17,9 +18,10 @@ import (
 func TestRejectionsAreOver(t *testing.T) {
 	const newer = "newer"
 	size := build.Size(t, "requests: {cpu: 100m}")
-	pod := func(name, generate, of string, after time.Duration, change ...func(*corev1.Pod)) *corev1.Pod {
+	pod := func(name, owner, of string, after time.Duration, change ...func(*corev1.Pod)) *corev1.Pod {
 		p := build.Pod(name, size, change...)
-		p.UID, p.GenerateName, p.CreationTimestamp = types.UID(name+of), generate, metav1.NewTime(build.Start.Add(after))
+		p.UID, p.CreationTimestamp = types.UID(name+of), metav1.NewTime(build.Start.Add(after))
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: owner, Controller: ptr.To(true)}}
 		p.Labels = map[string]string{"of": of}
 		return p
 	}
@@ -30,12 +32,12 @@ func TestRejectionsAreOver(t *testing.T) {
 		there []*corev1.Pod
 		want  bool
 	}{
-		"a new pod of a Deployment, and no other has come": {[]*corev1.Pod{pod("web-a", "web-", newer, 0, rejected), pod("web-b", "web-", "older", -time.Hour)}, true},
-		"one of the newest size has come for it":           {[]*corev1.Pod{pod("web-a", "web-", newer, 0, rejected), pod("web-b", "web-", "older", -time.Hour), pod("web-c", "web-", newer, time.Second)}, false},
-		"one of the former size has":                       {[]*corev1.Pod{pod("web-a", "web-", newer, 0, rejected), pod("web-b", "web-", "older", -time.Hour), pod("web-c", "web-", "older", 0)}, true},
-		"of the former size was rejected":                  {[]*corev1.Pod{pod("web-a", "web-", "older", 0, rejected), pod("web-b", "web-", "older", -time.Hour), pod("web-c", "web-", "older", 0)}, false},
-		"of a StatefulSet, and the next one, too":          {[]*corev1.Pod{pod("web-1", "", newer, 0, rejected), pod("web-1", "", "older", time.Second), pod("web-0", "", "older", -time.Hour)}, true},
-		"another one was lost since":                       {[]*corev1.Pod{pod("web-1", "", newer, 0, rejected), pod("web-1", "", newer, time.Second), pod("web-0", "", "older", time.Minute)}, false},
+		"a new pod of a Deployment, and no other has come": {[]*corev1.Pod{pod("web-a", "ReplicaSet", newer, 0, rejected), pod("web-b", "ReplicaSet", "older", -time.Hour)}, true},
+		"one of the newest size has come for it":           {[]*corev1.Pod{pod("web-a", "ReplicaSet", newer, 0, rejected), pod("web-b", "ReplicaSet", "older", -time.Hour), pod("web-c", "ReplicaSet", newer, time.Second)}, false},
+		"one of the former size has":                       {[]*corev1.Pod{pod("web-a", "ReplicaSet", newer, 0, rejected), pod("web-b", "ReplicaSet", "older", -time.Hour), pod("web-c", "ReplicaSet", "older", 0)}, true},
+		"of the former size was rejected":                  {[]*corev1.Pod{pod("web-a", "ReplicaSet", "older", 0, rejected), pod("web-b", "ReplicaSet", "older", -time.Hour), pod("web-c", "ReplicaSet", "older", 0)}, false},
+		"of a StatefulSet, and the next one, too":          {[]*corev1.Pod{pod("web-1", "StatefulSet", newer, 0, rejected), pod("web-1", "StatefulSet", "older", time.Second), pod("web-0", "StatefulSet", "older", -time.Hour)}, true},
+		"another one was lost since":                       {[]*corev1.Pod{pod("web-1", "StatefulSet", newer, 0, rejected), pod("web-1", "StatefulSet", newer, time.Second), pod("web-0", "StatefulSet", "older", time.Minute)}, false},
 	} {
 		for _, before := range []bool{false, true} { // it was seen before anything came for it
 			r := &Rejections{}
