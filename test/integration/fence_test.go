@@ -45,6 +45,7 @@ func TestFence(t *testing.T) {
 	beats := func(more, annotation string) string {
 		return `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"inplace-rollout-heartbeat","annotations":{"` + annotation + `":"a"}},"automountServiceAccountToken":false` + more + "}"
 	}
+	holdAfterwards(t)
 	administer(t, "delete", "-n", controller.Namespace, heart, "--ignore-not-found")
 	daemon := ds.on(1)
 	for _, pod := range []string{"pod/out-0", "pod/bare"} {

@@ -179,12 +179,18 @@ func addToPool(t *testing.T, pool, name, cpu string) {
 // letsGo has edits go unheld while no controller is there, for the rest of the test.
 func letsGo(t *testing.T) {
 	t.Helper()
+	holdAfterwards(t)
+	must.Do(t, controller.WhenAbsent(t.Context(), cp, api.LetGo))
+}
+
+// holdAfterwards has edits be held again after the test while no controller is there, as they are before it.
+func holdAfterwards(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := controller.WhenAbsent(context.WithoutCancel(t.Context()), cp, api.Hold); err != nil {
 			t.Error(err)
 		}
 	})
-	must.Do(t, controller.WhenAbsent(t.Context(), cp, api.LetGo))
 }
 
 // fall takes the heartbeat away, as a controller does that ends.
