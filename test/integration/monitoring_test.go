@@ -635,7 +635,7 @@ func testSecureMetrics(t *testing.T, process *controller.Process, namespace, met
 		{"the kubelet", "/healthz", "", 200, "ok"},
 		{"nobody", "/metrics", "", 401, "token"},
 		{"a stranger", "/metrics", "abc", 401, "token"},
-		{"somebody without the right", "/metrics", token("default"), 403, "system:serviceaccount:" + namespace + ":default may not get /metrics"},
+		{"somebody without the right", "/metrics", token("default"), 403, "system:serviceaccount:" + namespace + ":default has no right to get /metrics"},
 		{"Prometheus", "/metrics", token("prometheus"), 200, metrics},
 	} {
 		if code, body := get(tt.path, tt.token); code != tt.code || !strings.Contains(body, tt.says) {

@@ -204,7 +204,7 @@ func (o overlay) assertLeastRights(t *testing.T, mark int64) {
 	}
 	ofCluster := []string{
 		"nodes", "mutatingwebhookconfigurations", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
-		"selfsubjectreviews",
+		"selfsubjectreviews", "endpointslices", // of the API servers
 	}
 	for _, e := range asked {
 		if e.ResponseStatus != nil && e.ResponseStatus.Code == 403 {
