@@ -354,6 +354,9 @@ func TestCheck(t *testing.T) {
 	unlabelled := together(first, asked(webPod("web-0", "2")), reported(webPod("web-0", "2")))
 	slow := func(s *appsv1.StatefulSet) { s.Spec.Replicas, s.Spec.MinReadySeconds = ptr.To(int32(1)), 300 }
 	one := together(created(user, set("1")), created(statefulSet, webPod("web-0", "1")), resized(user, webPod("web-0", "3")))
+	restarting := func(d *appsv1.Deployment) {
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, "inplace-rollout.io/resource-resize-action", "Restart")
+	}
 	surging := func(d *appsv1.Deployment) {
 		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}
 	}
@@ -487,6 +490,10 @@ func TestCheck(t *testing.T) {
 		{"a pod is detached that cannot be resized, and evicted before another one has come", history{
 			editedDeployment(surging), refused("web-a-1"), wrote(ours, detached("web-a-1")), evicted("web-a-1"),
 		}, "availability deployments/web"},
+		{"a pod is detached, and goes though its edit was taken back", history{
+			editedDeployment(surging, restarting), wrote(ours, detached("web-a-1")), wrote(user, deployment("1", surging, restarting)),
+			created(replicaSet, setPod("web-a-2", "1")), atOnce(2), evicted("web-a-1"),
+		}, "once pods/web-a-1"},
 		{"a pod loses its owner", history{
 			editedDeployment(), refused("web-a-1"), wrote(ours, detached("web-a-1", func(p *corev1.Pod) { p.OwnerReferences = nil })),
 		}, "fence pods/web-a-1"},
