@@ -148,7 +148,7 @@ var parts = slices.Concat(
 	[]part{
 		{name: "initial-resources", make: []string{"initial-resources"}, packages: []string{"./initialresources/..."}, tags: "integration,around"},
 		{name: "simulations", make: []string{"simulations"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
-		{name: "soak", make: []string{"soak"}, packages: []string{"./test/worlds"}},
+		{name: "soak", make: []string{"soak", "WORLDS=40"}, packages: []string{"./test/worlds"}},
 		{name: "mutants", make: []string{"mutants"}, packages: []string{"./test/mutants", "./test/worlds", "./test/integration", "./test/simulated"}, tags: "integration"},
 	},
 	cells(),
