@@ -128,6 +128,7 @@ func TestClasses(t *testing.T) {
 		{"held: nor does it keep others from a restart", "other image|refused another cpu", []change{cpu3, large}, "release, hand over: the template changed in spec.containers[app].image", "", false},
 		{"held: an edit of what the class has otherwise", "live|live, left with another cpu", []change{cpu3, large}, "mark web-1, resize web-0", "", false},
 		{"held: it only marks a pod that has its class's size", "updated|live, left with another cpu", []change{cpu3, large}, "mark web-1", "", false},
+		{"held: also where it has that from its birth", "updated|live", []change{classes(`"requests": {"cpu": "1m"}`), large}, "mark web-1", "", false},
 		{"held: without the class, that pod is resized", "updated|live, left with another cpu", []change{cpu3}, "resize web-1", "", false},
 		{"held: the pod keeps the size of its former class, if nothing but going back is RestartOnly", "updated|live, left with another cpu", []change{cpuUpOnly}, "mark web-1", "", false},
 		{"held: with that size, the edit is live", "live|live, left with another cpu", []change{cpuUpOnly}, "mark web-1, resize web-0", "", false},
