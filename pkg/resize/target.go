@@ -81,13 +81,16 @@ func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, erro
 }
 
 // ForKeeping is like [For], for a pod that is to have the size of sized next: a copy of the newer template in which some values are
-// others. What the pod has of these stays as it is, unless others have set it. So does what we have set before, and pods of the older
+// others. A pod that has all of that keeps what others have not set. Another one keeps what we have set before, and pods of the older
 // template have otherwise, where keeps says so: of a change, and of whether sized has another value than the newer template. So an edit of
 // values that sized has otherwise changes nothing in a pod that has them so already.
 func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec, keeps func(c Change, otherwise bool) bool) (Target, error) {
-	others := parts(&sized.Spec)
+	others, has := parts(&sized.Spec), Has(pod, sized)
 	return edit(pod, older, newer, func(v value) bool {
-		return !(v.by.other == "" && v.isIn(others)) && (!v.by.ours || v.From == nil || same(v.From, v.was) || !keeps(v.Change, v.otherwiseIn(others)))
+		if has && v.by.other == "" {
+			return !v.otherwiseIn(others)
+		}
+		return !v.by.ours || v.From == nil || same(v.From, v.was) || !keeps(v.Change, v.otherwiseIn(others))
 	})
 }
 
@@ -165,12 +168,6 @@ func (v value) lowered() bool {
 func (v value) otherwiseIn(other []part) bool {
 	p := counterpart(other, part{name: v.Container})
 	return v.kind != podLevel && (p == nil || !same(p.wanted(v.Side, v.Resource), v.To))
-}
-
-// isIn reports whether the containers of another template have the very value that the pod has.
-func (v value) isIn(other []part) bool {
-	p := counterpart(other, part{name: v.Container})
-	return v.kind != podLevel && p != nil && v.From != nil && same(p.wanted(v.Side, v.Resource), v.From)
 }
 
 // edit returns the target of an edit, of which sets leaves out some values.

@@ -275,7 +275,7 @@ func (s *Step) resize(v *judge.Verdict, o Options, b *budget) {
 // to 1 as long as 3 is held, which may be for ever: so 1 does not hold up 0.
 func (s *Step) restart(v *judge.Verdict, o Options, b *budget) {
 	if !b.guard.mayTouch(v) {
-		s.Canary = true
+		s.Canary, s.Hold = true, s.Hold || o.Restarts == Ordered // nobody below it is restarted before it, as for an image
 		return
 	}
 	now := b.mayRestart(v.Claim)

@@ -2,6 +2,7 @@ package statefulset
 
 import (
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -274,6 +275,33 @@ func TestHostileBornDuringImage(t *testing.T) {
 	c.Rounds(20)
 	if is := c.Of(c.Pods["web-2"]).Image; is != otherImage.Image {
 		t.Errorf("web-2 is made with image %d, want %d, which it had: current %s: %+v", is, otherImage.Image, c.Set.Status.CurrentRevision, condition(c.Set))
+	}
+}
+
+// A pod that another edit has left with its image waits for the canary, which is restarted: the partition cannot pass those between.
+func TestHostileImageBelow(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	g.Edit(otherImage)
+	c.Until(100, func() bool {
+		return simulated.VersionOf(&c.Pods["web-1"].Spec).Image == otherImage.Image && simulated.VersionOf(&c.Pods["web-0"].Spec).Image != otherImage.Image
+	})
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	v := otherImage
+	v.CPU = newer.CPU
+	g.Edit(v)
+	before := len(g.Written())
+	for range 60 {
+		if c.Rounds(1); len(g.Sized(newer)) > 1 {
+			break
+		}
+	}
+	if sized, writes := g.Sized(newer), len(g.Written())-before; !slices.Equal(sized, []string{"web-2"}) || writes > 12 {
+		t.Errorf("%v have the size, by %d writes %q: %+v", sized, writes, g.Written()[before:], g.Condition())
+	}
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+	if g.Completes(t); len(g.Sized(newer)) != 3 {
+		t.Errorf("promoted, %v have the size", g.Sized(newer))
 	}
 }
 
