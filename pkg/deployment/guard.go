@@ -157,20 +157,33 @@ func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
 // succeeded reports whether base has made new pods for canaries that are detached, and has the template from before again: the canaries
 // go as soon as the new pods are available.
 func (o observation) succeeded(base *replicaSet) bool {
-	r := o.Record
-	return base.adoption.Back && r != nil && !r.Stopped() && r.Of == rollout.EditNamed(o.Edit()) && len(o.detached()) > 0
+	return o.successors(base) > 0 && len(o.detached()) > 0
+}
+
+// successors is how many new pods there are for canaries, where base has the template from before again.
+func (o observation) successors(base *replicaSet) (n int) {
+	if r := o.Record; !base.adoption.Back || r == nil || r.Stopped() || r.Of != rollout.EditNamed(o.Edit()) {
+		return 0
+	}
+	for _, pod := range o.podsOf(base) {
+		n += asInt(runsWith(pod, o.deployment.template))
+	}
+	return n
+}
+
+// runsWith reports whether a pod has the size of a template, and its kubelet does not say that it has another one yet.
+func runsWith(pod *corev1.Pod, template *hash.Template) bool {
+	return resize.Has(pod, template.PodTemplateSpec) && resize.Has(reported(pod), template.PodTemplateSpec)
 }
 
 // overtaken returns the detached pods that are not to be replaced any more: there is another edit, also one back to what base has again
-// for the sake of the others, and to what they have.
+// for the sake of the others, and to what they have; or their new pods are gone, and what base has made since is no canary.
 func (o observation) overtaken(base *replicaSet) []*corev1.Pod {
-	if newest := o.deployment.template; base.template.Same(newest) {
-		return slices.DeleteFunc(o.detached(), func(pod *corev1.Pod) bool { return !base.adoption.Back || !resize.Has(pod, newest.PodTemplateSpec) })
+	detached, newest := o.detached(), o.deployment.template
+	if base.template.Same(newest) {
+		return slices.DeleteFunc(detached, func(pod *corev1.Pod) bool { return !base.adoption.Back || !runsWith(pod, newest) })
 	}
-	if o.succeeded(base) {
-		return nil
-	}
-	return o.detached()
+	return detached[min(o.successors(base), len(detached)):]
 }
 
 // had returns such a template that base, or another ReplicaSet, has or had: after A→B→C the record of base may have B only. It is nil if

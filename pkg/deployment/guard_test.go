@@ -351,6 +351,38 @@ func TestHostileDetached(t *testing.T) {
 	}
 }
 
+// A detached canary whose new pod goes is given back, and restarted anew, once; and one that has its size from before in its spec alone
+// is restarted after an edit back. Neither goes on for ever.
+func TestHostileDetachedLoops(t *testing.T) {
+	for _, pods := range []int{1, 3} {
+		c, g, _ := restarting(t, pods, 1, 0)
+		g.Edit(newer)
+		c.Until(100, func() bool { return len(c.takenOut()) == 1 && len(g.Sized(newer)) == 1 })
+		c.Rounds(1)
+		c.DeletePod(g.Sized(newer)[0])
+		before := len(g.Written())
+		c.Rounds(60)
+		if writes := len(g.Written()) - before; len(g.Sized(newer)) != 1 || len(c.takenOut()) > 0 || writes > 12 {
+			t.Errorf("its new pod is gone: %v have the size, %v are detached, after %d writes %q: %+v", g.Sized(newer), c.takenOut(), writes, g.Written()[before:], g.Condition())
+		}
+
+		c = newCluster(t, pods, controller.Options{}, func(d *appsv1.Deployment) { bounds(1, 0)(&scene{d: d}) })
+		g = c.guarded(t)
+		g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "30s"})
+		c.Infeasible(func(*corev1.Pod) bool { return true })
+		g.Edit(newer)
+		c.Until(200, func() bool {
+			return slices.ContainsFunc(slices.Collect(maps.Values(c.Pods)), func(pod *corev1.Pod) bool { return simulated.AppliedSize(pod).CPU == newer.CPU })
+		})
+		c.Rounds(3)
+		g.Edit(older)
+		before = len(g.Written())
+		if g.Completes(t); len(g.Written())-before > 60 {
+			t.Errorf("edited back, %d writes %q", len(g.Written())-before, g.Written()[before:])
+		}
+	}
+}
+
 // A canary is restarted once, also where all pods are Ready again after its new pod was rejected, or that cannot come.
 func TestHostileRestartedOnce(t *testing.T) {
 	for _, unavailable := range []int32{1, 3} {
