@@ -119,6 +119,15 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	if f.HandOver == "" && o.deployment.recreates() {
 		f.HandOver = recreated(f.Pods)
 	}
+	o.settle(&f)
+	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {
+		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
+	})
+	return f, nil
+}
+
+// settle completes a forecast: which pods go, which stay, and which are the Deployment controller's.
+func (o observation) settle(f *rollout.WorkloadForecast) {
 	going := o.scaledIn()
 	paused := o.deployment.wishedPaused()
 	for i, forecast := range f.Pods {
@@ -134,10 +143,6 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 			f.Pods[i].Forecast, f.Pods[i].Reason = judge.PodRestart, f.HandOver
 		}
 	}
-	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {
-		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
-	})
-	return f, nil
 }
 
 // nextRevision is the number that the Deployment controller gives, or has given, to what the pods of base are resized to.
