@@ -12,7 +12,6 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -87,7 +86,7 @@ func (o promoteOptions) follow(ctx context.Context, u *unstructured.Unstructured
 			return "but no other pod is resized before the checks are mended: " + why
 		}
 	}
-	if there := o.reportOf(ctx, u.GetNamespace()); cmp.Or(there.Installed, there.Controller) != nil && !prerequisite.IsUnseen(there.Controller) {
+	if there := o.reportOf(ctx, u.GetNamespace()); cmp.Or(there.Installed, there.Controller) != nil {
 		return "and the other pods follow when a controller is ready"
 	}
 	return "and the other pods follow"

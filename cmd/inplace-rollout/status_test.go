@@ -206,9 +206,7 @@ func TestStatus(t *testing.T) {
 		"proving": heldSetOf(3, func(s *stage) {
 			s.set.Spec.MinReadySeconds = 600
 			s.updated(1, 2)
-			s.pods[2].ManagedFields = nil
 			build.ResizedAt(now.Add(-time.Hour))(s.pods[2])
-			judge.ConditionReady(s.pods[2]).LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
 			build.ResizedAt(now.Add(-5 * time.Minute).Add(10 * time.Second))(s.pods[1])
 		}),
 		"proving-guarded": heldSetOf(2, func(s *stage) {

@@ -284,14 +284,10 @@ func TestHostileRejected(t *testing.T) {
 // Where the kubelet rejects the new pod of a restarted canary, and the next ones, nothing is written before their ReplicaSet has the size
 // from before again.
 func TestHostileRejectedCanary(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 1)(&scene{d: d}) })
-	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.ResizeActionAnnotation: string(policy.Restart)})
+	c, g, evicted := restarting(t, 4, 0, 1)
 	c.Rejects = func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU == newer.CPU }
 	g.Edit(newer)
-	c.Until(50, func() bool {
-		return slices.ContainsFunc(g.Written(), func(w string) bool { return strings.Contains(w, "eviction") })
-	})
+	c.Until(50, func() bool { return evicted() == 1 })
 	for range 5 { // until the controller looks
 		g.Lives()
 	}
@@ -468,9 +464,7 @@ func TestHostileOvertaken(t *testing.T) {
 
 // The new pod of a restarted canary comes before that goes, and is not available for long. Who comes meanwhile has the size from before.
 func TestHostileComesFirst(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(1, 0)(&scene{d: d}) })
-	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	c, g, _ := restarting(t, 4, 1, 0)
 	c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
 		return simulated.Outcome{Unready: v.CPU == newer.CPU}
 	}
@@ -492,9 +486,7 @@ func TestHostileComesFirst(t *testing.T) {
 
 // While a budget refuses to let the canary go, what comes has the size from before.
 func TestHostileBudget(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 1)(&scene{d: d}) })
-	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
+	c, g, _ := restarting(t, 4, 0, 1)
 	c.budget = 1000
 	g.Edit(newer)
 	c.Rounds(30)

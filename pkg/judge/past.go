@@ -188,11 +188,11 @@ func (c ContainerPast) usual(run *corev1.ContainerStateTerminated, asked time.Ti
 
 // DownBefore reports whether the pod has not been Ready since before that time, by the clock of its kubelet, which may differ.
 func DownBefore(pod *corev1.Pod, at time.Time) bool {
-	return !podutils.IsPodReady(pod) && notReadySince(pod).Add(resize.ClockSkew).Before(at)
+	return !podutils.IsPodReady(pod) && readyOrNotSince(pod).Add(resize.ClockSkew).Before(at)
 }
 
-// notReadySince returns since when a pod that is not Ready has been so, by the clock of its kubelet.
-func notReadySince(pod *corev1.Pod) time.Time {
+// readyOrNotSince returns since when a pod is Ready, or is not, by the clock of its kubelet.
+func readyOrNotSince(pod *corev1.Pod) time.Time {
 	if c := ConditionReady(pod); c != nil {
 		return c.LastTransitionTime.Time
 	}

@@ -3,7 +3,6 @@ package judge
 import (
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,7 +116,7 @@ func (v *Verdict) WellSince() time.Time {
 	if !m.Proof.Since.IsZero() || !m.Since.IsZero() || v.Observed != resize.Actuated {
 		return m.Proof.Since
 	}
-	return slices.MaxFunc([]time.Time{m.Target.Resized, time.Unix(ReadySince(m.Pod), 0)}, time.Time.Compare)
+	return m.toldSince()
 }
 
 // Unproved reports whether the pod has yet to prove the size that it has.

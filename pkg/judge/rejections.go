@@ -58,10 +58,12 @@ func (r *Rejections) Begin(edit string) {
 // controller that makes them may delete it, or leave it there for long, and make others. Where the built-in controller makes the
 // rollout, some pod is missing nearly always, or none ever is, as new ones come first: there it counts until a later pod has been let in.
 func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
-	ready, last := toCome == 0 && allReady(there, replicas), lastLetIn(there, newest)
 	over := func(rejected *Rejected) bool {
-		return builtIn && last.After(rejected.made) || !builtIn && ready && !slices.ContainsFunc(there, func(pod *corev1.Pod) bool {
-			return !newest(pod) && rejected.succeeded(pod)
+		if builtIn {
+			return lastLetIn(there, newest).After(rejected.made)
+		}
+		return toCome == 0 && allReady(there, replicas) && !slices.ContainsFunc(there, func(pod *corev1.Pod) bool {
+			return rejected.succeeded(pod) && !newest(pod)
 		})
 	}
 	if r.first != nil && over(r.first) {
@@ -69,8 +71,11 @@ func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(
 	}
 	past := sets.Set[types.UID]{}
 	for _, pod := range there {
-		switch rejected := (&Rejected{pod.Name, Rejection(pod), pod.CreationTimestamp.Time}); {
-		case rejected.Why == "":
+		why := Rejection(pod)
+		if why == "" {
+			continue
+		}
+		switch rejected := (&Rejected{pod.Name, why, pod.CreationTimestamp.Time}); {
 		case r.past.Has(pod.UID) || over(rejected):
 			past.Insert(pod.UID)
 		case r.first == nil && newest(pod):

@@ -488,10 +488,15 @@ func (m Member) since(o Terms) time.Time {
 // shownSince is since when the pod shows its state, for words only: whoever has not watched it, such as a command, takes the word of the
 // API server and the kubelet for it, whose clocks may differ.
 func (m Member) shownSince(o Terms) time.Time {
-	if resized, unready := m.Target.Resized, notReadySince(m.Pod); m.Since.IsZero() && !resized.IsZero() {
-		return slices.MaxFunc([]time.Time{resized, unready}, time.Time.Compare)
+	if m.Since.IsZero() && !m.Target.Resized.IsZero() {
+		return m.toldSince()
 	}
 	return m.since(o)
+}
+
+// toldSince is since when the pod has its size, and is Ready or is not, by the clocks of the API server and its kubelet.
+func (m Member) toldSince() time.Time {
+	return slices.MaxFunc([]time.Time{m.Target.Resized, readyOrNotSince(m.Pod)}, time.Time.Compare)
 }
 
 func (m Member) onNode(what string) string { return what + " on " + OnNode(m.Node()) }

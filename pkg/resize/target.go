@@ -85,7 +85,7 @@ func ForBut(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (Target, erro
 // template have otherwise, where keeps says so: of a change, and of whether sized has another value than the newer template. So an edit of
 // values that sized has otherwise changes nothing in a pod that has them so already.
 func ForKeeping(pod *corev1.Pod, older, newer, sized *corev1.PodTemplateSpec, keeps func(c Change, otherwise bool) bool) (Target, error) {
-	others, has := parts(&sized.Spec), Has(pod, sized)
+	others, has := parts(&sized.Spec), sized != newer && Has(pod, sized)
 	return edit(pod, older, newer, func(v value) bool {
 		if has && v.by.other == "" {
 			return !v.otherwiseIn(others)

@@ -526,23 +526,22 @@ func (g *guarded) fail() {
 
 // asksCanaries records the pods that this step asks while others wait for them. None is asked where there is no room for that.
 func (g *guarded) asksCanaries(s *Step, o Options) {
-	lacks, none := map[types.UID]*judge.Verdict{}, sets.Set[types.UID]{}
+	there := map[types.UID]*judge.Verdict{}
 	for _, v := range s.Verdicts {
-		switch {
-		case judge.Gone(v.Member.Pod):
-		case !v.HasSize():
-			lacks[v.Member.Pod.UID] = v
-			none.Insert(v.Member.Pod.UID)
-		case v.Decision == policy.RestartByController: // it never runs with the size: its successor does
-			none.Insert(v.Member.Pod.UID)
+		if !judge.Gone(v.Member.Pod) {
+			there[v.Member.Pod.UID] = v
 		}
 	}
 	isCanary := func(m judge.Member) bool {
-		v := lacks[m.Pod.UID]
-		return v != nil && !g.open(v) && !g.rescues(m)
+		v := there[m.Pod.UID]
+		return v != nil && !v.HasSize() && !g.open(v) && !g.rescues(m)
 	}
-	// One that was not asked after all is none, and one that is asked now is as it is now.
-	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool { return none.Has(c.UID) })
+	// One that was not asked after all is none, and one that is asked now is as it is now. Nor is one that never runs with the size: its
+	// successor does.
+	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool {
+		v := there[c.UID]
+		return v != nil && (!v.HasSize() || v.Decision == policy.RestartByController)
+	})
 	known := len(g.record.Canaries)
 	for i := range s.Resize {
 		if m := &s.Resize[i]; isCanary(*m) {
