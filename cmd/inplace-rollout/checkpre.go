@@ -11,10 +11,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 )
 
@@ -60,23 +58,10 @@ func (o checkOptions) present(ctx context.Context) finding {
 		return finding{name, noted, "nothing yet"}
 	case r.Way == "":
 		return finding{name, unknown, "whether something is installed could not be seen: " + r.Unseen[0].Error()}
-	}
-	if b, err := o.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, "inplace-rollout-validate-annotations", metav1.GetOptions{}); err == nil &&
-		b.Spec.MatchResources != nil && slices.Contains(labelsOf(b.Spec.MatchResources.NamespaceSelector), api.InstalledLabel) {
+	case r.Labelled:
 		return finding{name, failed, "it is installed for single namespaces, by deploy/overlays/one-namespace. Install it for another one in the same way, or uninstall these first"}
 	}
 	return finding{name, noted, "there is an installation already, which would be upgraded"}
-}
-
-// labelsOf are the labels that a selector looks at.
-func labelsOf(selector *metav1.LabelSelector) (keys []string) {
-	if selector == nil {
-		return nil
-	}
-	for _, e := range selector.MatchExpressions {
-		keys = append(keys, e.Key)
-	}
-	return slices.AppendSeq(keys, maps.Keys(selector.MatchLabels))
 }
 
 // parts are what would be installed, by what it needs the right to create. Values are the kinds, and how many of each.

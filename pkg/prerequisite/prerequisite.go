@@ -48,6 +48,7 @@ type Cluster struct {
 	leftOut  []string // the namespaces in which the webhook is not asked, by the last check
 	served   bool     // mutating policies, by the last check
 	labels   bool     // of namespaces decided in the last check
+	labelled bool     // a binding is of the namespaces with our label, by the last check
 	// installed is an object that the last check has found, if it has found any.
 	installed metav1.Object
 	found     bool
@@ -65,6 +66,8 @@ func (c *Cluster) Check(ctx context.Context) (Way, error) {
 // another version, so policies may differ.
 type Report struct {
 	Way Way
+	// Labelled: rollouts are held only in namespaces with a label, for controllers of single namespaces.
+	Labelled bool
 	// Resize is why pods cannot be resized, Installed what is missing of what holds, and Controller why none is there.
 	Resize, Installed, Controller error
 	// Unseen is what they may not see, and Attendance why they may not see whether a controller is there.
@@ -85,7 +88,7 @@ func (c *Cluster) Report(ctx context.Context) Report {
 	r := Report{}
 	r.Resize = r.seen(ServesResize(c.Client))
 	way, missing := c.check(ctx, false)
-	r.Way, r.Installed = way, r.seen(missing...)
+	r.Way, r.Labelled, r.Installed = way, c.labelled, r.seen(missing...)
 	known := len(r.Unseen)
 	r.Controller = r.seen(c.Absent(ctx))
 	r.Attendance = errors.Join(r.Unseen[known:]...)
@@ -111,7 +114,7 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 	if err != nil {
 		return way, []error{err}
 	}
-	c.versions, c.leftOut, c.labels, c.found, c.installed = string(way), nil, false, false, nil
+	c.versions, c.leftOut, c.labels, c.labelled, c.found, c.installed = string(way), nil, false, false, false, nil
 	if hook != nil {
 		c.ca = whoWritesCA(hook)
 		c.read(hook)
@@ -129,6 +132,7 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 		b, users, err := checkWebhook(hook, exact)
 		missing, known, bound = append(missing, err), known.Union(users), append(bound, b...)
 	}
+	c.labelled = slices.ContainsFunc(bound, func(b binding) bool { return differencePart("", whole(b.where), whole(labelled)) == "" })
 	missing = c.summed(way, missing)
 	if way == Webhook && exact {
 		out, err := c.leaveOut(ctx, hook)

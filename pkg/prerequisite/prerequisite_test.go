@@ -387,8 +387,12 @@ func TestDifferences(t *testing.T) {
 			case err != nil && strings.Contains(err.Error(), "\n"):
 				t.Errorf("one difference is told as\n%v", err)
 			}
-			if err := (&prerequisite.Cluster{Client: tt.client, Namespace: tt.namespace}).Report(t.Context()).Missing(); err != nil {
+			report := (&prerequisite.Cluster{Client: tt.client, Namespace: tt.namespace}).Report(t.Context())
+			if err := report.Missing(); err != nil {
 				t.Errorf("the command line takes another version's for missing: %v", err)
+			}
+			if is := strings.Contains(name, "bound by the label"); report.Labelled != is {
+				t.Errorf("reported as one of single namespaces: %t, want %t", report.Labelled, is)
 			}
 		})
 	}

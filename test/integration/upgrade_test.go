@@ -320,6 +320,10 @@ spec:
 	if got := w.run("status"); got.stderr != "" || got.code != 0 {
 		t.Errorf("status ended with %d and complains: %s", got.code, got.stderr)
 	}
+	const beside = "No: the cluster is not ready for the installation: it is installed for single namespaces, by deploy/overlays/one-namespace. "
+	if got := command(t, cp.Kubeconfig(), w.namespace, "", "check", "--pre"); got.code != 1 || !strings.HasPrefix(got.stdout, beside) {
+		t.Errorf("before an installation for all namespaces, check ended with %d: %s", got.code, got.stdout)
+	}
 
 	// One goes, in the middle of a rollout, and the other stays.
 	w.annotatePod("web-1", "sim.inplace-rollout.io/resize=deferred")
