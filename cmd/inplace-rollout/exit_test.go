@@ -10,10 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestExitCodes: each command ends as the table says that docs/commands.md has, and each line of the table is tried.
@@ -76,11 +80,14 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestWarned: people read warnings of API servers once, as kubectl prints them, and nothing of what libraries log.
+// TestWarned: people read warnings of API servers once, as kubectl prints them, and nothing of what libraries log, nor of what a command only
+// tries.
 func TestWarned(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Warning", `299 - "careful"`)
+		if w.Header().Set("Warning", `299 - "careful"`); r.Method == http.MethodPatch {
+			w.Header().Set("Warning", `299 - "it was tried: `+r.URL.RawQuery+`"`)
+		}
 		_, _ = fmt.Fprint(w, `{"gitVersion": "v1.37.1"}`)
 	}))
 	t.Cleanup(server.Close)
@@ -88,6 +95,9 @@ func TestWarned(t *testing.T) {
 	root.SetOut(&bytes.Buffer{})
 	root.SetErr(stderr)
 	err := root.ExecuteContext(t.Context())
+	set := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": map[string]any{"name": "web", "namespace": "default"}}}
+	c := &cluster{objects: must.Get(dynamic.NewForConfig(&rest.Config{Host: server.URL}))(t)}
+	_, _ = retryOptions{cluster: c}.try(t.Context(), set)
 	if got := stderr.String(); got != "Warning: careful\n" || klog.Background().GetSink() != nil {
 		t.Errorf("stderr has %q, the log is discarded: %t, and it ended with %v", got, klog.Background().GetSink() == nil, err)
 	}

@@ -49,9 +49,24 @@ const servers = "servers"
 
 // forPeople has warnings of API servers printed as kubectl prints them, and nothing that libraries log: what matters of it is in the error.
 func forPeople(w io.Writer) {
-	rest.SetDefaultWarningHandler(rest.NewWarningWriter(w, rest.WarningWriterOptions{Deduplicate: true, Color: cli.PageOf(w).Colors}))
+	rest.SetDefaultWarningHandlerWithContext(warnings{rest.NewWarningWriter(w, rest.WarningWriterOptions{Deduplicate: true, Color: cli.PageOf(w).Colors})})
 	klog.SetLoggerWithOptions(klog.Logger{}, klog.ContextualLogger(true)) // which logs nothing
 }
+
+// warnings are those of requests that the user has asked for.
+type warnings struct{ rest.WarningHandler }
+
+// HandleWarningHeaderWithContext is that of rest.WarningHandlerWithContext.
+func (w warnings) HandleWarningHeaderWithContext(ctx context.Context, code int, agent, text string) {
+	if ctx.Value(unasked{}) == nil {
+		w.HandleWarningHeader(code, agent, text)
+	}
+}
+
+type unasked struct{}
+
+// unwarned is the context of a request by which a command only looks what would be: its warnings are not about what is done.
+func unwarned(ctx context.Context) context.Context { return context.WithValue(ctx, unasked{}, true) }
 
 // newRoot is the command that args ask for, the first of which is the program's name.
 func newRoot(args []string) *cobra.Command {

@@ -265,5 +265,5 @@ func (o retryOptions) try(ctx context.Context, u *unstructured.Unstructured) (*u
 	sent := &metav1.ObjectMeta{Annotations: o.wish(u)}
 	prerequisite.Ask(sent)
 	metadata := map[string]any{"uid": u.GetUID(), "annotations": sent.Annotations}
-	return o.patch(ctx, u, map[string]any{"metadata": metadata}, api.RetryFieldManager, metav1.DryRunAll)
+	return o.patch(unwarned(ctx), u, map[string]any{"metadata": metadata}, api.RetryFieldManager, metav1.DryRunAll)
 }

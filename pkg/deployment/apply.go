@@ -31,6 +31,12 @@ func (k Kind) Apply(ctx context.Context, s *session, d *Deployment, write rollou
 	case evict:
 		return k.evict(ctx, s, d, w)
 	case reattach:
+		for _, pod := range w.came { // refused, it is for the ReplicaSet controller to choose
+			r := rollout.Restart{Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}, Reason: "the pod in whose place it has come is given back"}
+			if err := k.evict(ctx, s, d, evict{restart: r}); err != nil {
+				return err
+			}
+		}
 		return k.reattach(ctx, s, w.pods)
 	case removeSet:
 		return k.removeSet(ctx, d, w.set)

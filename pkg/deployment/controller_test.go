@@ -497,7 +497,7 @@ func TestWritesInWords(t *testing.T) {
 	for want, write := range map[string]rollout.Write{
 		"detach pod web-x: the action is Restart":                              detach{restart},
 		"evict pod web-x: the action is Restart":                               evict{restart, false},
-		"give pods back to their ReplicaSets: web-x":                           reattach{[]*corev1.Pod{pod}},
+		"give pods back to their ReplicaSets: web-x":                           reattach{pods: []*corev1.Pod{pod}},
 		"remove ReplicaSet web-a":                                              removeSet{set("web-a")},
 		"keep the former template of ReplicaSet web-a in a new one":            saveHistory{set: set("web-a")},
 		"keep the former template of ReplicaSet web-a in ReplicaSet web-b":     saveHistory{set: set("web-a"), reuse: set("web-b")},

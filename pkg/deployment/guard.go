@@ -1,10 +1,12 @@
 package deployment
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -184,6 +186,27 @@ func (o observation) overtaken(base *replicaSet) []*corev1.Pod {
 		return slices.DeleteFunc(detached, func(pod *corev1.Pod) bool { return !base.adoption.Back || !runsWith(pod, newest) })
 	}
 	return detached[min(o.successors(base), len(detached)):]
+}
+
+// cameFor returns the pods that base has made in the place of these detached ones, which go back to it: those of its youngest that are
+// one too many, of another size than is wanted first. Its controller would have any pod go that is Ready, such as one on a node with others
+// (ActivePodsWithRanks in pkg/controller of Kubernetes); one that is not goes first by itself.
+func (o observation) cameFor(base *replicaSet, back []*corev1.Pod) (came []*corev1.Pod) {
+	pods := slices.DeleteFunc(slices.Clone(o.podsOf(base)), func(pod *corev1.Pod) bool { return !podutils.IsPodReady(pod) })
+	excess, left := len(pods)-int(base.replicas()), o.allowance(nil, 0)
+	for _, pod := range back {
+		excess += asInt(podutils.IsPodReady(pod))
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		wanted := func(pod *corev1.Pod) int { return asInt(runsWith(pod, o.deployment.template)) }
+		return cmp.Or(wanted(a)-wanted(b), latestFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, pod := range pods[:max(min(excess, len(back), len(pods)), 0)] {
+		if available := o.available(pod); !available || left.spare > 0 {
+			came, left.spare = append(came, pod), left.spare-asInt(available)
+		}
+	}
+	return came
 }
 
 // had returns such a template that base, or another ReplicaSet, has or had: after A→B→C the record of base may have B only. It is nil if

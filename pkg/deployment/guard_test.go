@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -343,6 +344,38 @@ func TestHostileDetached(t *testing.T) {
 			if g.Completes(t); !slices.Contains(slices.Collect(maps.Values(c.UIDs())), before[0]) || len(c.Pods) != pods || len(c.takenOut()) > 0 {
 				t.Errorf("%s: %v was detached, and of %d pods there are %v", name, before, pods, c.UIDs())
 			}
+		}
+	}
+}
+
+// Where the edit is taken back, the pod goes that has come in the place of the detached canary, also where the ReplicaSet controller would
+// choose another one; and the detached one goes back where a budget keeps that pod.
+func TestHostileGivenBack(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		c, g, _ := restarting(t, 3, 1, 0)
+		c.Judge = func(*corev1.Pod, version) simulated.Outcome { return simulated.Outcome{} }
+		g.Edit(newer)
+		c.Until(100, func() bool {
+			sized := g.Sized(newer)
+			return len(c.takenOut()) == 1 && len(sized) == 1 && podutils.IsPodReady(c.Pods[sized[0]])
+		})
+		before := c.takenOut()
+		for _, name := range g.Sized(older) {
+			cheap := c.Pods[name].DeepCopy()
+			cheap.Annotations = map[string]string{corev1.PodDeletionCost: "-1"}
+			c.WritePod(cheap)
+			before = append(before, cheap.UID)
+		}
+		c.budget = asInt(refused)
+		g.Edit(older)
+		c.Rounds(60)
+		g.Completes(t)
+		left := 0
+		for _, uid := range c.UIDs() {
+			left += asInt(slices.Contains(before, uid))
+		}
+		if len(c.Pods) != 3 || len(c.takenOut()) > 0 || !refused && left != 3 {
+			t.Errorf("refused %t: %d of 3 old pods are left, of %v: %q", refused, left, c.UIDs(), g.Written())
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (k Kind) leftBehind(name cache.ObjectName) (rollout.Write, error) {
 	if len(left) == 0 {
 		return nil, nil
 	}
-	return reattach{left}, nil
+	return reattach{pods: left}, nil
 }
 
 // Unrestored is that of controller.Kind.

@@ -29,8 +29,8 @@ type plan struct {
 	// write is the write of a ReplicaSet, or the release; nil if there is none. Each is a step
 	// of its own: the next plan is made from what there is after it.
 	write rollout.Write
-	// reattach these detached pods to their ReplicaSets.
-	reattach []*corev1.Pod
+	// reattach these detached pods to their ReplicaSets, once those have gone that came in their place.
+	reattach, came []*corev1.Pod
 	// detach these pods from base. They are evicted when others have taken their place.
 	detach []rollout.Restart
 	// evict these pods now.
@@ -65,7 +65,7 @@ func (p plan) complete(o observation) rollout.Plan {
 		p.Writes = append(p.Writes, write)
 	}
 	if len(p.reattach) > 0 {
-		p.Writes = append(p.Writes, reattach{p.reattach})
+		p.Writes = append(p.Writes, reattach{p.reattach, p.came})
 	}
 	if p.write != nil {
 		p.Writes = append(p.Writes, p.write)
@@ -367,6 +367,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 	}
 	if base != nil {
 		p.reattach, _ = p.reattaches(o, o.overtaken(base))
+		p.came = o.cameFor(base, p.reattach)
 	}
 	return p, len(p.reattach) > 0
 }

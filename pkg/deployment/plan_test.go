@@ -288,6 +288,9 @@ func does(p rollout.Plan) string {
 			}
 			say(verb, w.restart.Member.Name)
 		case reattach:
+			for _, pod := range w.came {
+				say("evict", pod.Name)
+			}
 			for _, pod := range w.pods {
 				say("give back", pod.Name)
 			}
@@ -388,7 +391,7 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: one that is being deleted neither", sets: "a newer: ; b newer was-older: resized", changes: changes{deleted(0)}, want: "keep web-b"},
 		{name: "adopted: a mark without pods is taken away", sets: "a image: image; b older adopted: ", want: "unmark web-b"},
 		{name: "adopted: when what it had is kept", sets: "a image: image; b older was-other: ", want: "keep web-b"},
-		{name: "adopted: another edit gives the detached pods back", sets: "a other adopted: of other; detached: older", want: "give back detached-0"},
+		{name: "adopted: another edit gives the detached pods back", sets: "a other adopted: of other; detached: older", want: "evict a-0, give back detached-0"},
 		{name: "adoption: not while pods of an even older template may be born", sets: "a older: resized", changes: changes{lagging}, waits: "a: waiting for the ReplicaSet controller to observe the template of ReplicaSet web-a"},
 		{name: "adoption: not while a pod can be resized", sets: "a older: resized|older", want: "resize a-1"},
 		{name: "adoption: pods that need a restart come after it", sets: "a older: resized|infeasible; b older: ", want: "adopt web-a"},
@@ -477,7 +480,7 @@ func TestNextStep(t *testing.T) {
 			want: "release, hand over: app: the memory request is removed, app: the memory limit is removed"},
 		{name: "hand-over: not if some pods have no such limit", sets: "a limited: resized|limited", want: "adopt web-a"},
 		{name: "hand-over: detached pods are given back first", sets: "a older: older; detached: older", changes: changes{inForce("Restart;")},
-			want: "give back detached-0"},
+			want: "evict a-0, give back detached-0"},
 		{name: "hand-over: the mark stays, since it says what the pods were made from", sets: "a older adopted: older", changes: changes{inForce("Restart;")},
 			want: "release, hand over: the action is Restart"},
 		{name: "hand-over: a duplicate goes first", sets: "a older: older; b image: ; c image: ", changes: changes{inForce("Restart;")},
@@ -584,7 +587,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 func TestNextStepLabelsRefused(t *testing.T) {
 	for _, tt := range []struct{ what, sets, refused, want, then, says string }{
 		{what: "detach", sets: "a newer closed: infeasible|infeasible", refused: "a-0", want: "detach a-1", then: "detach a-0", says: "a-0: its new pod cannot come first: no"},
-		{what: "reattach, and the edit goes on", sets: "a older: older|older; detached: older", refused: "detached-0", want: "resize a-0", then: "give back detached-0"},
+		{what: "reattach, and the edit goes on", sets: "a older: older|older; detached: older", refused: "detached-0", want: "resize a-0", then: "evict a-0, give back detached-0"},
 		{what: "reattach, before the hold is let go", sets: "a newer: newer|newer; detached: older", refused: "detached-0", want: "evict detached-0", then: "evict detached-0"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {

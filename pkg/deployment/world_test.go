@@ -713,6 +713,9 @@ func (w *world) rscSyncOne(rs *appsv1.ReplicaSet) {
 	}
 	if missing < 0 {
 		slices.SortStableFunc(running, func(a, b *corev1.Pod) int {
+			if podutils.IsPodReady(a) && podutils.IsPodReady(b) && deletionCost(a) != deletionCost(b) {
+				return int(deletionCost(a) - deletionCost(b))
+			}
 			if podutils.ActivePods([]*corev1.Pod{a, b}).Less(0, 1) {
 				return -1
 			}

@@ -20,7 +20,10 @@ type evict struct {
 }
 
 // reattach puts detached pods under their ReplicaSets again.
-type reattach struct{ pods []*corev1.Pod }
+type reattach struct {
+	pods []*corev1.Pod
+	came []*corev1.Pod // in their place, and go first
+}
 
 // removeSet removes a ReplicaSet that has no pods, and the same template as another one.
 type removeSet struct{ set *replicaSet }

@@ -83,7 +83,7 @@ var Acts = map[string]Act{
 	ReasonResizeError:         {"Choose a higher limit, if that is below what the pod uses", false, OnTheWorkload},
 	ReasonQuotaExceeded:       {"Raise the quota, or choose a smaller size", false, OnMemory},
 	ReasonRoomUnknown:         {"Look whether a node has room, and restart the pods: `kubectl inplace-rollout retry` with --action=Restart", true, OnMemory},
-	ReasonNoNodeFits:          {"Choose a smaller size, make room, or add a node that is large enough", false, OnNodes},
+	ReasonNoNodeFits:          {"Choose a smaller size, make room on a node where the pod can run, or add such a node", false, OnNodes},
 	ReasonDisruptionBudget:    {"Wait, or allow a disruption in the PodDisruptionBudget", false, OnMemory},
 	ReasonNotReadyAfterResize: {"See what `kubectl describe pod` says of it; if the size is wrong, edit it again", false, OnTheWorkload},
 	ReasonResizeFailed:        {"Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry", true, OnMemory},

@@ -494,6 +494,14 @@ func TestCheck(t *testing.T) {
 			editedDeployment(surging, restarting), wrote(ours, detached("web-a-1")), wrote(user, deployment("1", surging, restarting)),
 			created(replicaSet, setPod("web-a-2", "1")), atOnce(2), evicted("web-a-1"),
 		}, "once pods/web-a-1"},
+		{"so does the one that came in its place", history{
+			editedDeployment(surging, restarting), wrote(ours, detached("web-a-1")), wrote(user, deployment("1", surging)),
+			created(replicaSet, setPod("web-a-2", "2")), evicted("web-a-2"), evicted("web-a-1"),
+		}, "once pods/web-a-2"},
+		{"that one goes alone", history{
+			editedDeployment(surging, restarting), wrote(ours, detached("web-a-1")), wrote(user, deployment("1", surging)),
+			created(replicaSet, setPod("web-a-2", "2")), evicted("web-a-2"),
+		}, ""},
 		{"a pod loses its owner", history{
 			editedDeployment(), refused("web-a-1"), wrote(ours, detached("web-a-1", func(p *corev1.Pod) { p.OwnerReferences = nil })),
 		}, "fence pods/web-a-1"},

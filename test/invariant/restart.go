@@ -146,6 +146,15 @@ func (h *history) checkRestart(w Write, p *pod) {
 		h.checkAvailability(w, work, p)
 		return
 	}
+	if before := h.cameFor(p); before != nil && h.ours(w.User.Username) {
+		h.checkAvailability(w, work, p)
+		h.judgments = append(h.judgments, func() {
+			if !before.there() && detached(before.last()) && h.ours(before.by) {
+				h.violate(w, Once, p.ref(), "%s had it go as if %s went back, which went, too", w.User.Username, before.ref())
+			}
+		})
+		return
+	}
 	why, bySize := h.mayRestart(work, p, w)
 	if why == "" {
 		h.violate(w, Restart, p.ref(), "%s had it go, and nothing allows that: %s", w.User.Username, h.describe(work, p))
@@ -160,6 +169,17 @@ func (h *history) checkRestart(w Write, p *pod) {
 		h.checkPartition(w, p)
 	}
 	p.restart = bySize
+}
+
+// cameFor returns a pod that was detached from the pod's ReplicaSet before the pod came, and is there; nil if there is none.
+func (h *history) cameFor(p *pod) *pod {
+	_, set := h.workload(p.last())
+	for _, other := range h.pods {
+		if _, from := h.workload(other.last()); set != nil && from == set && detached(other.last()) && other.there() && other.since.Before(p.versions[0].at) {
+			return other
+		}
+	}
+	return nil
 }
 
 // mayRestart returns what allows the built-in controllers, or ours, to make a new pod in the
