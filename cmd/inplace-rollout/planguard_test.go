@@ -67,15 +67,15 @@ func TestNext(t *testing.T) {
 		annotations map[string]string
 		want        string
 	}{
-		{nil, nil, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s, in 9m."},
-		{nil, map[string]string{api.ChecksAnnotation: "a, b"}, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s, in 9m, and has passed a, b."},
-		{nil, map[string]string{api.ChecksAnnotation: "a, c"}, "Canary: web-2, resized 60s ago. No further pod is resized before the checks are mended: there is no check c."},
+		{nil, nil, "Canary: web-2, watched at its new size for 60s. The others follow when it has been Ready for 10m0s, in 9m."},
+		{nil, map[string]string{api.ChecksAnnotation: "a, b"}, "Canary: web-2, watched at its new size for 60s. The others follow when it has been Ready for 10m0s, in 9m, and has passed a, b."},
+		{nil, map[string]string{api.ChecksAnnotation: "a, c"}, "Canary: web-2, watched at its new size for 60s. No further pod is resized before the checks are mended: there is no check c."},
 		{func(r *rollout.Record) { r.Canaries = nil }, map[string]string{api.ChecksAnnotation: "c"}, "No further pod is resized before the checks are mended: there is no check c."},
-		{func(r *rollout.Record) { r.Promoted = true }, map[string]string{api.ChecksAnnotation: "c"}, "Canary: web-2, resized 60s ago. No further pod is resized before the checks are mended: there is no check c."},
+		{func(r *rollout.Record) { r.Promoted = true }, map[string]string{api.ChecksAnnotation: "c"}, "Canary: web-2, watched at its new size for 60s. No further pod is resized before the checks are mended: there is no check c."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseRolling }, map[string]string{api.ChecksAnnotation: "c"}, "No further pod is resized before the checks are mended: there is no check c."},
-		{nil, map[string]string{api.CanaryDurationAnnotation: "manual"}, "Canary: web-2, resized 60s ago. The others follow when you promote it."},
-		{func(r *rollout.Record) { r.Promoted = true }, nil, "Canary: web-2, resized 60s ago. It was promoted: the others follow."},
-		{func(r *rollout.Record) { r.Canaries[0].Ready++ }, nil, "Canary: web-2, resized 60s ago. The others follow when it has been Ready for 10m0s."},
+		{nil, map[string]string{api.CanaryDurationAnnotation: "manual"}, "Canary: web-2, watched at its new size for 60s. The others follow when you promote it."},
+		{func(r *rollout.Record) { r.Promoted = true }, nil, "Canary: web-2, watched at its new size for 60s. It was promoted: the others follow."},
+		{func(r *rollout.Record) { r.Canaries[0].Ready++ }, nil, "Canary: web-2, watched at its new size for 60s. The others follow when it has been Ready for 10m0s."},
 		{func(r *rollout.Record) { r.Canaries[0].Done, r.Canaries[0].Well = nil, nil }, nil, "Canary: web-2, asked. The others follow when it has been Ready for 10m0s."},
 		{func(r *rollout.Record) { r.Canaries, r.Began = nil, metav1.NewTime(now) }, nil, "Canary: no resize has been requested yet."},
 		{func(r *rollout.Record) { r.Canaries, r.Began = nil, metav1.NewTime(now.Add(-6*time.Minute)) }, nil, "Canary: web-2, created 5m ago. The others follow when it has been Ready for 10m0s."},

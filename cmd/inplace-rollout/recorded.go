@@ -123,7 +123,7 @@ func (r *recorded) canary(now time.Time) string {
 	case since.IsZero():
 		said += few(names) + ", asked"
 	default:
-		said += few(names) + ", resized " + duration.HumanDuration(now.Sub(since)) + " ago"
+		said += few(names) + ", watched at its new size for " + duration.HumanDuration(now.Sub(since))
 	}
 	switch {
 	case r.awaits != "":
