@@ -38,9 +38,12 @@ const (
 	overdue = 30 * time.Second
 )
 
-// handover is how long a process that has given the lead back waits for the heartbeat of the next one: replicas try to
-// become the leader every 2 s.
-const handover = 5 * time.Second
+const (
+	// handover is how long a process that has given the lead back waits for another one to take it: replicas try every 2 s.
+	handover = 5 * time.Second
+	// takeover is how long it waits for the heartbeat of that one, of the 30 s that a pod has to end.
+	takeover = 20 * time.Second
+)
 
 // maxChecks is how long the names of checks may be together: the annotations of an object share 256 KiB. Longer ones are as unknown.
 const maxChecks = 64 << 10
@@ -63,6 +66,8 @@ type Heart struct {
 	Defaults string
 	// Standby, if set, returns an error while this process does not lead, nor another one.
 	Standby func() error
+	// Followed, if set, reports whether another process leads, now that this one has given the lead back.
+	Followed func(context.Context) bool
 	// Began, if set, is called when it has begun to beat, also after a pause or a failure.
 	Began func()
 
@@ -323,10 +328,24 @@ func (h *Heart) whose(ctx context.Context) (types.NamespacedName, error) {
 
 // HandOver ends a lead that was given back: it waits for the next leader to beat, and [Heart.Stop] does the rest.
 func (h *Heart) HandOver(ctx context.Context) {
-	if h.beaten() {
-		time.Sleep(handover)
+	ctx = context.WithoutCancel(ctx)
+	for since := time.Now(); h.beaten() && !h.relieved(ctx); time.Sleep(time.Second) {
+		if waited := time.Since(since); waited >= takeover || waited >= handover && (h.Followed == nil || !h.Followed(ctx)) {
+			break
+		}
 	}
 	h.Stop(ctx)
+}
+
+// relieved reports whether another process is seen to have beaten since.
+func (h *Heart) relieved(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	h.mu.Lock()
+	account, value := h.account, h.value
+	h.mu.Unlock()
+	o, err := h.Last.CoreV1().ServiceAccounts(account.Namespace).Get(ctx, api.HeartbeatName, metav1.GetOptions{})
+	return err == nil && o.Annotations[api.ReadyUntilAnnotation] != value
 }
 
 // Stop takes the heartbeat away, unless another process has beaten since. Run must have ended, or be unable to write. Where this one

@@ -43,6 +43,14 @@ func newServer(user string) *server {
 	s.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user}}}, nil
 	})
+	s.PrependReactor("get", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if s.patches.Load() == 0 {
+			return false, nil, nil
+		}
+		_, until, _ := strings.Cut(s.last.Load().(string), `ready-until":"`)
+		until, _, _ = strings.Cut(until, `"`)
+		return true, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.ReadyUntilAnnotation: until}}}, nil
+	})
 	s.PrependReactor("patch", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if s.down.Load() {
 			return true, nil, apierrors.NewServiceUnavailable("away")
@@ -252,6 +260,46 @@ func TestBeats(t *testing.T) {
 			t.Errorf("after the lead was given back, there were %d patches after %s, the last %s and %s", s.patches.Load()-last, time.Since(ended), s.last.Load(), s.former.Load())
 		}
 	})
+}
+
+// TestHandOver: a leader that ends waits until the next one beats, for longer where another has taken the lead.
+func TestHandOver(t *testing.T) {
+	for name, tt := range map[string]struct {
+		followed bool
+		beats    time.Duration // of the next one, after the lead was given back; none if 0
+		waits    time.Duration
+	}{
+		"nobody follows":                   {waits: 5 * time.Second},
+		"the next one beats":               {followed: true, beats: 3500 * time.Millisecond, waits: 4 * time.Second},
+		"the next one is slow":             {followed: true, beats: 15500 * time.Millisecond, waits: 16 * time.Second},
+		"the next one leads, and is unfit": {followed: true, waits: 20 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(user)
+			run := func() (heart *heartbeat.Heart, end func()) {
+				heart = heartbeat.New(s, s, func() error { return nil }, api.LetGo)
+				heart.Followed = func(context.Context) bool { return tt.followed }
+				ctx, cancel := context.WithCancel(t.Context())
+				go heart.Run(ctx)
+				synctest.Wait()
+				return heart, func() { cancel(); synctest.Wait() }
+			}
+			first, end := run()
+			end()
+			if tt.beats > 0 {
+				go func() {
+					time.Sleep(tt.beats)
+					_, end := run()
+					end()
+				}()
+			}
+			began := time.Now()
+			first.HandOver(t.Context())
+			if waited := time.Since(began); waited != tt.waits {
+				t.Errorf("%s: it waits for %s, want %s", name, waited, tt.waits)
+			}
+		})
+	}
 }
 
 // TestBeatsOfTheSameSecond: a process that ends takes only its own heartbeat away, though the next leader has beaten in the

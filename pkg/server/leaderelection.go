@@ -33,6 +33,7 @@ type LeaderElection struct {
 	config           *rest.Config
 	gate             *leaseGate
 	health           *leaderelection.HealthzAdaptor
+	lock             resourcelock.Interface // once it runs
 }
 
 // NewLeaderElection returns the leader election by the Lease of that name. The config's limit on the rate of requests
@@ -59,6 +60,12 @@ func (e *LeaderElection) Standby() error {
 	return fmt.Errorf("no replica is seen to lead yet: waiting until Lease %s/%s is renewed, which takes seconds, or %s after a leader was killed", e.namespace, e.lease, leaseDuration)
 }
 
+// Followed reports whether another replica has the Lease, now that this one has given it back.
+func (e *LeaderElection) Followed(ctx context.Context) bool {
+	record, _, err := e.lock.Get(ctx)
+	return err == nil && record.HolderIdentity != "" && record.HolderIdentity != e.lock.Identity()
+}
+
 // Run runs work while this process is the leader. Losing the Lease is an error:
 // the process has to start anew.
 func (e *LeaderElection) Run(ctx context.Context, work func(context.Context)) error {
@@ -77,6 +84,7 @@ func (e *LeaderElection) Run(ctx context.Context, work func(context.Context)) er
 	if err != nil {
 		return fmt.Errorf("setting up the leader election: %w", err)
 	}
+	e.lock = lock
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

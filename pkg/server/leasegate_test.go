@@ -397,6 +397,9 @@ func TestLeaseOfAnother(t *testing.T) {
 					t.Fatal(err)
 				}
 				elector.Run(ctx)
+				if followed := (&LeaderElection{lock: lock}).Followed(t.Context()); followed != (holder != "") {
+					t.Errorf("another one leads: %t", followed)
+				}
 				lease := must.Get(leases.Leases("default").Get(t.Context(), "lease", metav1.GetOptions{}))(t)
 				if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder {
 					t.Errorf("the Lease is held by %q in the end, want %q", got, holder)

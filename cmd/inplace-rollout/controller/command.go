@@ -291,7 +291,7 @@ func (o options) newHeart(config, ungated *rest.Config, gate *prerequisite.Gate,
 	o.defaults.UnknownChecksPass = podchecks.OnUnknown(o.checks.onUnknown) == podchecks.OnUnknownPass
 	heart.Began, heart.LeftOut, heart.Checks, heart.Defaults = gate.Wake, gate.LeftOut, checks.Names, o.defaults.String()
 	if o.elects() {
-		heart.Standby = election.Standby
+		heart.Standby, heart.Followed = election.Standby, election.Followed
 	}
 	return heart, nil
 }
