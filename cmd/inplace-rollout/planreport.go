@@ -233,7 +233,7 @@ func newPodForecast(f capacity.PodForecast, after *corev1.PodSpec) podForecast {
 		return p
 	}
 	for _, c := range slices.Concat(f.Member.Target.Changes, f.Member.Target.Removed()) {
-		p.Changes = append(p.Changes, change{c.Container, string(c.Resource), string(c.Side), textOf(c.From), textOf(c.To)})
+		p.Changes = append(p.Changes, changeOf(c))
 	}
 	if f.Member.Differs != "" && f.Member.Pod != nil {
 		p.Changes = append(p.Changes, replaced(&f.Member.Pod.Spec, after)...)
@@ -251,32 +251,23 @@ func textOf(q *resource.Quantity) string {
 
 // replaced are the changes of images and sizes of containers where a new pod has another template. What that does not say of a size may
 // be filled in.
-func replaced(before, after *corev1.PodSpec) []change {
-	var changes []change
+func replaced(before, after *corev1.PodSpec) (changes []change) {
 	news := slices.Concat(after.InitContainers, after.Containers)
 	for _, c := range slices.Concat(before.InitContainers, before.Containers) {
-		i := slices.IndexFunc(news, func(n corev1.Container) bool { return n.Name == c.Name })
-		if i < 0 {
-			continue
-		}
-		if news[i].Image != c.Image {
+		if i := slices.IndexFunc(news, func(n corev1.Container) bool { return n.Name == c.Name }); i >= 0 && news[i].Image != c.Image {
 			changes = append(changes, change{Container: c.Name, Resource: "image", From: c.Image, To: news[i].Image})
 		}
-		note := func(side resize.Side, was, is corev1.ResourceList) {
-			for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				var from *resource.Quantity
-				if q, has := was[r]; has {
-					from = &q
-				}
-				if to, has := is[r]; has && (from == nil || to.Cmp(*from) != 0) {
-					changes = append(changes, change{c.Name, string(r), string(side), textOf(from), textOf(&to)})
-				}
-			}
+	}
+	for _, c := range resize.Between(&corev1.PodTemplateSpec{Spec: *before}, &corev1.PodTemplateSpec{Spec: *after}) {
+		if c.To != nil {
+			changes = append(changes, changeOf(c))
 		}
-		note(resize.Request, c.Resources.Requests, news[i].Resources.Requests)
-		note(resize.Limit, c.Resources.Limits, news[i].Resources.Limits)
 	}
 	return changes
+}
+
+func changeOf(c resize.Change) change {
+	return change{c.Container, string(c.Resource), string(c.Side), textOf(c.From), textOf(c.To)}
 }
 
 func (s *planSummary) count(f judge.Forecast) {
