@@ -147,9 +147,7 @@ func (p *plan) givesBack(o observation, guard *rollout.Guard) *hash.Template {
 	if guard == nil || guard.Back || p.base.previous == nil || p.base.template.Digest() == guard.Former() {
 		return nil
 	}
-	made := func() bool {
-		return !p.base.lags() && (p.Trying || p.restartsNone(o)) && p.Total >= int(p.base.replicas())
-	}
+	made := func() bool { return !p.base.lags() && p.missing() <= 0 && p.restartsNone(o) }
 	if guard.Stopped() || len(p.Failures) > 0 || !p.base.template.Same(o.deployment.template) || p.SizeUnproved() && made() {
 		return o.had(p.base, has(guard.Former()))
 	}

@@ -218,12 +218,16 @@ func (p *plan) held(o observation, surge, unavailable int, historyDue bool) {
 
 // keepsFormer reports whether the base keeps the template from before, as what comes would else have a size that is not proved.
 func (p *plan) keepsFormer(o observation) bool {
-	return p.SizeUnproved() && (p.Trying || p.Total < int(p.base.replicas()) || p.restartsNone(o))
+	return p.SizeUnproved() && (p.missing() > 0 || p.restartsNone(o))
 }
 
-// restartsNone reports whether no pod is restarted now: none is to be, or the evictions of all that are have just been refused.
+// missing is how many pods the base has yet to make.
+func (p *plan) missing() int { return int(p.base.replicas()) - p.Total }
+
+// restartsNone reports whether no pod is restarted now: the size is tried on one, none is to be, or the evictions of all that are have
+// just been refused.
 func (p *plan) restartsNone(o observation) bool {
-	return !slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return !o.Now.Before(o.Notes.Of(r.Member.Pod.UID).Eviction.Last().Until) })
+	return p.Trying || !slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return !o.Now.Before(o.Notes.Of(r.Member.Pod.UID).Eviction.Last().Until) })
 }
 
 // awaitEvictions notes the waits for evictions that have been refused.
@@ -381,7 +385,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	switch {
 	case p.base.lags():
 		p.wait("waiting for the ReplicaSet controller to observe the new template of ReplicaSet %s", p.base.Name)
-	case p.SizeUnproved() && p.Total < int(p.base.replicas()): // what comes is a canary, and no other pod goes before it is there
+	case p.SizeUnproved() && p.missing() > 0: // what comes is a canary, and no other pod goes before it is there
 		p.Waits = slices.DeleteFunc(p.Waits, func(w rollout.Wait) bool {
 			return slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Name == w.Member.Name })
 		})
@@ -666,7 +670,7 @@ func (o observation) coming(restarts []rollout.Restart) int {
 // awaits reports whether pods that come for restarted ones are not there yet, or not Ready,
 // and notes the wait for them.
 func (p *plan) awaits() bool {
-	missing := int(p.base.replicas()) - p.Total
+	missing := p.missing()
 	if missing > 0 {
 		p.wait("waiting for %s", plural.Of(missing, "more pod"))
 		if why := p.base.failure(); why.Reason != "" {
