@@ -63,7 +63,7 @@ waits for. Of more than 20 pods, those with the same state share a row.
 With -A, each workload has a row. Long lines wrap on a terminal only.
 
 All of it is what a controller would say now. What it has written into the condition can be
-some seconds behind: where that differs, it is shown, too.
+some seconds behind: where its reason is another one, it is shown, too.
 Of what you cannot list, such as nodes, what the condition says is taken to be true.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if

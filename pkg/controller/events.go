@@ -221,6 +221,9 @@ func (s *Session[W, K]) RecordHandOver(w W, r rollout.Release) {
 	c.mu.Unlock()
 	c.begun(w)
 	c.ended(s.name, resultHandedOver, 0)
+	s.mu.Lock()
+	s.progress = progress{} // its pods are replaced
+	s.mu.Unlock()
 	eventType := corev1.EventTypeNormal
 	if r.Warns() {
 		eventType = corev1.EventTypeWarning

@@ -167,6 +167,7 @@ func (s *Session[W, K]) keep(ctx context.Context, w W, write rollout.Keep) error
 	}
 	klog.FromContext(ctx).V(2).Info("Recorded the guarded rollout", "record", text)
 	s.controller.recordGuard(w, write)
+	s.losses.ToAsk(write.ToAsk()...)
 	s.Requeue()
 	return nil
 }

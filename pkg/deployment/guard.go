@@ -186,18 +186,19 @@ func (o observation) overtaken(base *replicaSet) []*corev1.Pod {
 	return detached[min(o.successors(base), len(detached)):]
 }
 
-// cameFor returns the pods that base has made in the place of these detached ones, which go back to it: those of its youngest that are
-// one too many, of another size than is wanted first. Its controller would have any pod go that is Ready, such as one on a node with others
-// (ActivePodsWithRanks in pkg/controller of Kubernetes); one that is not goes first by itself.
+// cameFor returns the pods that base has made in the place of these detached ones, which go back to it: its youngest, as many as are too
+// many. Its controller would have any pod go that is Ready, such as one on a node with others (ActivePodsWithRanks in pkg/controller of
+// Kubernetes); one that is not goes first by itself. Where admission has refused that a pod goes back, none goes for it: another one would
+// come in its place, and again.
 func (o observation) cameFor(base *replicaSet, back []*corev1.Pod) (came []*corev1.Pod) {
 	pods := slices.DeleteFunc(slices.Clone(o.podsOf(base)), func(pod *corev1.Pod) bool { return !podutils.IsPodReady(pod) })
 	excess, left := len(pods)-int(base.replicas()), o.allowance(nil, 0)
+	back = slices.DeleteFunc(slices.Clone(back), func(pod *corev1.Pod) bool { return o.Notes.Of(pod.UID).Relabel.Last().Reason != "" })
 	for _, pod := range back {
 		excess += asInt(podutils.IsPodReady(pod))
 	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		wanted := func(pod *corev1.Pod) int { return asInt(runsWith(pod, o.deployment.template)) }
-		return cmp.Or(wanted(a)-wanted(b), latestFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(latestFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	for _, pod := range pods[:max(min(excess, len(back), len(pods)), 0)] {
 		if available := o.available(pod); !available || left.spare > 0 {

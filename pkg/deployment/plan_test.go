@@ -587,7 +587,7 @@ func TestNextStepEvictionRefused(t *testing.T) {
 func TestNextStepLabelsRefused(t *testing.T) {
 	for _, tt := range []struct{ what, sets, refused, want, then, says string }{
 		{what: "detach", sets: "a newer closed: infeasible|infeasible", refused: "a-0", want: "detach a-1", then: "detach a-0", says: "a-0: its new pod cannot come first: no"},
-		{what: "reattach, and the edit goes on", sets: "a older: older|older; detached: older", refused: "detached-0", want: "resize a-0", then: "evict a-0, give back detached-0"},
+		{what: "reattach, and the edit goes on", sets: "a older: older|older; detached: older", refused: "detached-0", want: "resize a-0", then: "give back detached-0"},
 		{what: "reattach, before the hold is let go", sets: "a newer: newer|newer; detached: older", refused: "detached-0", want: "evict detached-0", then: "evict detached-0"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/plural"
 )
@@ -32,6 +33,7 @@ type Losses struct {
 	lost     []Lost
 	doubt    time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
 	said     bool      // the condition said it when the controller began
+	unasked  sets.Set[types.UID]
 }
 
 // request is a pod that was asked for its size a moment ago.
@@ -73,8 +75,16 @@ func (l *Losses) Begin(edit string, said bool) {
 	}
 }
 
+// ToAsk notes that these pods are to be asked for their size next.
+func (l *Losses) ToAsk(pods ...types.UID) { l.unasked = l.unasked.Union(sets.New(pods...)) }
+
+// Unasked reports whether a pod was to be asked for its size, and was not: if it is gone, the size has not lost it. A controller that is
+// restarted does not know it.
+func (l *Losses) Unasked(pod types.UID) bool { return l != nil && l.unasked.Has(pod) }
+
 // Asked notes that a pod was asked for its size.
 func (l *Losses) Asked(pod *corev1.Pod, at time.Time) {
+	l.unasked.Delete(pod.UID)
 	if l.asked == nil {
 		l.asked = map[types.UID]*request{}
 	}

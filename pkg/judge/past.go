@@ -228,15 +228,16 @@ func length(run *corev1.ContainerStateTerminated) time.Duration {
 	return run.FinishedAt.Sub(run.StartedAt.Time)
 }
 
-// Failed returns what was seen of the pod since its resize that makes it a failure; empty if nothing was, or it was the
-// same before.
-func (v *Verdict) Failed(notReady time.Duration, o Terms) string {
+// Failed returns what was seen of the pod since its resize, or of a canary that was made with its size, that makes it a failure; empty if
+// nothing was, or it was the same before.
+func (v *Verdict) Failed(canary bool, notReady time.Duration, o Terms) string {
 	m := &v.Member
 	if what := m.Before.failure(m.Pod, o.Now); what != "" {
 		return what
 	}
-	if v.Observed == resize.Unready && !m.Target.Resized.IsZero() && !m.Cure && !m.Since.IsZero() && notReady > 0 && !o.Now.Before(m.Since.Add(notReady)) && m.Lost == "" {
-		return fmt.Sprintf("is not Ready at its new size, for more than %s", notReady)
+	asked := canary && v.Settled() || !m.Target.Resized.IsZero()
+	if v.Observed == resize.Unready && asked && !m.Cure && !m.Since.IsZero() && notReady > 0 && !o.Now.Before(m.Since.Add(notReady)) && m.Lost == "" {
+		return fmt.Sprintf("was not Ready at its new size for more than %s", notReady)
 	}
 	return ""
 }

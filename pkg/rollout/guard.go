@@ -229,14 +229,14 @@ func (g *guarded) class(name string) *trial {
 // With a canary of 1, a second pod is asked, and no third one.
 func (g *guarded) lose(there sets.Set[types.UID]) {
 	for _, c := range g.record.Canaries {
-		if !there.Has(c.UID) && !c.Proved {
+		if !there.Has(c.UID) && !c.Proved && !g.losses.Unasked(c.UID) {
 			t := g.class(c.Class)
 			t.lost = append(t.lost, c.Name)
 		}
 	}
 	for _, t := range g.classes {
 		if n := len(t.lost); n > max(t.canaries, g.record.Most) && !g.opened(t) && !g.Stopped() {
-			g.failures = append(g.failures, failure{judge.Member{Place: judge.Place{Name: slices.Max(t.lost)}}, fmt.Sprintf("is gone: %d canaries were deleted or evicted before they had proved the size", n)})
+			g.failures = append(g.failures, failure{judge.Member{Place: judge.Place{Name: slices.Max(t.lost)}}, fmt.Sprintf("is gone: %d canaries went before they had proved the size", n)})
 		}
 	}
 }
@@ -295,7 +295,7 @@ func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 	if m.Target.Resized.IsZero() && !g.born(m) {
 		return
 	}
-	if what := cmp.Or(v.Failed(g.NotReadyTimeout, o.Terms), g.neverProves(v, o), g.failedCheck(m)); what != "" {
+	if what := cmp.Or(v.Failed(!g.opened(t), g.NotReadyTimeout, o.Terms), g.neverProves(v, o), g.failedCheck(m)); what != "" {
 		g.failures = append(g.failures, failure{*m, what})
 	}
 	if b := m.Before; b != nil && !b.Done.IsZero() && len(g.Checks) > 0 {
@@ -474,6 +474,9 @@ func (g *guarded) end(s *Step, o Options) {
 	}
 	s.guard, s.Failures, s.Subjects, s.Checks, s.record = g.Guard, g.failures, g.subjects, g.Checks, &g.record
 	s.provingSince = map[types.UID]time.Time{}
+	for _, v := range s.Verdicts {
+		s.unready += asInt(!v.Member.Updated && v.Decision != policy.MarkUpdated && v.HasSize() && v.Observed == resize.Unready)
+	}
 	if g.Stopped() || len(g.failures) > 0 {
 		if s.stop(); !g.Stopped() {
 			g.fail()
@@ -540,7 +543,7 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 	// successor does.
 	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool {
 		v := there[c.UID]
-		return v != nil && (!v.HasSize() || v.Decision == policy.RestartByController)
+		return v == nil && g.losses.Unasked(c.UID) || v != nil && (!v.HasSize() || v.Decision == policy.RestartByController)
 	})
 	known := len(g.record.Canaries)
 	for i := range s.Resize {

@@ -198,6 +198,20 @@ type Keep struct {
 	Says   string
 }
 
+// ToAsk are the pods that are canaries from now on, and have yet to be asked for the size. Those of a rollout that is tried again may have
+// it.
+func (w Keep) ToAsk() (pods []types.UID) {
+	if w.Before == nil || w.After == nil || w.Before.Name() != w.After.Name() {
+		return nil
+	}
+	for _, c := range w.After.Canaries {
+		if w.Before.canary(c.UID) == nil {
+			pods = append(pods, c.UID)
+		}
+	}
+	return pods
+}
+
 // Harmless is that of [Harmless].
 func (Keep) Harmless() {}
 

@@ -64,8 +64,10 @@ type Step struct {
 	Waits []Wait
 	// Updated pods, of Total. Beside them the workload has others that are no members, or is to have them.
 	Updated, Total, Beside int
-	// unmarked pods have the size, and are not updated only because they have yet to prove it, or the API server lets nobody mark them.
+	// unmarked pods have the size, and are only not marked as updated yet: they may have to prove it before, or the API server lets nobody.
 	unmarked int
+	// unready pods of a guarded rollout have the size, and are not updated as they are not Ready with it.
+	unready int
 	// RequeueAfter is when something becomes possible, or is over, without any event; 0 if
 	// nothing is.
 	RequeueAfter time.Duration
@@ -219,15 +221,14 @@ func (s *Step) add(v *judge.Verdict, o Options, b *budget) {
 // mark has the member marked as updated, as soon as the API server lets it. Until then it has its size all the same: no
 // resize waits for it, and what is restarted after it does.
 func (s *Step) mark(v *judge.Verdict, o Options, b *budget) {
+	s.unmarked++
 	if b.guard.unproved(v, o) { // the StatefulSet controller forgets the revision from before when the last pod is marked
-		s.unmarked++
 		return
 	}
 	if !o.Now.Before(v.Member.Relabel.Until) {
 		s.MarkUpdated = append(s.MarkUpdated, v.Member)
 	}
 	if v.Member.Relabel.Reason != "" {
-		s.unmarked++
 		s.passOver(v)
 	}
 }
@@ -339,7 +340,7 @@ func (s *Step) RequeueWithin(d time.Duration) {
 func (s Step) Progress() string { return s.progress().Message() }
 
 func (s Step) progress() Condition {
-	return Condition{Phase: PhaseResizing, Updated: s.Updated + s.unmarked, Total: s.Total + s.Beside}
+	return Condition{Phase: PhaseResizing, Updated: s.Updated + s.unmarked + s.unready, Total: s.Total + s.Beside}
 }
 
 // Prove notes since when pods have the size of a guarded rollout, and have not proved it.

@@ -259,6 +259,7 @@ func unguardedOnDelete(t *testing.T, of func(t *testing.T, pods int) Guarded) {
 	for annotation, value := range asksForRestarts {
 		t.Run("pods that were restarted for their size are not restarted to go back, "+value, func(t *testing.T) { of(t, 3).revertsRestarted(t, annotation, value) })
 	}
+	t.Run("a canary that is made with the size, and is not Ready, fails as one that was resized", func(t *testing.T) { of(t, 3).madeNotReady(t) })
 	for _, action := range []policy.Action{policy.LiveResize, policy.LiveResizePreferred} {
 		for _, last := range []bool{false, true} {
 			t.Run(fmt.Sprintf("one pod can never have the size on its node, %s, the last: %t", action, last), func(t *testing.T) { of(t, 4).neverResizes(t, action, last) })
@@ -721,6 +722,25 @@ func (g Guarded) revertsRestarted(t *testing.T, annotation, value string) {
 	}
 }
 
+// madeNotReady has a restarted canary not be Ready: it fails when it has been so for the timeout, however long it would have to be Ready.
+func (g Guarded) madeNotReady(t *testing.T) {
+	t.Helper()
+	g.MayBeDown(1)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "1h", api.NotReadyTimeoutAnnotation: "20s", api.ResizeActionAnnotation: string(policy.Restart)})
+	g.Edit(Newer)
+	g.Until(t, "made", func() bool { return len(g.Sized(Newer)) == 1 })
+	made := g.Pods[g.Sized(Newer)[0]]
+	g.Broken[made.UID] = SizeOf(made)
+	g.Rounds(15)
+	if Stopped(g.Condition()) {
+		t.Errorf("before 20 s: %+v", g.Condition())
+	}
+	g.Rounds(20)
+	if c := g.Condition(); !Stopped(c) || !strings.Contains(c.Message, "was not Ready at its new size for more than 20s") || len(g.Sized(Newer)) != 1 {
+		t.Errorf("after 20 s: %+v", c)
+	}
+}
+
 // revertsToTheSecond has a canary of a third size fail, which has been one of the second size, and has passed: it goes back to that.
 func (g Guarded) revertsToTheSecond(t *testing.T) {
 	t.Helper()
@@ -865,7 +885,7 @@ func (g *guardedly) stopped(words string, most int) {
 func (g *guardedly) stopsUnready() {
 	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Unready: v.CPU == Newer.CPU} }
 	g.guard(api.CanaryAnnotation, "1", api.OnFailureAnnotation, "Hold")
-	g.stopped("not Ready at its new size, for more than 1m0s", 1)
+	g.stopped("was not Ready at its new size for more than 1m0s", 1)
 }
 
 // flapping has pods be not Ready in a quarter of the time, with the newer size.
@@ -937,7 +957,7 @@ func (g *guardedly) retriesUnready() {
 	for range 2 {
 		g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
 		g.rounds(10, 1)
-		g.stopped("not Ready at its new size, for more than 1m0s", 1)
+		g.stopped("was not Ready at its new size for more than 1m0s", 1)
 	}
 }
 
