@@ -118,6 +118,14 @@ func TestPromote(t *testing.T) {
 	if got := out.String(); got != canary+"is over"+follow+already+follow+already+follow {
 		t.Error(got)
 	}
+	for annotation, value := range map[string]string{api.ResizeActionAnnotation: "Restart", api.ResizePolicyAnnotation: "cpu=RestartOnly", api.InForceAnnotation: "Restart;"} {
+		d := u.DeepCopy()
+		d.SetKind("Deployment")
+		d.SetAnnotations(map[string]string{annotation: value})
+		if got := o.follow(t.Context(), d); got != "and the other pods follow, those that are restarted when it has been Ready for its duration" {
+			t.Errorf("of a Deployment with %s: %s, it says %s", annotation, value, got)
+		}
+	}
 	for checks, then := range map[string]string{
 		"memory":  follow,
 		"latency": ", but no other pod is resized before the checks are mended: there is no check latency\n",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,8 +25,9 @@ func newPromoteCommand() *cobra.Command {
 		Use:   "promote TYPE/NAME",
 		Short: "End the canary of a guarded rollout: the other pods follow",
 		Long: `End the canary of a guarded rollout: the other pods follow at once, even if its duration
-is not over. The workload needs the annotation ` + api.CanaryAnnotation + ` and a canary
-that is under way. The next edit has a canary of its own.
+is not over. A Deployment restarts pods only when it is. The workload needs the annotation
+` + api.CanaryAnnotation + ` and a canary that is under way. The next edit has a
+canary of its own.
 
 A rollout that was stopped because a pod failed cannot be promoted. Use retry. Where its
 checks cannot be asked, no pod follows.`,
@@ -81,13 +83,17 @@ func (o promoteOptions) run(ctx context.Context, out io.Writer, u *unstructured.
 
 // follow says whether the other pods do.
 func (o promoteOptions) follow(ctx context.Context, u *unstructured.Unstructured) string {
-	if settings, err := policy.InForce(u.GetAnnotations()); err == nil && settings.Guard != nil {
+	settings, err := policy.InForce(u.GetAnnotations())
+	if err == nil && settings.Guard != nil {
 		if why := o.told(ctx, u.GetNamespace()).unanswerable(settings.Guard.Checks); why != "" {
 			return "but no other pod is resized before the checks are mended: " + why
 		}
 	}
 	if there := o.reportOf(ctx, u.GetNamespace()); cmp.Or(there.Installed, there.Controller) != nil {
 		return "and the other pods follow when a controller is ready"
+	}
+	if kindOf(u) == deployments && (settings.Action == policy.Restart || strings.Contains(policy.AnnotationsInForce(u.GetAnnotations())[api.ResizePolicyAnnotation], string(policy.RestartOnly))) {
+		return "and the other pods follow, those that are restarted when it has been Ready for its duration"
 	}
 	return "and the other pods follow"
 }

@@ -539,7 +539,11 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 		p.Reason, p.Why = judge.ReasonProgressing, why
 	}
 	if p.pending() {
-		p.Why = cmp.Or(p.Why, r.awaitsPerson(), "waiting for the kubelet")
+		rest := "waiting for the kubelet"
+		if f.Observed == resize.Actuated {
+			rest = "it has its size, and is about to be marked"
+		}
+		p.Why = cmp.Or(p.Why, r.awaitsPerson(), rest)
 	}
 	r.prove(&p, f)
 	return p
