@@ -18,6 +18,9 @@ type PodNotes struct {
 	// Foreseen: they are made for a forecast. Nobody has looked at the pods, or asks them for anything.
 	Foreseen bool
 
+	// Rested: the workload was Complete when somebody began to look, so that each pod had proved its size.
+	Rested bool
+
 	// Helped: a pod that was overdue to be Ready has become so. What was done about it may help the next one, too.
 	Helped bool
 

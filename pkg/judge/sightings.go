@@ -111,7 +111,12 @@ func (n *PodNotes) Sighting(place Place, now time.Time) Sighting {
 	}
 	// A pod that is to have another size now has yet to prove the one that it has.
 	well := state == resize.Actuated || len(place.Target.Changes) > 0 && place.Target.Settled()
+	first := seen.Proof.Since.IsZero() && !n.Of(place.Pod.UID).judged
 	seen.Proof = seen.Proof.Of(place.Pod, well, now)
+	// Since when it has the size that it came with to this rollout, API server and kubelet tell, whose clocks may differ.
+	if told := toldSince(place.Pod, place.Target).Add(resize.ClockSkew); first && well && n.Rested && told.Before(now) {
+		seen.Proof.Since = told
+	}
 	return seen
 }
 

@@ -120,6 +120,27 @@ func TestProof(t *testing.T) {
 	}
 }
 
+// TestProofAtRest: where the workload was Complete, its pods need not prove the size that they have once more, unless it is new, or they have
+// become Ready only now. Clocks may differ.
+func TestProofAtRest(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	pod := build.Pod("web-0", older, build.Resized(newer))
+	place := Place{Pod: pod, Target: must.Get(resize.For(pod, older, build.Size(t, "requests: {cpu: 170m}")))(t)}
+	told := toldSince(pod, place.Target)
+	for after, since := range map[time.Duration]time.Duration{time.Hour: resize.ClockSkew, 20 * time.Second: 20 * time.Second} {
+		for _, rested := range []bool{false, true} {
+			want := after
+			if rested {
+				want = since
+			}
+			notes := PodNotes{Rested: rested}
+			if got := notes.Sighting(place, told.Add(after)).Proof.Since.Sub(told); got != want {
+				t.Errorf("looked at after %s, Complete before: %t: well since %s", after, rested, got)
+			}
+		}
+	}
+}
+
 // TestFirstSeen: a label, and a spec, are known since they were first seen, and another one since then.
 func TestFirstSeen(t *testing.T) {
 	n, at := &PodNotes{}, func(minute int) time.Time { return build.Start.Add(time.Duration(minute) * time.Minute) }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 )
@@ -495,8 +497,10 @@ func (m Member) shownSince(o Terms) time.Time {
 }
 
 // toldSince is since when the pod has its size, and is Ready or is not, by the clocks of the API server and its kubelet.
-func (m Member) toldSince() time.Time {
-	return slices.MaxFunc([]time.Time{m.Target.Resized, readyOrNotSince(m.Pod)}, time.Time.Compare)
+func (m Member) toldSince() time.Time { return toldSince(m.Pod, m.Target) }
+
+func toldSince(pod *corev1.Pod, target resize.Target) time.Time {
+	return slices.MaxFunc([]time.Time{target.Resized, readyOrNotSince(pod)}, time.Time.Compare)
 }
 
 func (m Member) onNode(what string) string { return what + " on " + OnNode(m.Node()) }
