@@ -452,6 +452,7 @@ func (o checkOptions) estimates(ctx context.Context) []finding {
 type right struct {
 	what  string
 	needs []authorizationv1.ResourceAttributes
+	but   string // what may be in the way all the same
 }
 
 // rightsIn are what the commands need in a namespace. Without a controller, nothing is retried.
@@ -469,10 +470,10 @@ func rightsIn(namespace string, retries bool) []right {
 	}
 	pods := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}
 	return []right{
-		{"see the progress of rollouts, with status", append(workloads("list"), pods)},
-		{"preview rollouts, with plan", append(workloads("get"), pods)},
-		{"preview whether nodes have room", []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
-		{writes, workloads("patch")},
+		{what: "see the progress of rollouts, with status", needs: append(workloads("list"), pods)},
+		{what: "preview rollouts, with plan", needs: append(workloads("get"), pods)},
+		{what: "preview whether nodes have room", needs: []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
+		{what: writes, needs: workloads("patch"), but: ", unless a policy forbids it"},
 	}
 }
 
@@ -480,7 +481,7 @@ func rightsIn(namespace string, retries bool) []right {
 func (o checkOptions) rights(ctx context.Context, retries bool) []finding {
 	var found []finding
 	for _, r := range rightsIn(o.namespace, retries) {
-		f := finding{"You can", passed, r.what}
+		f := finding{"You can", passed, r.what + r.but}
 		lacks, err := o.lacks(ctx, r.needs)
 		switch {
 		case err != nil:

@@ -62,7 +62,7 @@ func (c *cluster) attended(ctx context.Context, u *unstructured.Unstructured) er
 	}
 	sent := &metav1.ObjectMeta{}
 	prerequisite.Ask(sent)
-	would, err := c.patch(ctx, u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "annotations": sent.Annotations}}, api.FieldManager+"-plan", metav1.DryRunAll)
+	would, err := c.patch(unwarned(ctx), u, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "annotations": sent.Annotations}}, api.FieldManager+"-plan", metav1.DryRunAll)
 	if err != nil {
 		return errUntried
 	}

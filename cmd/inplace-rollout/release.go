@@ -107,6 +107,9 @@ you can uninstall the rest.`,
 }
 
 func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, args []string) error {
+	if o.forGood { // what warns is about to go, too, and knows nothing of that
+		ctx = unwarned(ctx)
+	}
 	notHeld, err := o.endsHolding(ctx)
 	if err != nil {
 		return err

@@ -46,8 +46,8 @@ annotations stay as they are, for the next edit.
 Pods that are done are not touched. If no rollout is in flight, the command says so. With
 -A it retries all rollouts in flight; with -l, those in the namespace that the selector
 selects. It leaves guarded rollouts alone that were stopped, unless you name one, or
---stopped is given. While no controller is ready, it is an error: any write to a held workload
-would end the hold.
+--stopped is given. While no controller is ready, it is an error where any write would end the
+hold; other rollouts are retried when one is ready.
 
 By hand, give the annotation inplace-rollout.io/retry any new value, such as now, or
 now;Restart with an action. A guarded rollout that was stopped is retried only by its
@@ -151,7 +151,8 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 	if over, err := o.over(ctx, u); err != nil || over != "" {
 		return nothing + over, err
 	}
-	if err := o.keepsHold(ctx, u); err != nil {
+	waits, err := o.keepsHold(ctx, u)
+	if err != nil {
 		return "", fmt.Errorf("retrying %s: %w", nameOf(u), err)
 	}
 	var after *unstructured.Unstructured
@@ -172,14 +173,15 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 	if err != nil {
 		return "", fmt.Errorf("retrying %s: %w", nameOf(u), err)
 	}
-	return o.asked(after)
+	return o.asked(after, waits)
 }
 
 // keepsHold returns an error where nothing would go on with a held workload, or any write to it would let it go, because no controller is
-// there. A dry run of the write shows it to whoever can make that; to others, what they can read.
-func (o retryOptions) keepsHold(ctx context.Context, u *unstructured.Unstructured) error {
+// there, and else reports whether it waits for one. A dry run of the write shows it to whoever can make that; to others, what they can
+// read.
+func (o retryOptions) keepsHold(ctx context.Context, u *unstructured.Unstructured) (waits bool, err error) {
 	if !policy.Held(u) {
-		return nil
+		return false, nil
 	}
 	shown := errUntried
 	if would, err := o.try(ctx, u); err == nil {
@@ -189,11 +191,13 @@ func (o retryOptions) keepsHold(ctx context.Context, u *unstructured.Unstructure
 	settings, err := policy.InForce(u.GetAnnotations())
 	switch {
 	case errors.Is(shown, prerequisite.ErrNotAsked):
-		return fmt.Errorf("nothing would go on with it: %w\nTo let it go: kubectl inplace-rollout release %s -n %s", shown, nameOf(u), u.GetNamespace())
-	case there.Controller == nil || there.Waits(err == nil && settings.Action == policy.LiveResize):
-		return nil
+		return false, fmt.Errorf("nothing would go on with it: %w\nTo let it go: kubectl inplace-rollout release %s -n %s", shown, nameOf(u), u.GetNamespace())
+	case there.Controller == nil:
+		return false, nil
+	case there.Waits(err == nil && settings.Action == policy.LiveResize):
+		return true, nil
 	}
-	return fmt.Errorf("this write would end the hold and restart pods: %w", there.Controller)
+	return false, fmt.Errorf("this write would end the hold and restart pods: %w", there.Controller)
 }
 
 // over returns why the rollout of a workload is over; empty if it is in flight. It is an
@@ -229,10 +233,12 @@ func (o retryOptions) ended(ctx context.Context, u *unstructured.Unstructured) b
 	return err == nil && len(reports[0].Pods) > 0 && !slices.ContainsFunc(reports[0].Pods, podStatus.pending)
 }
 
-// asked returns what is tried again, now that the workload asks for it. It is an error if the
+// asked returns what is tried again, now that the workload asks for it, and when if it waits for a controller. It is an error if the
 // action has not been put in force.
-func (o retryOptions) asked(after *unstructured.Unstructured) (outcome string, err error) {
-	outcome = ": what could not be done is retried"
+func (o retryOptions) asked(after *unstructured.Unstructured, waits bool) (outcome string, err error) {
+	if outcome = ": what could not be done is retried"; waits {
+		outcome += " when a controller is ready"
+	}
 	if o.action == "" {
 		return outcome, nil
 	}

@@ -267,8 +267,12 @@ func TestRetryWithoutAController(t *testing.T) {
 		u, c := s.live(t), s.cluster(t)
 		c.reports = nil
 		c.client = place{installed: tt.says != "nothing", published: true, beats: tt.beats}.client(t)
-		if got, err := (retryOptions{cluster: c}).retry(t.Context(), u); (err != nil) != (tt.failed != "") || err != nil && !strings.Contains(err.Error(), tt.failed) {
+		got, err := (retryOptions{cluster: c}).retry(t.Context(), u)
+		if (err != nil) != (tt.failed != "") || err != nil && !strings.Contains(err.Error(), tt.failed) {
 			t.Errorf("%s: %q, %v", about, got, err)
+		}
+		if waits := tt.failed == "" && about != "there is one"; strings.HasSuffix(got, " when a controller is ready") != waits {
+			t.Errorf("%s: %q", about, got)
 		}
 	}
 }
