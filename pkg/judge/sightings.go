@@ -111,13 +111,21 @@ func (n *PodNotes) Sighting(place Place, now time.Time) Sighting {
 	}
 	// A pod that is to have another size now has yet to prove the one that it has.
 	well := state == resize.Actuated || len(place.Target.Changes) > 0 && place.Target.Settled()
-	first := seen.Proof.Since.IsZero() && !n.Of(place.Pod.UID).judged
-	seen.Proof = seen.Proof.Of(place.Pod, well, now)
-	// Since when it has the size that it came with to this rollout, API server and kubelet tell, whose clocks may differ.
-	if told := toldSince(place.Pod, place.Target).Add(resize.ClockSkew); first && well && n.Rested && told.Before(now) {
-		seen.Proof.Since = told
-	}
+	seen.Proof = n.proof(seen.Proof, place, well, now)
 	return seen
+}
+
+// proof returns the proof of a pod's size as it is now. Since when the pod has the size with which it came to this rollout, API server
+// and kubelet tell, whose clocks may differ.
+func (n *PodNotes) proof(before Proof, place Place, well bool, now time.Time) Proof {
+	proof := before.Of(place.Pod, well, now)
+	if !well || !n.Rested || !before.Since.IsZero() || n.Of(place.Pod.UID).judged {
+		return proof
+	}
+	if told := toldSince(place.Pod, place.Target).Add(resize.ClockSkew); told.Before(now) {
+		proof.Since = told
+	}
+	return proof
 }
 
 // Of returns the deferral of a pod that has been seen Deferred for its present size since then. A size that asks for less than the

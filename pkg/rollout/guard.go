@@ -474,9 +474,7 @@ func (g *guarded) end(s *Step, o Options) {
 	}
 	s.guard, s.Failures, s.Subjects, s.Checks, s.record = g.Guard, g.failures, g.subjects, g.Checks, &g.record
 	s.provingSince = map[types.UID]time.Time{}
-	for _, v := range s.Verdicts {
-		s.unready += asInt(!v.Member.Updated && v.Decision != policy.MarkUpdated && v.HasSize() && v.Observed == resize.Unready)
-	}
+	s.unready = unready(s.Verdicts)
 	if g.Stopped() || len(g.failures) > 0 {
 		if s.stop(); !g.Stopped() {
 			g.fail()
@@ -501,6 +499,14 @@ func (g *guarded) end(s *Step, o Options) {
 		g.asksCanaries(s, o)
 	}
 	s.Urgency = urgentIf(g.record.Phase != g.Record.Phase)
+}
+
+// unready is how many pods have the size, and are not updated as they are not Ready with it.
+func unready(verdicts []*judge.Verdict) (n int) {
+	for _, v := range verdicts {
+		n += asInt(!v.Member.Updated && v.Decision != policy.MarkUpdated && v.HasSize() && v.Observed == resize.Unready)
+	}
+	return n
 }
 
 // over reports whether the canary of each class is over.
