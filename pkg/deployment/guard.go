@@ -191,6 +191,9 @@ func (o observation) overtaken(base *replicaSet) []*corev1.Pod {
 // Kubernetes); one that is not goes first by itself. Where admission has refused that a pod goes back, none goes for it: another one would
 // come in its place, and again.
 func (o observation) cameFor(base *replicaSet, back []*corev1.Pod) (came []*corev1.Pod) {
+	if len(back) == 0 {
+		return nil
+	}
 	pods := slices.DeleteFunc(slices.Clone(o.podsOf(base)), func(pod *corev1.Pod) bool { return !podutils.IsPodReady(pod) })
 	excess, left := len(pods)-int(base.replicas()), o.allowance(nil, 0)
 	back = slices.DeleteFunc(slices.Clone(back), func(pod *corev1.Pod) bool { return o.Notes.Of(pod.UID).Relabel.Last().Reason != "" })

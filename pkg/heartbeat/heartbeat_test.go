@@ -47,9 +47,7 @@ func newServer(user string) *server {
 		if s.patches.Load() == 0 {
 			return false, nil, nil
 		}
-		_, until, _ := strings.Cut(s.last.Load().(string), `ready-until":"`)
-		until, _, _ = strings.Cut(until, `"`)
-		return true, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.ReadyUntilAnnotation: until}}}, nil
+		return true, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.ReadyUntilAnnotation: s.until()}}}, nil
 	})
 	s.PrependReactor("patch", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if s.down.Load() {
@@ -82,6 +80,13 @@ func newServer(user string) *server {
 		return true, written, nil
 	})
 	return s
+}
+
+// until is what the last patch says of the heartbeat.
+func (s *server) until() string {
+	_, until, _ := strings.Cut(s.last.Load().(string), `ready-until":"`)
+	until, _, _ = strings.Cut(until, `"`)
+	return until
 }
 
 const (
@@ -314,9 +319,7 @@ func TestBeatsOfTheSameSecond(t *testing.T) {
 			synctest.Wait()
 			cancel()
 			synctest.Wait()
-			_, until, _ = strings.Cut(s.last.Load().(string), `ready-until":"`)
-			until, _, _ = strings.Cut(until, `"`)
-			return heart, until
+			return heart, s.until()
 		}
 		first, until := beat()
 		_, next := beat()

@@ -48,7 +48,7 @@ type Cluster struct {
 	leftOut  []string // the namespaces in which the webhook is not asked, by the last check
 	served   bool     // mutating policies, by the last check
 	labels   bool     // of namespaces decided in the last check
-	labelled bool     // a binding is of the namespaces with our label, by the last check
+	labelled bool     // a binding is of the namespaces with our label, by the last report
 	// installed is an object that the last check has found, if it has found any.
 	installed metav1.Object
 	found     bool
@@ -114,7 +114,7 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 	if err != nil {
 		return way, []error{err}
 	}
-	c.versions, c.leftOut, c.labels, c.labelled, c.found, c.installed = string(way), nil, false, false, false, nil
+	c.versions, c.leftOut, c.labels, c.found, c.installed = string(way), nil, false, false, nil
 	if hook != nil {
 		c.ca = whoWritesCA(hook)
 		c.read(hook)
@@ -132,7 +132,7 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 		b, users, err := checkWebhook(hook, exact)
 		missing, known, bound = append(missing, err), known.Union(users), append(bound, b...)
 	}
-	c.labelled = slices.ContainsFunc(bound, func(b binding) bool { return differencePart("", whole(b.where), whole(labelled)) == "" })
+	c.labelled = !exact && slices.ContainsFunc(bound, func(b binding) bool { return differencePart("", whole(b.where), whole(labelled)) == "" })
 	missing = c.summed(way, missing)
 	if way == Webhook && exact {
 		out, err := c.leaveOut(ctx, hook)
