@@ -17,6 +17,9 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/matrix/cell"
 )
 
+// ledgerFile is where the outcomes are kept. No part is built from it.
+const ledgerFile = "test/passed.json"
+
 // outcome is what came of the last run of a part.
 type outcome struct {
 	Commit  string  `json:"commit"`
@@ -59,7 +62,7 @@ func (l ledger) enter(name string, o outcome) error {
 	l.outcomes[name] = o
 	data, err := json.MarshalIndent(l.outcomes, "", "  ")
 	if err == nil {
-		err = os.WriteFile(l.file, data, 0o600)
+		err = os.WriteFile(l.file, append(data, '\n'), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("noting what has passed: %w", err)

@@ -2,8 +2,9 @@
 //
 //	all --only around/docs,matrix/1.36/policy
 //
-// It takes longer than one sitting. So it notes in bin/test-all.json at which commit a part has passed, and does not run it
-// again as long as nothing that it is built from has changed since. What a part prints is in bin/test-all/.
+// It takes longer than one sitting. So it notes in test/passed.json at which commit a part has passed, and does not run it
+// again as long as nothing that it is built from has changed since. That file is committed: whoever goes on elsewhere, or asks
+// what proves a commit, finds it there. What a part prints is in bin/test-all/.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +40,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	past, err := readLedger(filepath.Join(root, "bin", "test-all.json"))
+	past, err := readLedger(filepath.Join(root, ledgerFile))
 	if err != nil {
 		return err
 	}
@@ -127,15 +129,15 @@ func (p part) run(ctx context.Context, root string) (outcome, error) {
 	if err != nil && !errors.As(err, &exit) {
 		return outcome{}, fmt.Errorf("running make: %w", err)
 	}
-	o := outcome{Commit: commit, Minutes: time.Since(began).Minutes(), Passed: tests.Passed, Failed: tests.Failed, OK: err == nil}
+	o := outcome{Commit: commit, Minutes: math.Round(10*time.Since(began).Minutes()) / 10, Passed: tests.Passed, Failed: tests.Failed, OK: err == nil}
 	fmt.Fprintf(os.Stderr, "--- %s: %s, %.1f min, see %s\n", p.name, o.word(), o.Minutes, file)
 	return o, nil
 }
 
-// head is the commit that is checked out. What is not committed could not be told later, so there must be no such change, but of the page
-// that the matrix writes.
+// head is the commit that is checked out. What is not committed could not be told later, so there must be no such change, but of what
+// is written here: the ledger, and the page of the matrix.
 func head(ctx context.Context, root string) (string, error) {
-	for _, args := range [][]string{{"status", "--porcelain", "--", ".", ":!docs/compatibility.md"}, {"rev-parse", "--short=12", "HEAD"}} {
+	for _, args := range [][]string{{"status", "--porcelain", "--", ".", ":!docs/compatibility.md", ":!" + ledgerFile}, {"rev-parse", "--short=12", "HEAD"}} {
 		cmd := exec.CommandContext(ctx, "git", args...)
 		cmd.Dir = root
 		out, err := cmd.Output()
