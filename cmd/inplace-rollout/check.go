@@ -44,8 +44,9 @@ func newCheckCommand() *cobra.Command {
 The first line is the answer: yes, no or unknown. If you can edit workloads there, a dry run
 of an edit shows it. Otherwise the controller's heartbeat does, which all users can read,
 unless the installation does not publish it, if you can see that there is such a namespace,
-or what is in it. Nothing is written. A controller that was killed
-counts as ready until its heartbeat is over, which is up to 45 s later.
+or what is in it. Nothing is written. A controller that was killed counts as ready for up
+to 45 s. Whether it has kept its right to resize pods, only administrators see: those who
+can create SubjectAccessReviews.
 The other lines are details: ✓ is fine, ✗ is not, ? could not be checked with your permissions,
 and - is a note.
 
@@ -259,6 +260,9 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 		namespace.Outcome = unknown
 	}
 	hold, controller := o.held(report, proof), attended(report, proof)
+	if err := c.MayResize(ctx); controller.Outcome == passed && err != nil && !prerequisite.IsUnseen(err) {
+		controller = finding{controller.Name, failed, err.Error()}
+	}
 	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || prerequisite.IsNotBegun(report.Controller) || report.Attendance != nil) {
 		return conclude([]finding{hold}) // of the rest there is nothing
 	}

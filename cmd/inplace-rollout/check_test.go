@@ -51,6 +51,7 @@ type place struct {
 	out       string        // namespaces that the webhooks leave out
 	nowhere   bool          // there is no namespace default
 	stranger  bool          // they may not read it
+	robbed    bool          // the controller has lost the right to resize pods
 }
 
 func (p place) client(t *testing.T) *fake.Clientset {
@@ -93,6 +94,11 @@ func (p place) client(t *testing.T) *fake.Clientset {
 	})
 	client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Now()}}, nil
+	})
+	client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
+		review.Status.Allowed = !p.robbed && review.Spec.User == deploy.User && review.Spec.ResourceAttributes.Subresource == "resize"
+		return p.reads, review, nil
 	})
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch := action.(clienttesting.PatchActionImpl)
@@ -154,6 +160,8 @@ func TestCheckVerdict(t *testing.T) {
 		"an editor": {place: place{installed: true, asks: true, there: true, creates: true}, begin: is, says: "✓ Hold: edits are held, as a dry run shows\n✓ Controller: a controller is ready\n"},
 		"an administrator": {place: place{installed: true, asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute}, begin: is,
 			says: "✓ Hold: edits are held, by MutatingAdmissionPolicies, as a dry run shows\n"},
+		"an administrator, and a controller without its rights": {place: place{installed: true, asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute, robbed: true},
+			begin: not + "system:serviceaccount:inplace-rollout:inplace-rollout has no right to patch pods/resize in namespace default", code: 1},
 		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
 			says: "See the log of the Deployment inplace-rollout. A dry run of an edit has found none\n"},
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},

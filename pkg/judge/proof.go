@@ -79,9 +79,13 @@ func (v *Verdict) prove(o Terms) {
 		v.Decision = policy.Wait
 	}
 	if m.Updated && m.ClassSizeUnavailable == "" {
-		v.Reason = ReasonProgressing
-		v.Message = fmt.Sprintf("waiting until it has been Ready for %s since its resize", o.minReady())
+		v.Reason, v.Message = ReasonProgressing, o.waitsForProof()
 	}
+}
+
+// waitsForProof says what others wait for.
+func (o Terms) waitsForProof() string {
+	return fmt.Sprintf("waiting until it has been Ready for %s since its resize", o.minReady())
 }
 
 // provedAt returns when the pod will have been well with its size for minReadySeconds; zero if it
@@ -98,6 +102,8 @@ func (v *Verdict) provedAt(o Terms) time.Time {
 	since := m.Proof.Since
 	switch has := m.Updated || v.Decision == policy.MarkUpdated; {
 	case len(m.Target.Changes) > 0 && !since.IsZero():
+	case len(m.Target.Changes) > 0 && m.Since.IsZero() && m.Available:
+		since = m.Target.Resized
 	case !has || v.Observed != resize.Actuated:
 		return time.Time{}
 	case since.IsZero():

@@ -271,6 +271,8 @@ func (v *Verdict) ComeUp(o Terms) {
 		p := v.notReady(o)
 		v.Reason, v.Message = p.reason, p.why
 		v.changesAt(p.until, o)
+	case m.Available && v.Unproved():
+		v.Message = o.waitsForProof()
 	case m.Available:
 		v.Message = "waiting for the kubelet to resize it"
 	default:

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
@@ -128,6 +130,27 @@ func (c *Cluster) controllerNamespaces(ctx context.Context) (namespaces []string
 		guesses = append(guesses, c.Namespace)
 	}
 	return guesses, false, nil
+}
+
+// MayResize returns an error if the controller has lost the right to resize pods in the namespace. Only whoever may ask for the rights of
+// others sees that.
+func (c *Cluster) MayResize(ctx context.Context) error {
+	namespaces, known, err := c.controllerNamespaces(ctx)
+	if err != nil || !known || len(namespaces) == 0 {
+		return unseen{cmp.Or(err, errors.New("it is unknown which controller is meant"))}
+	}
+	review, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               serviceaccount.MakeUsername(namespaces[0], controllerAccount),
+		Groups:             serviceaccount.MakeGroupNames(namespaces[0]),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: "patch", Resource: "pods", Subresource: "resize"},
+	}}, metav1.CreateOptions{})
+	switch {
+	case err != nil:
+		return unseen{fmt.Errorf("asking for the rights of the controller: %w", err)}
+	case !review.Status.Allowed:
+		return fmt.Errorf("%s has no right to patch pods/resize in namespace %s: give it back the roles of the installation", review.Spec.User, c.Namespace)
+	}
+	return nil
 }
 
 // now is the time by the API server's clock, which every user may ask for.

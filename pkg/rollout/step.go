@@ -253,8 +253,8 @@ func (s *Step) resize(v *judge.Verdict, o Options, b *budget) {
 		}
 		s.waiting = true
 		s.RequeueWithin(o.From.Sub(o.Now))
-		if v.Claim.Ready && v.Claim.Down {
-			w := judge.Verdict{Member: v.Member}
+		if v.Claim.Ready && v.Claim.Down || v.Unproved() {
+			w := judge.Verdict{Member: v.Member, ProvedAt: v.ProvedAt}
 			w.ComeUp(o.Terms)
 			s.wait(&w)
 		}
