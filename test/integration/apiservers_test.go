@@ -13,9 +13,12 @@ import (
 	"sync"
 	"testing"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -107,12 +110,26 @@ func TestAPIServers(t *testing.T) {
 	w := newWorkload(t, options{})
 	w.unchecked = true // the audit log of the second one is another one
 	w.waitAvailable()
+	edit := func(address, probe string) (*appsv1.StatefulSet, error) {
+		return clients[address].AppsV1().StatefulSets(w.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType,
+			[]byte(`{"spec": {"template": {"metadata": {"labels": {"probe": "`+probe+`"}}}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	const undone = "undone"
+	w.serve(true, func(_ *admissionv1.AdmissionRequest, object *unstructured.Unstructured) {
+		if probe, _, _ := unstructured.NestedString(object.Object, "spec", "template", "metadata", "labels", "probe"); probe == undone {
+			_ = unstructured.SetNestedField(object.Object, int64(0), "spec", "updateStrategy", "rollingUpdate", "partition")
+		}
+	})
+	// A hold that a webhook undoes is guarded where edits are held, and only there.
 	through := func(address string, want bool) {
 		t.Helper()
 		eventually(t, "an edit through "+address, func() (bool, string) {
-			set, err := clients[address].AppsV1().StatefulSets(w.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType,
-				[]byte(`{"spec": {"template": {"metadata": {"labels": {"probe": "probe"}}}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			set, err := edit(address, "probe")
 			return err == nil && held(set) == want, said(err)
+		})
+		eventually(t, "an edit through "+address+" whose hold is undone", func() (bool, string) {
+			_, err := edit(address, undone)
+			return strings.Contains(said(err), "the partition was set to 0 after inplace-rollout had held the rollout") == want && (want || err == nil), said(err)
 		})
 	}
 
