@@ -186,7 +186,7 @@ func (r results) summary() string {
 
 // line is a result in a line.
 func (r result) line() string {
-	text := fmt.Sprintf("%.1f s, %.2f s of cpu, %d pods replaced, %d conflicts, %d refusals", r.Wall, r.CPU[r.carrier()], r.Replaced, r.Conflicts, r.Refusals)
+	text := fmt.Sprintf("%.1f s, %.2f s of cpu, %d pods replaced, %d conflicts, %d refusals, %.0f ms of policies", r.Wall, r.CPU[r.carrier()], r.Replaced, r.Conflicts, r.Refusals, r.Policies*1000)
 	if r.Way != builtIn {
 		text += fmt.Sprintf("; %.0f MiB, first request after %.0f ms", mib(r.PeakRSS), r.First.P50*1000)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,7 +55,8 @@ type result struct {
 	Conflicts  int                `json:"conflicts"`
 	Refusals   int                `json:"refusals"`
 	CPU        map[string]float64 `json:"cpuSeconds"`
-	PeakRSS    uint64             `json:"peakRSS"` // of our controller, or the floor program, in bytes
+	Policies   float64            `json:"policiesSeconds,omitempty"` // what admission policies took the API server, all requests together
+	PeakRSS    uint64             `json:"peakRSS"`                   // of our controller, or the floor program, in bytes
 	Replaced   int                `json:"replaced"`
 	LeastReady int                `json:"leastReadyPods"`
 }
@@ -94,7 +98,7 @@ func (f *fixture) rollOut(ctx context.Context, w way) (_ result, failed error) {
 		return r, err
 	}
 	var done map[string]time.Time
-	if err := f.weigh(&r, func() error {
+	if err := f.weigh(ctx, &r, func() error {
 		if done, err = f.edit(ctx, w); err != nil {
 			return err
 		}
@@ -115,7 +119,7 @@ func (f *fixture) rollOut(ctx context.Context, w way) (_ result, failed error) {
 }
 
 // weigh adds what the processes take while something is done.
-func (f *fixture) weigh(r *result, do func() error) error {
+func (f *fixture) weigh(ctx context.Context, r *result, do func() error) error {
 	pids := f.pids()
 	weighed := pids[ours]
 	if f.floor != nil {
@@ -123,6 +127,10 @@ func (f *fixture) weigh(r *result, do func() error) error {
 		pids[floorAccount] = weighed
 	}
 	if err := forgetPeak(weighed); err != nil {
+		return err
+	}
+	policies, err := f.policies(ctx)
+	if err != nil {
 		return err
 	}
 	before, err := cpu(pids)
@@ -136,11 +144,34 @@ func (f *fixture) weigh(r *result, do func() error) error {
 	if err != nil {
 		return err
 	}
+	if r.Policies, err = f.policies(ctx); err != nil {
+		return err
+	}
+	r.Policies -= policies
 	for name := range after {
 		r.CPU[name] = after[name] - before[name]
 	}
 	r.PeakRSS, err = peakOf(weighed)
 	return err
+}
+
+// policies is how many seconds the API server has spent on admission policies, as it says.
+func (f *fixture) policies(ctx context.Context) (sum float64, err error) {
+	text, err := f.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	for _, of := range []string{"mutating", "validating"} {
+		for _, m := range families["apiserver_"+of+"_admission_policy_check_duration_seconds"].GetMetric() {
+			sum += m.GetHistogram().GetSampleSum()
+		}
+	}
+	return sum, nil
 }
 
 // prepare opts the workloads in or out, and waits until all that comes of it is done.
