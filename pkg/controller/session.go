@@ -94,7 +94,7 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	m := c.memories[name]
 	if m == nil || m.workload != w.GetUID() {
 		m = newMemory(w.GetUID())
-		m.Notes.Rested = c.access.ConditionOf(w, api.ConditionComplete).Complete() // by the edit before, if there is a new one
+		m.Notes.Rested = rollout.Rested(w, c.access.Condition(w))
 	}
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }

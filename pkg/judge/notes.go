@@ -18,7 +18,7 @@ type PodNotes struct {
 	// Foreseen: they are made for a forecast. Nobody has looked at the pods, or asks them for anything.
 	Foreseen bool
 
-	// Rested: the workload was Complete when somebody began to look, so that each pod had proved its size.
+	// Rested: the workload was Complete when somebody began to look, or until the edit that is rolled out. So each pod had proved its size.
 	Rested bool
 
 	// Helped: a pod that was overdue to be Ready has become so. What was done about it may help the next one, too.

@@ -116,13 +116,14 @@ func (n *PodNotes) Sighting(place Place, now time.Time) Sighting {
 }
 
 // proof returns the proof of a pod's size as it is now. Since when the pod has the size with which it came to this rollout, API server
-// and kubelet tell, whose clocks may differ.
+// and kubelet tell. Their clocks may differ from ours: then it proves it once more, or a pod that was asked at once by a controller that
+// has died before it wrote the condition proves it for less.
 func (n *PodNotes) proof(before Proof, place Place, well bool, now time.Time) Proof {
 	proof := before.Of(place.Pod, well, now)
 	if !well || !n.Rested || !before.Since.IsZero() || n.Of(place.Pod.UID).judged {
 		return proof
 	}
-	if told := toldSince(place.Pod, place.Target).Add(resize.ClockSkew); told.Before(now) {
+	if told := toldSince(place.Pod, place.Target); told.Before(now) {
 		proof.Since = told
 	}
 	return proof

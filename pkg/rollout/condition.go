@@ -278,6 +278,11 @@ func CompleteOf[W metav1.Object](w W, conditionOf func(w W, of string) *StoredCo
 	return c
 }
 
+// Rested reports whether the condition of a workload says that it is Complete, or did until the edit that it has now.
+func Rested(w metav1.Object, c *StoredCondition) bool {
+	return c.Complete() || c.Pending() && strings.HasPrefix(w.GetAnnotations()[api.SaidOfAnnotation], string(PhaseOver)+";")
+}
+
 // Stored returns the condition as it is written, with the time of its transition.
 func (c Condition) Stored(transition metav1.Time) StoredCondition {
 	stored := StoredCondition{Status: corev1.ConditionFalse, LastTransitionTime: transition, Reason: c.Reason, Message: c.Told(), Of: c.Of()}

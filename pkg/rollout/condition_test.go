@@ -191,3 +191,27 @@ func TestUnsupportedMember(t *testing.T) {
 		t.Errorf("the refusal is %+v", got)
 	}
 }
+
+// TestRested: a workload was at rest until the edit that admission says of that nobody has looked at it.
+func TestRested(t *testing.T) {
+	for _, tt := range []struct {
+		status corev1.ConditionStatus
+		reason string
+		of     string
+		want   bool
+	}{
+		{corev1.ConditionTrue, judge.ReasonComplete, "Over;revision web-1;0", true},
+		{corev1.ConditionFalse, judge.ReasonPending, "Over;revision web-1;0", true},
+		{corev1.ConditionFalse, judge.ReasonPending, "Canary;revision web-1;", false},
+		{corev1.ConditionFalse, judge.ReasonPending, "", false},
+		{corev1.ConditionFalse, judge.ReasonProgressing, "Over;revision web-1;0", false},
+	} {
+		w := &metav1.ObjectMeta{Annotations: map[string]string{api.SaidOfAnnotation: tt.of}}
+		if got := rollout.Rested(w, &rollout.StoredCondition{Status: tt.status, Reason: tt.reason}); got != tt.want {
+			t.Errorf("%+v: %t", tt, got)
+		}
+	}
+	if rollout.Rested(&metav1.ObjectMeta{}, nil) {
+		t.Error("what has no condition is at rest")
+	}
+}
