@@ -177,7 +177,7 @@ func manyStage(t *testing.T) *stage {
 			s.asked(i, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
 		case i%3 == 0:
 			s.asked(i, condition(corev1.PodResizePending, "Deferred", fmt.Sprintf("Node didn't have enough resource: cpu, requested: 200, used: %d, capacity: 4000", 3900+i)), observed)
-			pod.Status.Conditions[len(pod.Status.Conditions)-1].LastTransitionTime.Time = now.Add(time.Duration(-i) * time.Minute)
+			pod.Status.Conditions[len(pod.Status.Conditions)-1].LastTransitionTime.Time = now.Add(time.Duration(-i) * 10 * time.Second)
 		case i > 20:
 			s.updated(i)
 		}

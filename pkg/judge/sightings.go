@@ -134,15 +134,23 @@ func (n *PodNotes) proof(before Proof, place Place, well bool, now time.Time) Pr
 func (d Deferral) of(pod *corev1.Pod, since time.Time) Deferral {
 	asks := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	now := Deferral{CPU: asks.Cpu().MilliValue(), Memory: asks.Memory().Value(), Since: since}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodResizePending && !c.LastTransitionTime.IsZero() {
-			now.Transition = c.LastTransitionTime.Unix()
-		}
+	if at := pendingSince(pod); !at.IsZero() {
+		now.Transition = at.Unix()
 	}
 	if now.Transition != 0 && now.Transition == d.Transition && now.CPU >= d.CPU && now.Memory >= d.Memory {
 		now.Since = d.Since
 	}
 	return now
+}
+
+// pendingSince is since when the resize of the pod is pending, by its kubelet's clock; zero if the kubelet does not say.
+func pendingSince(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodResizePending {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // Relabelled returns when we gave the last of those of the pods that count the label of a revision

@@ -445,9 +445,13 @@ func (m Member) refusal() string {
 }
 
 // timed is the progress of a pod that is in a state which counts as another, final one
-// after the timeout.
+// after the timeout. Whoever has not watched a Deferred one, such as a command, takes the kubelet's word for since when.
 func (m Member) timed(o Terms, now, then resize.State, timeout time.Duration, reason, why string) progress {
-	until := m.since(o).Add(timeout)
+	since := m.since(o)
+	if at := pendingSince(m.Pod); m.Since.IsZero() && now == resize.Deferred && !at.IsZero() {
+		since = at
+	}
+	until := since.Add(timeout)
 	if o.Now.Before(until) {
 		return progress{now, reason, why, until}
 	}
