@@ -580,12 +580,17 @@ func (p *podStatus) show(f judge.PodForecast, waits bool) {
 		}
 	case p.State == stateKeptBack:
 	case m.Differs == "":
-		if f.Forecast != judge.PodRestart {
+		never := len(m.Target.Obstacles) > 0 // by a resize
+		if f.Forecast != judge.PodRestart && !never {
 			p.Wanted = m.Target.Wanted()
 		}
-		p.State = stateOf[f.Observed]
-		if f.Observed == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation {
+		switch {
+		case never && judge.Done(f.Observed): // with the size from before
+			p.State = stateWaiting
+		case f.Observed == resize.InProgress && m.Pod.Status.ObservedGeneration >= m.Pod.Generation:
 			p.State = stateAccepted // the kubelet has seen it, and does not say that it has to wait
+		default:
+			p.State = stateOf[f.Observed]
 		}
 	}
 }

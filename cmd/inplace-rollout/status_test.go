@@ -109,6 +109,15 @@ func manualStage(t *testing.T) *stage {
 	return s
 }
 
+// removedStage has a pod that keeps a limit that was removed: it may not be restarted.
+func removedStage(t *testing.T) *stage {
+	t.Helper()
+	s := newSetStage(t, 1)
+	s.heldAt(t, "requests: {cpu: 100m, memory: 100Mi}, limits: {memory: 1Gi}")
+	s.set.Annotations[api.InForceAnnotation] = "LiveResize;"
+	return s
+}
+
 // infeasibleStage has a pod that can have its size neither in place nor by a restart.
 func infeasibleStage(t *testing.T) *stage {
 	t.Helper()
@@ -531,6 +540,7 @@ func TestStatusExitCode(t *testing.T) {
 			s.asked(0, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)
 		})(t), false, 2},
 		{"all are infeasible on their node", heldSetOf(2, onlyLive("0 of 2 pods resized; web-1: infeasible on node node; likewise web-0"))(t), false, 3},
+		{"a limit is removed, and nothing may restart", removedStage(t), false, 3},
 		{"no node is ever large enough", heldSetOf(1, small(judge.ReasonNoNodeFits, "", "0 of 1 pods resized; web-0: not restarted"), func(s *stage) {
 			s.asked(0, condition(corev1.PodResizePending, "Infeasible", "Node didn't have enough capacity: cpu"), observed)
 		})(t), false, 2},
@@ -554,6 +564,9 @@ func TestStatusExitCode(t *testing.T) {
 			if tt.what == "not opted in" { // one that is named
 				r := must.Get(o.report(t.Context(), capacity.New(o.client, capacity.All, now), tt.stage.live(t), o.told(t.Context(), "default")))(t)
 				err = completeness([]statusReport{r})
+			}
+			if strings.Contains(out.String(), "limit is removed") && (strings.Contains(out.String(), "Wanted") || !strings.Contains(out.String(), "web-0   Waiting")) {
+				t.Errorf("what no resize can do is wanted, or accepted:\n%s", &out)
 			}
 			if code := exitCode(err); code != tt.want {
 				t.Errorf("%s, and %s may not be seen: exit code %d, want %d:\n%s", tt.what, hidden, code, tt.want, &out)
