@@ -283,6 +283,7 @@ func TestPlanOfTheHold(t *testing.T) {
 		"stopped":           {stoppedStage, false, ""},
 		"failing":           {heldSetOf(3, failing), false, failRestart},
 		"failing-live-only": {heldSetOf(3, failing, func(s *stage) { s.set.Annotations[api.InForceAnnotation] = "LiveResize;" }), false, failInfeasible},
+		"class":             {classStage, false, failInfeasible},
 		"hidden-restart":    {heldSetOf(3, infeasible, said(judge.ReasonNoNodeFits, "no node has room; likewise web-1")), true, failInfeasible},
 		"hidden-live":       {heldSetOf(3, said(judge.ReasonInfeasible, "0 of 3 pods resized; web-1: node node can never hold it")), true, failInfeasible},
 	} {
@@ -307,6 +308,15 @@ func TestPlanOfTheHold(t *testing.T) {
 			golden.Assert(t, "plan-"+name+".txt", out.Bytes())
 		}
 	}
+}
+
+// classStage has a pod whose node's class would change its QoS class.
+func classStage(t *testing.T) *stage {
+	t.Helper()
+	s := newDaemonSetStage(t, 2)
+	s.daemons.Annotations[api.NodeResourcesAnnotation] = `[{"nodeSelector": {"kubernetes.io/hostname": "` + s.nodes[0].Name + `"}, "containers": {"app": {"requests": {"cpu": "1", "memory": "1Gi"}}}}]`
+	s.nodes[0].Labels = map[string]string{"kubernetes.io/hostname": s.nodes[0].Name}
+	return s
 }
 
 // Where nobody holds an edit, it restarts pods. Who may see nothing of the installation reads the same, by the dry run of the edit.

@@ -104,8 +104,10 @@ func forecastFor(v *Verdict, now time.Time) PodForecast {
 		f.Forecast, f.Reason = New, "there is no pod now"
 	case born && Gone(m.Pod):
 		f.Forecast, f.Reason = New, "the pod is about to go, whatever is edited"
+	case m.ClassSizeUnavailable != "" && (m.Updated || f.Forecast == Live): // with the template's size, or on its way back to it
+		f.Forecast, f.Reason = Infeasible, m.ClassSizeUnavailable
 	case m.Updated:
-		f.Forecast, f.Reason = Unchanged, m.ClassSizeUnavailable // it may still wait for a node
+		f.Forecast = Unchanged // it may still wait for a node
 	case f.Forecast == Live:
 		if f.Late = forecastOf[v.late]; v.late == policy.Leave {
 			f.Late = Deferred

@@ -217,7 +217,13 @@ func (of Spoken) Over(c Condition) bool {
 }
 
 // Told is the message, and what a person does next, where one must.
-func (c Condition) Told() string { return c.Message() + after(". ", judge.Acts[c.Reason].Next) }
+func (c Condition) Told() string {
+	next := judge.Acts[c.Reason].Next
+	if c.Phase == PhaseOver && c.Reason == judge.ReasonInfeasible { // the size of a class, for which no pod restarts
+		next = "Choose another size for the class, in the annotation " + api.NodeResourcesAnnotation
+	}
+	return strings.TrimSuffix(c.Message(), ".") + after(". ", next)
+}
 
 // Message is the condition's text.
 func (c Condition) Message() string {

@@ -2,6 +2,7 @@ package rollout_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,5 +214,18 @@ func TestRested(t *testing.T) {
 	}
 	if rollout.Rested(&metav1.ObjectMeta{}, nil) {
 		t.Error("what has no condition is at rest")
+	}
+}
+
+// TestToldOfClasses: no pod is restarted for the size of a class, so nobody is told to allow that.
+func TestToldOfClasses(t *testing.T) {
+	c := rollout.Over(rollout.TemplateGeneration("2"), 0)
+	c.Complete, c.Reason, c.Details = false, judge.ReasonInfeasible, "; agent-a: it keeps the template's size"
+	if got, want := c.Told(), "all pods are of template generation 2; agent-a: it keeps the template's size. Choose another size for the class, in the annotation inplace-rollout.io/node-resources"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	c.Phase, c.Why, c.Details = "", "no room", "; as an API server says."
+	if got := c.Told(); !strings.HasPrefix(got, "no room; as an API server says. Choose another size, or allow restarts") {
+		t.Error(got)
 	}
 }
