@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/initialresources"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
 )
 
@@ -41,8 +43,8 @@ func newCheckCommand() *cobra.Command {
 		Short: "Check whether edits are rolled out in place in a namespace, and what you can do there",
 		Long: `Check whether edits are rolled out in place in a namespace, and what you can do there.
 
-The first line is the answer: yes, no or unknown. If you can edit workloads there, a dry run
-of an edit shows it. Otherwise the controller's heartbeat does, which all users can read,
+The first line is the answer: yes, no or unknown. If you can edit all kinds of workloads there,
+dry runs of edits show it. Otherwise the controller's heartbeat does, which all users can read,
 unless the installation does not publish it, if you can see that there is such a namespace,
 or what is in it. Nothing is written. A controller that was killed counts as ready for up
 to 45 s. Whether it has kept its right to resize pods, only administrators see: those who
@@ -455,59 +457,88 @@ func (o checkOptions) estimates(ctx context.Context) []finding {
 // right is what a user may need for something.
 type right struct {
 	what  string
-	needs []authorizationv1.ResourceAttributes
-	but   string // what may be in the way all the same
+	needs func(k *kind) []authorizationv1.ResourceAttributes // to do it to a kind of workloads
+	all   []authorizationv1.ResourceAttributes               // to do it at all
+	but   string                                             // what may be in the way all the same
 }
 
 // rightsIn are what the commands need in a namespace. Without a controller, nothing is retried.
 func rightsIn(namespace string, retries bool) []right {
-	workloads := func(verb string) []authorizationv1.ResourceAttributes {
-		var needs []authorizationv1.ResourceAttributes
-		for _, k := range kinds {
-			needs = append(needs, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: k.gvr().Group, Resource: k.resource})
-		}
-		return needs
-	}
-	writes := "opt in, edit and release"
-	if retries {
-		writes = "opt in, edit, retry and release"
+	of := func(verb, resource string) authorizationv1.ResourceAttributes {
+		return authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: appsv1.GroupName, Resource: resource}
 	}
 	pods := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "pods"}
+	writes := "opt in and edit"
+	if retries {
+		writes = "opt in, edit and retry"
+	}
+	reads := func(verb string) func(k *kind) []authorizationv1.ResourceAttributes {
+		return func(k *kind) []authorizationv1.ResourceAttributes {
+			return []authorizationv1.ResourceAttributes{of(verb, k.resource), of("list", k.history), pods}
+		}
+	}
 	return []right{
-		{what: "see the progress of rollouts, with status", needs: append(workloads("list"), pods)},
-		{what: "preview rollouts, with plan", needs: append(workloads("get"), pods)},
-		{what: "preview whether nodes have room", needs: []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
-		{what: writes, needs: workloads("patch"), but: ", unless a policy forbids it"},
+		{what: "see the progress of rollouts, with status", needs: reads("list")},
+		{what: "preview rollouts, with plan", needs: reads("get")},
+		{what: "preview whether nodes have room", all: []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
+		{what: writes, but: ", unless a policy forbids it", needs: func(k *kind) []authorizationv1.ResourceAttributes {
+			return []authorizationv1.ResourceAttributes{of("patch", k.resource)}
+		}},
+		{what: "undo and release", but: ", unless a policy forbids it", needs: func(k *kind) []authorizationv1.ResourceAttributes {
+			return append(reads("get")(k), of("patch", k.resource))
+		}},
 	}
 }
 
-// rights says what the user may do.
+// rights says what the user may do, and to which kinds of workloads, if not to all.
 func (o checkOptions) rights(ctx context.Context, retries bool) []finding {
 	var found []finding
+	known := map[authorizationv1.ResourceAttributes]bool{}
 	for _, r := range rightsIn(o.namespace, retries) {
-		f := finding{"You can", passed, r.what + r.but}
-		lacks, err := o.lacks(ctx, r.needs)
+		var can, cannot, lacks []string
+		err := error(nil)
+		if r.needs == nil {
+			lacks, err = o.lacks(ctx, r.all, known)
+		} else {
+			for _, k := range kinds {
+				of, failed := o.lacks(ctx, r.needs(k), known)
+				if err = cmp.Or(err, failed); len(of) > 0 {
+					cannot, lacks = append(cannot, k.name+"s"), rollout.Joined(lacks, of)
+				} else {
+					can = append(can, k.name+"s")
+				}
+			}
+		}
 		switch {
 		case err != nil:
-			f = finding{"You", unknown, "it is unknown whether you can " + r.what + ": " + err.Error()}
-		case len(lacks) > 0:
-			f = finding{"You cannot", noted, r.what + ": you lack " + strings.Join(lacks, ", ")}
+			found = append(found, finding{"You", unknown, "it is unknown whether you can " + r.what + ": " + err.Error()})
+		case len(lacks) == 0:
+			found = append(found, finding{"You can", passed, r.what + r.but})
+		case len(can) == 0:
+			found = append(found, finding{"You cannot", noted, r.what + ": you lack " + strings.Join(lacks, ", ")})
+		default:
+			found = append(found, finding{"You can", passed, r.what + ", of " + strings.Join(can, " and ") + r.but},
+				finding{"You cannot", noted, r.what + ", of " + strings.Join(cannot, " and ") + ": you lack " + strings.Join(lacks, ", ")})
 		}
-		found = append(found, f)
 	}
 	return found
 }
 
-// lacks returns which of the rights the user has not.
-func (o checkOptions) lacks(ctx context.Context, needs []authorizationv1.ResourceAttributes) ([]string, error) {
+// lacks returns which of the rights the user has not. Known are the answers so far.
+func (o checkOptions) lacks(ctx context.Context, needs []authorizationv1.ResourceAttributes, known map[authorizationv1.ResourceAttributes]bool) ([]string, error) {
 	var lacks []string
 	for _, need := range needs {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &need}}
-		review, err := o.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-		if err != nil {
-			return nil, err
+		allowed, asked := known[need]
+		if !asked {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &need}}
+			review, err := o.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err != nil {
+				return nil, err
+			}
+			allowed = review.Status.Allowed
+			known[need] = allowed
 		}
-		if !review.Status.Allowed {
+		if !allowed {
 			what := need.Verb + " " + need.Resource
 			if need.Namespace == "" && need.Resource == "pods" {
 				what += " in all namespaces"

@@ -175,7 +175,7 @@ func TestCheckVerdict(t *testing.T) {
 			begin: not + "inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl, as docs/install.md says\n", code: 1, lines: 1},
 		"who may only patch a Deployment":                    {place: place{installed: true, asks: true, there: true, own: "shop", published: true, beats: time.Minute}, begin: is, says: "as the controller finds by its own dry runs"},
 		"who may only patch a Deployment, and no heartbeat":  {place: place{installed: true, asks: true, there: true, own: "shop"}, begin: whether + "you could make no dry run of an edit of StatefulSets, DaemonSets: ", code: 2},
-		"who may only patch a Deployment, which is not held": {place: place{installed: true, asks: true, own: "shop"}, begin: not + "no controller is ready", code: 1, says: "you can opt in, edit and release: "},
+		"who may only patch a Deployment, which is not held": {place: place{installed: true, asks: true, own: "shop"}, begin: not + "no controller is ready", code: 1, says: "you can opt in and edit: "},
 		"a viewer": {place: place{installed: true, asks: true, there: true, published: true, beats: time.Minute}, begin: is},
 		"a viewer, and the heartbeat has just ended":           {place: place{installed: true, published: true, beats: -2 * time.Second}, begin: not + "no controller is ready", code: 1},
 		"a viewer, and the heartbeat is not published":         {place: place{installed: true, asks: true, there: true, beats: time.Minute}, begin: whether, code: 2},
@@ -311,6 +311,41 @@ func TestCheckFormer(t *testing.T) {
 	const want = "kubectl delete mutatingadmissionpolicybinding/inplace-rollout-hold-daemonsets validatingadmissionpolicybinding/inplace-rollout-guard-deployments"
 	if found := o.former(t.Context()); len(found) != 1 || found[0].Outcome != noted || !strings.HasSuffix(found[0].Message, want) {
 		t.Errorf("found %v, want %s", found, want)
+	}
+}
+
+// TestCheckRights: what a user can do is said of the kinds of which that is so, and nothing is said that a command needs more for.
+func TestCheckRights(t *testing.T) {
+	for may, want := range map[string][]string{
+		"get list patch statefulsets deployments daemonsets pods": {
+			"You cannot: see the progress of rollouts, with status: you lack list controllerrevisions, list replicasets",
+			"You cannot: preview rollouts, with plan: you lack list controllerrevisions, list replicasets", "You cannot: preview whether",
+			"You can: opt in, edit and retry, unless a policy forbids it", "You cannot: undo and release: you lack list controllerrevisions, list replicasets",
+		},
+		"get list patch statefulsets controllerrevisions pods": {
+			"You can: see the progress of rollouts, with status, of StatefulSets",
+			"You cannot: see the progress of rollouts, with status, of Deployments and DaemonSets: you lack list deployments, list replicasets, list daemonsets",
+			"You can: preview rollouts, with plan, of StatefulSets", "You cannot: preview rollouts, with plan, of Deployments and DaemonSets", "You cannot: preview whether",
+			"You can: opt in, edit and retry, of StatefulSets, unless a policy forbids it", "You cannot: opt in, edit and retry, of Deployments and DaemonSets: you lack patch deployments, patch daemonsets",
+			"You can: undo and release, of StatefulSets, unless a policy forbids it", "You cannot: undo and release, of Deployments and DaemonSets",
+		},
+	} {
+		client := fake.NewClientset()
+		client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+			a, rights := review.Spec.ResourceAttributes, strings.Fields(may)
+			review.Status.Allowed = a.Namespace == "default" && slices.Contains(rights, a.Verb) && slices.Contains(rights, a.Resource)
+			return true, review, nil
+		})
+		found := checkOptions{cluster: &cluster{client: client, namespace: "default"}}.rights(t.Context(), true)
+		for i, f := range found {
+			if i >= len(want) || !strings.HasPrefix(f.Name+": "+f.Message, want[i]) {
+				t.Errorf("who may %s: %s: %s", may, f.Name, f.Message)
+			}
+		}
+		if len(found) != len(want) {
+			t.Errorf("who may %s: %d lines, want %d", may, len(found), len(want))
+		}
 	}
 }
 

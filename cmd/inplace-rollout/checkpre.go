@@ -122,7 +122,7 @@ func (o checkOptions) mayInstall(ctx context.Context, p parts) finding {
 			needs[i].Namespace = cmp.Or(o.controllerNamespace, "inplace-rollout")
 		}
 	}
-	switch lacks, err := o.lacks(ctx, needs); {
+	switch lacks, err := o.lacks(ctx, needs, map[authorizationv1.ResourceAttributes]bool{}); {
 	case err != nil:
 		return finding{name, unknown, "whether you can install it could not be seen: " + err.Error()}
 	case len(lacks) > 0:

@@ -28,6 +28,7 @@ type kind struct {
 	name     string // as in manifests
 	resource string
 	short    string // as kubectl abbreviates it
+	history  string // the resource that has former templates
 	// object is of the kind's Go type, which says how lists in it are merged.
 	object any
 	// revision names the newest revision of a workload.
@@ -47,7 +48,7 @@ type kind struct {
 // The kinds of workloads that can be opted in.
 var (
 	statefulSets = &kind{
-		name: "StatefulSet", resource: "statefulsets", short: "sts", object: appsv1.StatefulSet{},
+		name: "StatefulSet", resource: "statefulsets", short: "sts", history: "controllerrevisions", object: appsv1.StatefulSet{},
 		revision: func(u *unstructured.Unstructured) string { return nestedString(u, "status", "updateRevision") },
 		released: func(u *unstructured.Unstructured) map[string]any {
 			if strategyOf(u) != string(appsv1.RollingUpdateStatefulSetStrategyType) {
@@ -66,7 +67,7 @@ var (
 		},
 	}
 	deployments = &kind{
-		name: "Deployment", resource: "deployments", short: "deploy", object: appsv1.Deployment{},
+		name: "Deployment", resource: "deployments", short: "deploy", history: "replicasets", object: appsv1.Deployment{},
 		revision: func(u *unstructured.Unstructured) string {
 			return u.GetAnnotations()["deployment.kubernetes.io/revision"]
 		},
@@ -84,7 +85,7 @@ var (
 		},
 	}
 	daemonSets = &kind{
-		name: "DaemonSet", resource: "daemonsets", short: "ds", object: appsv1.DaemonSet{},
+		name: "DaemonSet", resource: "daemonsets", short: "ds", history: "controllerrevisions", object: appsv1.DaemonSet{},
 		revision: func(u *unstructured.Unstructured) string {
 			return u.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]
 		},

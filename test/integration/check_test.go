@@ -79,13 +79,13 @@ func TestCheck(t *testing.T) {
 	w.assertCheck("an administrator", cp.Kubeconfig(), answers{begin: checkYes, says: []string{
 		" serves pods/resize\n", "✓ Hold: edits are held, by ", ", as a dry run shows\n",
 		"✓ Controller: a controller is ready\n", " Version: ", "✓ Namespaces: none is excluded\n",
-		"✓ You can: see the progress", "✓ You can: preview rollouts", "✓ You can: preview whether nodes", "✓ You can: opt in, edit, retry and release, unless a policy forbids it\n",
+		"✓ You can: see the progress", "✓ You can: preview rollouts", "✓ You can: preview whether nodes", "✓ You can: opt in, edit and retry, unless a policy forbids it\n", "✓ You can: undo and release, unless a policy forbids it\n",
 	}})
 	w.assertCheck("an editor", w.user("editor", "edit"), answers{begin: checkYes, says: []string{"✓ Hold: edits are held, as a dry run shows\n", "✓ You can: opt in, edit"}})
 	const byHeartbeat = "✓ Hold: edits are held, as the controller finds by its own dry runs\n✓ Controller: a controller is ready\n"
 	w.assertCheck("a viewer", w.user("viewer", "view"), answers{begin: checkYes, says: []string{byHeartbeat, "✓ You can: preview rollouts"}})
 	nobody := w.user("nobody", "")
-	w.assertCheck("nobody", nobody, answers{code: 2, begin: checkUnknown + w.namespace + " are rolled out in place: whether there is such a namespace could not be seen: ", says: []string{byHeartbeat, "- You cannot: opt in, edit, retry and release: you lack patch statefulsets"}})
+	w.assertCheck("nobody", nobody, answers{code: 2, begin: checkUnknown + w.namespace + " are rolled out in place: whether there is such a namespace could not be seen: ", says: []string{byHeartbeat, "- You cannot: opt in, edit and retry: you lack patch statefulsets"}})
 	for kubeconfig, want := range map[string]string{
 		nobody: checkUnknown + "nowhere are rolled out in place: whether there is such a namespace", cp.Kubeconfig(): checkNo + "nowhere are not rolled out in place: there is no namespace nowhere\n",
 	} {
