@@ -35,6 +35,8 @@ type Terms struct {
 	// DeferredTimeout and ErrorTimeout are how long a pod may be Deferred, or Failing,
 	// before that counts as final.
 	DeferredTimeout, ErrorTimeout time.Duration
+	// Back: the pods go back to their size from before.
+	Back bool
 	// ReadyTimeout is how long a pod is waited for to be Ready before it counts as overdue; 0 if none does.
 	ReadyTimeout time.Duration
 	// BoosterTimeout is how long a pod that has its size is waited for that a startup booster is about to put back.
@@ -468,7 +470,11 @@ func (v *Verdict) notReady(o Terms) progress {
 	if until := v.Member.shownSince(o).Add(unreadyGrace); o.Now.Before(until) {
 		return progress{resize.InProgress, ReasonProgressing, "waiting for the pod to be Ready", until}
 	}
-	return progress{state: resize.InProgress, reason: ReasonNotReadyAfterResize, why: "not Ready at its new size"}
+	size := "new size"
+	if o.Back {
+		size = "size from before"
+	}
+	return progress{state: resize.InProgress, reason: ReasonNotReadyAfterResize, why: "not Ready at its " + size}
 }
 
 // overdue notes whether the pod is waited for to be Ready for too long.

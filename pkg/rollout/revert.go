@@ -85,6 +85,6 @@ func (o Options) back() Options {
 		o.Action = policy.LiveResize
 	}
 	o.Lost = o.Guard.losses.Why() // of those that have gone back
-	o.Guard, o.Strategy, o.Rejected = nil, policy.RollingUpdate, nil
+	o.Guard, o.Strategy, o.Rejected, o.Back = nil, policy.RollingUpdate, nil, true
 	return o
 }

@@ -207,6 +207,7 @@ func TestNext(t *testing.T) {
 		minReady    int32
 		pass        bool // pods that wait for room on their nodes
 		lost        bool // pods are deleted soon after their resize
+		back        bool // they go back
 		want        string
 		reason      string
 		message     string
@@ -332,6 +333,8 @@ func TestNext(t *testing.T) {
 			reason: "Progressing", message: "0 of 2 pods resized; web-1: waiting for the pod to be Ready"},
 		{name: "where nobody has looked, the time of the resize has to do", places: "not Ready, and nobody has looked|stale", limit: 1, want: "hold, unready",
 			reason: "NotReadyAfterResize", message: "0 of 2 pods resized; web-1: not Ready at its new size"},
+		{name: "on the way back it has its size from before", back: true, places: "not Ready, and nobody has looked|stale", limit: 1, want: "hold, unready",
+			reason: "NotReadyAfterResize", message: "0 of 2 pods resized; web-1: not Ready at its size from before"},
 		{name: "a pod that is not Ready after its resize is told of first", places: "deferred|deferred|deferred|not Ready since it was resized|stale", limit: 5, want: "hold, unready, look in 4m0s",
 			reason: "NotReadyAfterResize", message: "0 of 5 pods resized; web-1: not Ready at its new size; web-4: deferred on node node: no room; likewise web-3, web-2"},
 		{name: "the rollout is not over while an updated pod is not Ready at its new size", places: "updated|updated, not Ready since it was resized", limit: 1, want: "unready",
@@ -448,6 +451,7 @@ func TestNext(t *testing.T) {
 					DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute, Now: now, MinReadySeconds: tt.minReady, PassDeferred: tt.pass,
 				},
 			}
+			options.Back = tt.back
 			if tt.lost {
 				options.Lost = "3 pods were deleted"
 			}
