@@ -41,7 +41,8 @@ func newPlanCommand() *cobra.Command {
 		Short: "Show what an edit would do to each pod",
 		Long: `Show what an edit would do to each pod, in the order in which it would happen.
 
-Pass edited manifests with -f or -k; they are read as by 'kubectl apply'. Without them, the
+Pass edited manifests with -f or -k; they are read as by whoever has applied
+the workload before: kubectl, client- or server-side, or Helm. Without them, the
 held rollout is shown. Nothing is written: a dry run shows whether the API server takes the
 edit and whether a controller goes on with it, if you can make it.
 

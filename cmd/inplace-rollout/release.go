@@ -154,7 +154,7 @@ func announce(out io.Writer, all []hold, notHeld string) error {
 	if notHeld == "" {
 		return nil
 	}
-	_, err := fmt.Fprintf(out, "From now on no edit is held in %s.\n", notHeld)
+	_, err := fmt.Fprintf(out, "After this, no edit is held in %s.\n", notHeld)
 	return err
 }
 

@@ -142,7 +142,7 @@ func TestReleaseForGoodTakesConditions(t *testing.T) {
 // TestReleaseForGoodInANamespace: with a controller of its own, the label goes with which the policies hold there. An installation for all
 // namespaces goes on holding, so nothing is done.
 func TestReleaseForGoodInANamespace(t *testing.T) {
-	const ends = "From now on no edit is held in the namespace default"
+	const ends = "After this, no edit is held in the namespace default"
 	for about, tt := range map[string]struct {
 		of     *admissionregistrationv1.ParamRef // of the guard, which may be read if there is one
 		says   string

@@ -56,7 +56,7 @@ namespace or everywhere.
 
 A pod's state is Waiting (resize not requested yet), Requested (the kubelet has not
 answered, or defers it), Accepted (it is being carried out, or the pod is not available
-yet, or has not been Ready for minReadySeconds since), Infeasible (not possible on this
+yet, or has not been Ready for long enough since), Infeasible (not possible on this
 node) or Done; or KeptBack, by the partition or the pause. WHY says what it
 waits for. Of more than 20 pods, those with the same state share a row.
 -o wide shows each, with its node, its size and what Kubernetes says in its conditions.

@@ -444,6 +444,9 @@ func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p 
 	}
 	if p.Condition.Reason != "" {
 		c.recordWaits(s, w, p.Waits)
+		if p.Condition.Complete { // such as a pod on a lost node that would get the size of another class
+			s.countWaits(nil)
+		}
 	}
 	return due, nil
 }

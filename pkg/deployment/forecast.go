@@ -261,7 +261,7 @@ func (o observation) cannotHold() string {
 
 // forecastOther returns what comes of the pods of a ReplicaSet that is not the base.
 func (o observation) forecastOther(rs *replicaSet) []judge.PodForecast {
-	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of an older ReplicaSet than the one that is resized")
+	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of a ReplicaSet whose pods are not resized")
 	var forecasts []judge.PodForecast
 	for _, pod := range o.podsOf(rs) {
 		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Differs: reason}}

@@ -166,3 +166,17 @@ func TestFailureAfterTheResize(t *testing.T) {
 		}
 	}
 }
+
+// TestKilledWithTheResize: a controller that has not seen the pod before takes what has ended in the second of the resize for its doing.
+func TestKilledWithTheResize(t *testing.T) {
+	for after, want := range map[time.Duration]bool{-time.Second: false, 0: true, time.Second: true} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "app", RestartCount: 1, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", FinishedAt: metav1.NewTime(build.Start.Add(after))}},
+		}}}}
+		var h *Health
+		h = h.Of(pod, resize.Actuated, build.Start, build.Start.Add(time.Minute))
+		if got := h.failure(pod, build.Start.Add(time.Minute)); (got != "") != want {
+			t.Errorf("killed %s after the resize: %q", after, got)
+		}
+	}
+}

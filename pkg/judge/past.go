@@ -80,7 +80,7 @@ func unseen(pod *corev1.Pod, resized time.Time) Past {
 	p := Past{}
 	for name, c := range PastOf(pod, time.Time{}).Containers {
 		c.Loops, c.After = "", 0
-		if c.Killed != nil && c.Killed.After(resized) {
+		if c.Killed != nil && !c.Killed.Time.Before(resized) { // both in whole seconds: it stops rather once too often
 			c.Killed = nil
 		}
 		p.set(name, c)

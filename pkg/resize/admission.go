@@ -77,8 +77,8 @@ func (w Witness) born() func(Change) (has *resource.Quantity, known bool) {
 	}
 	all := parts(&w.Pod.Spec)
 	var said []part
-	if w.Said != nil {
-		said = parts(&w.Said.Spec)
+	if w.Said != nil { // what follows for the pod as a whole is said, too
+		said = parts(Defaulted(w.Said))
 	}
 	return func(c Change) (has *resource.Quantity, known bool) {
 		have, says := counterpart(all, part{name: c.Container}), counterpart(said, part{name: c.Container})

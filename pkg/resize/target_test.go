@@ -249,6 +249,19 @@ func TestKnowing(t *testing.T) {
 	}
 }
 
+// TestKnowingWhatFollows: what follows for the pod as a whole from what its template says of that, admission does not give: it goes with it.
+func TestKnowingWhatFollows(t *testing.T) {
+	const pod, followed = "\nresources: {requests: {cpu: 2}, limits: {cpu: 5}}", "\nresources: {requests: {cpu: 2, memory: 1Mi}, limits: {cpu: 5}}"
+	container := func(memory string) string { return "containers: [{name: app, resources: {requests: {memory: " + memory + "}}}]" }
+	older, newer := build.Template(t, container("1Mi")+pod), build.Template(t, container("2Mi"))
+	made := build.Pod("web-0", build.Template(t, container("1Mi")+followed))
+	target := must.Get(resize.For(made, older, newer))(t)
+	target = target.Knowing(resize.Admission{Before: resize.Witnesses{{Pod: made, Said: older}}})
+	if of := target.Newborn(false).Resources; len(of.Requests)+len(of.Limits) > 0 {
+		t.Errorf("a new pod has %v", of)
+	}
+}
+
 // TestTakenBack: admission lowers the requests of new pods, and a pod was asked for the size of an edit that was given up. What is in
 // force in it stays where new pods are known to have the same.
 func TestTakenBack(t *testing.T) {
