@@ -37,7 +37,10 @@ const (
 // Manual is the duration of a canary that somebody has to promote.
 const Manual = "manual"
 
-// Canaries returns how many of so many pods get the size first: a percentage is rounded up.
+// maxCanaries bounds the canaries: each is recorded, in an annotation of a bounded size.
+const maxCanaries = 50
+
+// Canaries returns how many of so many pods get the size first: a percentage is rounded up. They are 50 at most.
 //
 // 10% of 15 pods are 2.
 func (g Guard) Canaries(pods int) int {
@@ -48,7 +51,7 @@ func (g Guard) Canaries(pods int) int {
 	if err != nil { // readGuard has made sure that it is a percentage
 		return 1
 	}
-	return max(n, 1)
+	return min(max(n, 1), maxCanaries)
 }
 
 // The forms of the values. deploy/cluster/validate-annotations.yaml has the same.

@@ -50,7 +50,7 @@ func TestGuardSays(t *testing.T) {
 		canary string
 		of     int
 		want   int
-	}{{"1", 5, 1}, {"3", 2, 3}, {"10%", 15, 2}, {"10%", 1, 1}, {"100%", 7, 7}, {"1%", 0, 1}} {
+	}{{"1", 5, 1}, {"3", 2, 3}, {"10%", 15, 2}, {"10%", 1, 1}, {"100%", 7, 7}, {"1%", 0, 1}, {"100%", 130, 50}, {"60", 130, 50}} {
 		if n := read(tt.canary).Canaries(tt.of); n != tt.want {
 			t.Errorf("%s of %d pods: %d, want %d", tt.canary, tt.of, n, tt.want)
 		}

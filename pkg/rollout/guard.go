@@ -561,7 +561,7 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 		g.record.Canaries = g.record.Canaries[:known]
 		s.Resize = slices.DeleteFunc(slices.Clone(s.Resize), isCanary)
 		s.Waits = append([]Wait{{judge.Member{Place: judge.Place{Name: "no pod is resized"}}, judge.ReasonInvalidPolicy, fmt.Sprintf(
-			"the annotation %s would have %d bytes, and can have %d beside the other annotations: want fewer canaries", api.RolloutAnnotation, size, g.room)}}, s.Waits...)
+			"the annotation %s would have %d bytes, and can have %d beside the other annotations: want fewer of these; promote goes on without a canary", api.RolloutAnnotation, size, g.room)}}, s.Waits...)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestNoRoomForTheRecord(t *testing.T) {
 		options := f.Options()
 		options.Limit, options.Guard = 1, f.Guard(Edit{Version: "b", Newest: "b", Former: func() string { return "a" }}, 0)
 		v := f.member(judge.Place{Name: "web-0", Pod: pod, Available: true, Target: target}, Revision{Name: "b", Template: newer}, options.Guard).Judge(options.Terms)
-		if s := Next([]*judge.Verdict{v}, options); len(s.Resize) != want || len(s.record.Canaries) != want || (want == 0) != strings.Contains(s.Condition().Message(), "want fewer canaries") {
+		if s := Next([]*judge.Verdict{v}, options); len(s.Resize) != want || len(s.record.Canaries) != want || (want == 0) != strings.Contains(s.Condition().Message(), "want fewer of these") {
 			t.Errorf("beside %d bytes %d pods are asked: %+v", length, len(s.Resize), s.Condition())
 		}
 	}
