@@ -86,7 +86,7 @@ func (c *cluster) try(ctx context.Context, e edit) (trial, error) {
 		shown.unattended = prerequisite.Unattended(would)
 	case err == nil:
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot update resource"): // by RBAC, and by no admission
-		shown.unknown = "you cannot make it"
+		shown.unknown = "its dry run needs the right to update it"
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 		return shown, fmt.Errorf("the API server refuses the edit: %w", err)
 	default:

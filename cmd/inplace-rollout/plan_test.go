@@ -429,7 +429,7 @@ func TestPlanRefused(t *testing.T) {
 		}), "the API server refuses the edit: StatefulSet.apps \"web\" is invalid: spec: Invalid value: \"200m\": must be less than or equal to cpu limit of 100m", ""},
 		{"a policy refuses it", apierrors.NewForbidden(of, "web", errors.New("denied request: no")), "the API server refuses the edit: statefulsets.apps \"web\" is forbidden: denied request: no", ""},
 		{"whoever asks may not edit", apierrors.NewForbidden(of, "web", errors.New(`User "me" cannot update resource "statefulsets" in API group "apps"`)), "",
-			"It is unknown whether the API server takes the edit: you cannot make it.\n"},
+			"It is unknown whether the API server takes the edit: its dry run needs the right to update it.\n"},
 		{"a webhook takes no dry run", apierrors.NewBadRequest("webhook w does not support dry run"), "",
 			"It is unknown whether the API server takes the edit: webhook w does not support dry run.\n"},
 	} {

@@ -201,6 +201,15 @@ func newDeploymentStage(t *testing.T, replicas int) *stage {
 	return s
 }
 
+// detached adds a pod that waits for another one in its place.
+func (s *stage) detached(name string) {
+	pod := s.pods[0].DeepCopy()
+	pod.Name, pod.UID = name, types.UID("uid-of-"+name)
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.deploy, deployments.gvk())}
+	pod.Labels = map[string]string{"app": "web", api.DetachedLabel: "uid-of-web-a"}
+	s.pods = append(s.pods, pod)
+}
+
 // replicaSet adds one, with its pods.
 func (s *stage) replicaSet(t *testing.T, name, revision, resources string, replicas int) {
 	t.Helper()

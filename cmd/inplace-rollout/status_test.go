@@ -257,6 +257,7 @@ func TestStatus(t *testing.T) {
 			s.deploy.Annotations[api.CanaryAnnotation], s.deploy.Annotations[api.CanaryDurationAnnotation] = "1", "10m"
 			s.recorded(rollout.Record{Phase: rollout.PhaseCanary, Of: rollout.EditNamed("5209"), From: "a"}, s.pods[2])
 		}),
+		"deployment-detached": heldDeploymentOf(2, func(s *stage) { s.resized(1); s.detached("web-old-0") }),
 		// A pause that is wished for in the middle counts from the end.
 		"deployment-pause": heldDeploymentOf(3, func(s *stage) {
 			s.resized(2)

@@ -120,6 +120,12 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		f.HandOver = recreated(f.Pods)
 	}
 	o.settle(&f)
+	for _, pod := range o.detached() {
+		const why = "it is evicted when the pod in its place is available"
+		f.Pods = append(f.Pods, judge.PodForecast{
+			Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Differs: why}}, Forecast: judge.PodRestart, Reason: why, Waits: judge.ReasonProgressing, Message: why,
+		})
+	}
 	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {
 		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
 	})
