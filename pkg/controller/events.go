@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ type Recorder interface {
 // recordCondition records events, and the end of the rollout, when the written condition
 // says something new.
 func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition, p rollout.Plan) {
-	fresh := before == nil || before.Pending() || before.Complete()
+	fresh := isFresh(before)
 	if p.Condition.Complete {
 		if !before.Complete() {
 			var took time.Duration
@@ -201,6 +202,24 @@ func (s *Session[W, K]) recordProgress(w W, p rollout.Plan) {
 func (s *Session[W, K]) RecordRestart(w W, r rollout.Restart, how string) {
 	s.controller.metrics.restarted(r.Cause)
 	s.RecordPod(w, r.Member.Pod, corev1.EventTypeWarning, judge.EventRestart, how+": "+r.Reason)
+}
+
+// isFresh reports whether nothing has been said yet of what is rolled out now: the condition is that of before.
+func isFresh(before *rollout.StoredCondition) bool {
+	return before == nil || before.Pending() || before.Complete()
+}
+
+// recordOvertaken records that something else is rolled out than when this was noted last. Where the condition is that of before, its
+// write records it.
+func (c *Controller[W, K]) recordOvertaken(s *Session[W, K], w W, p rollout.Plan) {
+	if p.Started == "" {
+		return
+	}
+	before := s.started
+	s.started = cmp.Or(w.GetAnnotations()[api.EditAnnotation], p.Revision.Name)
+	if before != "" && before != s.started && !isFresh(c.access.Condition(w)) {
+		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventStarted, p.Started)
+	}
 }
 
 // left returns the rollout that was handed over since the condition was written, which does not tell

@@ -32,6 +32,7 @@ type memory struct {
 	Reached Reached
 	// Due is since when, by our own clock, it has been the turn of an empty place of a StatefulSet, by its index.
 	Due        map[int]time.Time
+	started    string           // what an event has told that it is rolled out
 	retried    string           // the value of the retry annotation that was obeyed last
 	checks     bool             // are asked about pods
 	losses     judge.Losses     // pods that others have deleted soon after their resize

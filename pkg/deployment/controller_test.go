@@ -205,6 +205,22 @@ func TestLimitsAreReadForNewPods(t *testing.T) {
 	}
 }
 
+// TestStartedInAHold: an edit in the middle of a rollout is told of, too.
+func TestStartedInAHold(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	for i, to := range []version{newer, {Image: 1, CPU: 3}} {
+		c.edit(to)
+		c.Rounds(2)
+		if n := simulated.Count(c.Events, "Normal "+judge.EventStarted); n != i+1 {
+			t.Errorf("after %d edits, events tell of %d: %q", i+1, n, c.Events)
+		}
+	}
+	c.Rest()
+	if n := simulated.Count(c.Events, "Normal "+judge.EventStarted); n != 2 {
+		t.Errorf("events tell of %d edits, want 2: %q", n, c.Events)
+	}
+}
+
 func TestEvents(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	c.neverResizes(c.names()[1])
