@@ -623,6 +623,8 @@ func (r *statusReport) awaits(plan rollout.Plan) string {
 		return "waiting for the " + plan.Condition.Kind + " controller"
 	case plan.Canary:
 		return "waiting for the canary"
+	case len(plan.Verdicts) > 0 && len(r.Pods) == 0: // the first one may have been lost
+		return "waiting for other pods"
 	case len(plan.Verdicts) > 0:
 		return "waiting for the pods before it"
 	default:
