@@ -252,7 +252,9 @@ func TestKnowing(t *testing.T) {
 // TestKnowingWhatFollows: what follows for the pod as a whole from what its template says of that, admission does not give: it goes with it.
 func TestKnowingWhatFollows(t *testing.T) {
 	const pod, followed = "\nresources: {requests: {cpu: 2}, limits: {cpu: 5}}", "\nresources: {requests: {cpu: 2, memory: 1Mi}, limits: {cpu: 5}}"
-	container := func(memory string) string { return "containers: [{name: app, resources: {requests: {memory: " + memory + "}}}]" }
+	container := func(memory string) string {
+		return "containers: [{name: app, resources: {requests: {memory: " + memory + "}}}]"
+	}
 	older, newer := build.Template(t, container("1Mi")+pod), build.Template(t, container("2Mi"))
 	made := build.Pod("web-0", build.Template(t, container("1Mi")+followed))
 	target := must.Get(resize.For(made, older, newer))(t)
