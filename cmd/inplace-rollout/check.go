@@ -484,8 +484,15 @@ func rightsIn(namespace string, retries bool) []right {
 		{what: writes, but: ", unless a policy forbids it", needs: func(k *kind) []authorizationv1.ResourceAttributes {
 			return []authorizationv1.ResourceAttributes{of("patch", k.resource)}
 		}},
-		{what: "undo and release", but: ", unless a policy forbids it", needs: func(k *kind) []authorizationv1.ResourceAttributes {
+		{what: "undo", but: ", unless a policy forbids it", needs: func(k *kind) []authorizationv1.ResourceAttributes {
 			return append(reads("get")(k), of("patch", k.resource))
+		}},
+		{what: "release", but: ", unless a policy forbids it", needs: func(k *kind) []authorizationv1.ResourceAttributes {
+			needs := append(reads("get")(k), of("patch", k.resource))
+			if k == deployments { // whose pods may have to go back to their ReplicaSets
+				needs = append(needs, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "patch", Resource: "pods"})
+			}
+			return needs
 		}},
 	}
 }

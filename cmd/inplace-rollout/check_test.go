@@ -320,14 +320,19 @@ func TestCheckRights(t *testing.T) {
 		"get list patch statefulsets deployments daemonsets pods": {
 			"You cannot: see the progress of rollouts, with status: you lack list controllerrevisions, list replicasets",
 			"You cannot: preview rollouts, with plan: you lack list controllerrevisions, list replicasets", "You cannot: preview whether",
-			"You can: opt in, edit and retry, unless a policy forbids it", "You cannot: undo and release: you lack list controllerrevisions, list replicasets",
+			"You can: opt in, edit and retry, unless a policy forbids it", "You cannot: undo: you lack list controllerrevisions, list replicasets",
+			"You cannot: release: you lack list controllerrevisions, list replicasets",
 		},
 		"get list patch statefulsets controllerrevisions pods": {
 			"You can: see the progress of rollouts, with status, of StatefulSets",
 			"You cannot: see the progress of rollouts, with status, of Deployments and DaemonSets: you lack list deployments, list replicasets, list daemonsets",
 			"You can: preview rollouts, with plan, of StatefulSets", "You cannot: preview rollouts, with plan, of Deployments and DaemonSets", "You cannot: preview whether",
 			"You can: opt in, edit and retry, of StatefulSets, unless a policy forbids it", "You cannot: opt in, edit and retry, of Deployments and DaemonSets: you lack patch deployments, patch daemonsets",
-			"You can: undo and release, of StatefulSets, unless a policy forbids it", "You cannot: undo and release, of Deployments and DaemonSets",
+			"You can: undo, of StatefulSets, unless a policy forbids it", "You cannot: undo, of Deployments and DaemonSets",
+			"You can: release, of StatefulSets, unless a policy forbids it", "You cannot: release, of Deployments and DaemonSets",
+		},
+		"get list patch statefulsets deployments daemonsets controllerrevisions replicasets pods": {
+			"You can: see", "You can: preview rollouts", "You cannot: preview whether", "You can: opt in", "You can: undo, unless", "You can: release, unless",
 		},
 	} {
 		client := fake.NewClientset()

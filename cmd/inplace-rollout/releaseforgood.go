@@ -33,7 +33,7 @@ const (
 // runForGood takes away what holds, and then lets go of what is held until nothing is any more.
 func (o releaseOptions) runForGood(ctx context.Context, out io.Writer) error {
 	if err := o.stopHolding(ctx); err != nil {
-		return err
+		return fmt.Errorf("nothing is released, and edits can still be held: %w", err)
 	}
 	begun, last := time.Now(), time.Now() // when something was held last
 	for {

@@ -79,4 +79,5 @@ func (p *plan) leave(why string) {
 		}
 	}
 	p.Condition = p.Step.Condition()
+	p.Condition.Next = "Edit it once more, or allow a pod to be unavailable"
 }

@@ -768,6 +768,9 @@ func TestNextStepNotHeld(t *testing.T) {
 			p, err := planned(observed(t, tt.sets, append([]change{notHeld}, tt.changes...)...))
 			simulated.Does(t, p, err, does(p), tt.want)
 			simulated.Says(t, p, tt.says, tt.complete)
+			if told := p.Condition.Told(); strings.Contains(told, "until the next edit") != strings.HasSuffix(told, "Edit it once more, or allow a pod to be unavailable") {
+				t.Errorf("its condition says %s", told)
+			}
 		})
 	}
 }

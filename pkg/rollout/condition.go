@@ -48,6 +48,8 @@ type Condition struct {
 	Absent string
 	// Others name who else resizes the pods, such as a vertical autoscaler, with commas between.
 	Others string
+	// Next is what a person does next; empty for what the reason asks for.
+	Next string
 }
 
 // Phase is how far a rollout is. It is empty where the condition is about something else.
@@ -218,7 +220,7 @@ func (of Spoken) Over(c Condition) bool {
 
 // Told is the message, and what a person does next, where one must.
 func (c Condition) Told() string {
-	next := judge.Acts[c.Reason].Next
+	next := cmp.Or(c.Next, judge.Acts[c.Reason].Next)
 	if c.Phase == PhaseOver && c.Reason == judge.ReasonInfeasible { // the size of a class, for which no pod restarts
 		next = "Choose another size for the class, in the annotation " + api.NodeResourcesAnnotation
 	}

@@ -639,7 +639,7 @@ func TestNextStepNotHeld(t *testing.T) {
 		{name: "nor where nothing can hold it", places: "live|left with another cpu", changes: changes{recreate}, says: left + "web-1 is of an older revision"},
 		{name: "where that is impossible, the pod is restarted", places: "updated|left with a limit", want: "delete web-0", says: "1 of 2 pods resized; web-0: restarting: app: the memory limit is removed"},
 		{name: "one after the other, too", places: "left with a limit|left with a limit", want: "delete web-1",
-			says: "0 of 2 pods resized; web-1: restarting: app: the memory limit is removed; likewise web-0"},
+			says: "0 of 2 pods resized; web-1: restarting: app: the memory limit is removed; web-0: waits for its restart: app: the memory limit is removed"},
 		{name: "not with LiveResize", places: "updated|left with a limit", changes: changes{inForce("LiveResize;")},
 			says: "1 of 2 pods resized; web-0: app: the memory limit is removed; left as it is"},
 		{name: "not under OnDelete", places: "updated|left with a limit", changes: changes{onDelete},

@@ -79,7 +79,7 @@ func TestCheck(t *testing.T) {
 	w.assertCheck("an administrator", cp.Kubeconfig(), answers{begin: checkYes, says: []string{
 		" serves pods/resize\n", "✓ Hold: edits are held, by ", ", as a dry run shows\n",
 		"✓ Controller: a controller is ready\n", " Version: ", "✓ Namespaces: none is excluded\n",
-		"✓ You can: see the progress", "✓ You can: preview rollouts", "✓ You can: preview whether nodes", "✓ You can: opt in, edit and retry, unless a policy forbids it\n", "✓ You can: undo and release, unless a policy forbids it\n",
+		"✓ You can: see the progress", "✓ You can: preview rollouts", "✓ You can: preview whether nodes", "✓ You can: opt in, edit and retry, unless a policy forbids it\n", "✓ You can: undo, unless a policy forbids it\n", "✓ You can: release, unless a policy forbids it\n",
 	}})
 	w.assertCheck("an editor", w.user("editor", "edit"), answers{begin: checkYes, says: []string{"✓ Hold: edits are held, as a dry run shows\n", "✓ You can: opt in, edit"}})
 	const byHeartbeat = "✓ Hold: edits are held, as the controller finds by its own dry runs\n✓ Controller: a controller is ready\n"
