@@ -243,7 +243,7 @@ func (t Target) fromConditions() (State, string) {
 		case c.Reason == corev1.PodReasonError:
 			progress, message = Failing, c.Message
 		default:
-			progress, message = InProgress, c.Message
+			progress, message = InProgress, cmp.Or(c.Message, "the kubelet is resizing it") // as a rule it says no more
 		}
 	}
 	return progress, message
