@@ -262,8 +262,10 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 		namespace.Outcome = unknown
 	}
 	hold, controller := o.held(report, proof), attended(report, proof)
-	if err := c.MayResize(ctx); controller.Outcome == passed && err != nil && !prerequisite.IsUnseen(err) {
-		controller = finding{controller.Name, failed, err.Error()}
+	if controller.Outcome == passed {
+		if err := c.MayResize(ctx); err != nil && !prerequisite.IsUnseen(err) {
+			controller = finding{controller.Name, failed, err.Error()}
+		}
 	}
 	if hold.Outcome == failed && (prerequisite.IsNotInstalled(report.Installed) || prerequisite.IsNotBegun(report.Controller) || report.Attendance != nil) {
 		return conclude([]finding{hold}) // of the rest there is nothing
@@ -458,7 +460,6 @@ func (o checkOptions) estimates(ctx context.Context) []finding {
 type right struct {
 	what  string
 	needs func(k *kind) []authorizationv1.ResourceAttributes // to do it to a kind of workloads
-	all   []authorizationv1.ResourceAttributes               // to do it at all
 	but   string                                             // what may be in the way all the same
 }
 
@@ -480,7 +481,9 @@ func rightsIn(namespace string, retries bool) []right {
 	return []right{
 		{what: "see the progress of rollouts, with status", needs: reads("list")},
 		{what: "preview rollouts, with plan", needs: reads("get")},
-		{what: "preview whether nodes have room", all: []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}},
+		{what: "preview whether nodes have room", needs: func(*kind) []authorizationv1.ResourceAttributes {
+			return []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}
+		}},
 		{what: writes, but: ", unless a policy forbids it", needs: func(k *kind) []authorizationv1.ResourceAttributes {
 			return []authorizationv1.ResourceAttributes{of("patch", k.resource)}
 		}},
@@ -504,16 +507,12 @@ func (o checkOptions) rights(ctx context.Context, retries bool) []finding {
 	for _, r := range rightsIn(o.namespace, retries) {
 		var can, cannot, lacks []string
 		err := error(nil)
-		if r.needs == nil {
-			lacks, err = o.lacks(ctx, r.all, known)
-		} else {
-			for _, k := range kinds {
-				of, failed := o.lacks(ctx, r.needs(k), known)
-				if err = cmp.Or(err, failed); len(of) > 0 {
-					cannot, lacks = append(cannot, k.name+"s"), rollout.Joined(lacks, of)
-				} else {
-					can = append(can, k.name+"s")
-				}
+		for _, k := range kinds {
+			of, failed := o.lacks(ctx, r.needs(k), known)
+			if err = cmp.Or(err, failed); len(of) > 0 {
+				cannot, lacks = append(cannot, k.name+"s"), rollout.Joined(lacks, of)
+			} else {
+				can = append(can, k.name+"s")
 			}
 		}
 		switch {

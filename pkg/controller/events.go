@@ -86,9 +86,13 @@ func (c *Controller[W, K]) recordGuard(w W, k rollout.Keep) {
 
 // recordWaits records what each pod waits for, if that is more than progress. It does so once
 // for each reason in turn.
-func (c *Controller[W, K]) recordWaits(s *Session[W, K], w W, waits []rollout.Wait) {
-	s.countWaits(waits)
-	for _, wait := range waits {
+func (c *Controller[W, K]) recordWaits(s *Session[W, K], w W, p rollout.Plan) {
+	if p.Condition.Complete { // such as a pod on a lost node that would get the size of another class
+		s.countWaits(nil)
+	} else {
+		s.countWaits(p.Waits)
+	}
+	for _, wait := range p.Waits {
 		if wait.Member.Pod == nil || s.Notes.Of(wait.Member.Pod.UID).Recorded == wait.Reason {
 			continue
 		}

@@ -430,7 +430,6 @@ func (s *Session[W, K]) lookAgain() time.Duration {
 // record writes the condition, and records events and metrics of what pods wait for. It
 // returns after which time a message that was put off is due; 0 if none was.
 func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p rollout.Plan) (due time.Duration, err error) {
-	c.recordOvertaken(s, w, p)
 	if p.Condition.Reason != "" {
 		c.nameOthers(s, w, p.Verdicts, &p.Condition)
 		beside, late, within := c.deadline(s.memory, w, p)
@@ -443,11 +442,9 @@ func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p 
 	if c.options.DryRun {
 		return due, nil
 	}
+	c.recordOvertaken(s, w, p)
 	if p.Condition.Reason != "" {
-		c.recordWaits(s, w, p.Waits)
-		if p.Condition.Complete { // such as a pod on a lost node that would get the size of another class
-			s.countWaits(nil)
-		}
+		c.recordWaits(s, w, p)
 	}
 	return due, nil
 }

@@ -122,9 +122,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	o.settle(&f)
 	for _, pod := range o.detached() {
 		const why = "it is evicted when the pod in its place is available"
-		f.Pods = append(f.Pods, judge.PodForecast{
-			Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Differs: why}}, Forecast: judge.PodRestart, Reason: why, Waits: judge.ReasonProgressing, Message: why,
-		})
+		f.Pods = append(f.Pods, restarted(pod, why, why))
 	}
 	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {
 		return cmp.Compare(asInt(a.Forecast == judge.PodRestart), asInt(b.Forecast == judge.PodRestart))
@@ -270,10 +268,15 @@ func (o observation) forecastOther(rs *replicaSet) []judge.PodForecast {
 	reason := cmp.Or(rs.template.Differs(o.deployment.template), "it is of a ReplicaSet whose pods are not resized")
 	var forecasts []judge.PodForecast
 	for _, pod := range o.podsOf(rs) {
-		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Differs: reason}}
-		forecasts = append(forecasts, judge.PodForecast{
-			Member: m, Forecast: judge.PodRestart, Reason: reason, Waits: judge.ReasonProgressing, Message: "waiting for the Deployment controller",
-		})
+		forecasts = append(forecasts, restarted(pod, reason, "waiting for the Deployment controller"))
 	}
 	return forecasts
+}
+
+// restarted is the forecast for a pod that another one replaces, and what it waits for.
+func restarted(pod *corev1.Pod, why, waits string) judge.PodForecast {
+	return judge.PodForecast{
+		Member:   judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Differs: why}},
+		Forecast: judge.PodRestart, Reason: why, Waits: judge.ReasonProgressing, Message: waits,
+	}
 }

@@ -292,12 +292,11 @@ func (s *Step) restart(v *judge.Verdict, o Options, b *budget) {
 	case o.Restarts != Ordered || !s.Hold:
 		s.Restart = append(s.Restart, Restart{Member: v.Member, Reason: v.Why, Now: now, Cause: v.Cause})
 		b.guard.restarts(v, o)
-		if said := *v; now || said.Reason == "" {
-			s.wait(v)
-		} else {
+		said := *v
+		if !now {
 			said.Message = "waits for its restart: " + v.Why
-			s.wait(&said)
 		}
+		s.wait(&said)
 	}
 	if o.Restarts == Ordered || o.Restarts == Independent && now {
 		b.restarts(v.Claim)

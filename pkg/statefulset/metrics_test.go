@@ -95,8 +95,9 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("2 of 3 pods were resized, and the events say so of %d: %q", n, c.Events)
 		}
 		// The one before it may have its size by then, or not yet: they are written at once.
-		for _, event := range []string{judge.EventResized + " has the size of revision", " of 3 pods resized; web-1: has the size of revision"} {
-			if n := strings.Count(strings.Join(c.Events, "\n"), event); n != 1 {
+		count := func(event string) int { return simulated.Count(c.Events, judge.EventResized+event) }
+		for _, n := range []int{count(" has the size of revision"), count(" 1 of 3 pods resized; web-1: has the size of revision") + count(" 2 of 3 pods resized; web-1: has the size of revision")} {
+			if n != 1 {
 				t.Errorf("recorded %d times that web-1 has its size, want once on the pod, and once on the set: %q", n, c.Events)
 			}
 		}
