@@ -37,14 +37,6 @@ func OnResource(resource, subresource string) AuditFilter {
 	}
 }
 
-// Audit returns the audit events that pass all filters, in the order in which
-// their requests ended. Writes on pods, workloads, replicasets and
-// controllerrevisions come with the request and the answer. An event is there as soon as its
-// request has been answered.
-func (c *ControlPlane) Audit(filters ...AuditFilter) ([]auditv1.Event, error) {
-	return c.AuditSince(0, filters...)
-}
-
 // AuditMark returns the position of the next audit event, for AuditSince.
 func (c *ControlPlane) AuditMark() (int64, error) {
 	info, err := os.Stat(c.auditLog())
@@ -57,7 +49,9 @@ func (c *ControlPlane) AuditMark() (int64, error) {
 	return info.Size(), nil
 }
 
-// AuditSince is Audit, from a mark on.
+// AuditSince returns the audit events from a mark on that pass all filters, in the order in which
+// their requests ended. Writes on pods, workloads, replicasets and controllerrevisions come with
+// the request and the answer. An event is there as soon as its request has been answered.
 func (c *ControlPlane) AuditSince(mark int64, filters ...AuditFilter) ([]auditv1.Event, error) {
 	return c.AuditAbout("", mark, filters...)
 }
