@@ -149,6 +149,36 @@ func TestCanaryOfEachClass(t *testing.T) {
 	}
 }
 
+// TestHostileRelabelled: a canary whose node gets another class, and the next one, and so on: they do not go through all pods.
+func TestHostileRelabelled(t *testing.T) {
+	c := newCluster(t, 8, controller.Options{})
+	g := c.guarded(t)
+	c.changeNode("node-0", func(node *corev1.Node) { node.Labels["size"] = "large" })
+	c.nodesChange()
+	g.Annotate(map[string]string{
+		api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual,
+		api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`,
+	})
+	c.Rounds(60)
+	g.Edit(version{Image: 1, CPU: 1, Memory: 1})
+	for range 7 {
+		c.Rounds(30)
+		for _, pod := range c.Pods {
+			if simulated.SizeOf(pod).Memory == 1 {
+				c.changeNode(capacity.TargetNode(pod), func(node *corev1.Node) { node.Labels["size"] = "large" })
+			}
+		}
+		c.nodesChange()
+	}
+	asked := 0
+	for _, pod := range c.Pods {
+		asked += asInt(simulated.SizeOf(pod).Memory == 1)
+	}
+	if have := condition(c.Set); asked != 4 || !simulated.Stopped(have) {
+		t.Errorf("%d pods are asked, want 4 (one of the large, and three others): %+v", asked, have)
+	}
+}
+
 func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.Guarded, func() []string) {
 	t.Helper()
 	c := newCluster(t, 4, controller.Options{})

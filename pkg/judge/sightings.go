@@ -134,7 +134,7 @@ func (n *PodNotes) proof(before Proof, place Place, well bool, now time.Time) Pr
 func (d Deferral) of(pod *corev1.Pod, since time.Time) Deferral {
 	asks := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	now := Deferral{CPU: asks.Cpu().MilliValue(), Memory: asks.Memory().Value(), Since: since}
-	if at := pendingSince(pod); !at.IsZero() {
+	if at := saidSince(pod, corev1.PodResizePending); !at.IsZero() {
 		now.Transition = at.Unix()
 	}
 	if now.Transition != 0 && now.Transition == d.Transition && now.CPU >= d.CPU && now.Memory >= d.Memory {
@@ -143,10 +143,10 @@ func (d Deferral) of(pod *corev1.Pod, since time.Time) Deferral {
 	return now
 }
 
-// pendingSince is since when the resize of the pod is pending, by its kubelet's clock; zero if the kubelet does not say.
-func pendingSince(pod *corev1.Pod) time.Time {
+// saidSince is since when the kubelet says of a resize that it is pending, or in progress, by its clock; zero if it does not say so.
+func saidSince(pod *corev1.Pod, says corev1.PodConditionType) time.Time {
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodResizePending {
+		if c.Type == says {
 			return c.LastTransitionTime.Time
 		}
 	}

@@ -366,6 +366,9 @@ func (v *Verdict) progress(o Terms) progress {
 			_, lacks := m.Target.Answer()
 			return progress{state: resize.FailingTooLong, reason: ReasonResizeError, why: m.onNode("no answer from the kubelet") + ": " + lacks}
 		}
+		if at := saidSince(m.Pod, corev1.PodResizeInProgress); !at.IsZero() {
+			return v.underWay(at, o)
+		}
 	}
 	return progress{state: resize.InProgress, reason: ReasonProgressing, why: v.Says}
 }
@@ -450,7 +453,7 @@ func (m Member) refusal() string {
 // after the timeout. Whoever has not watched a Deferred one, such as a command, takes the kubelet's word for since when.
 func (m Member) timed(o Terms, now, then resize.State, timeout time.Duration, reason, why string) progress {
 	since := m.since(o)
-	if at := pendingSince(m.Pod); m.Since.IsZero() && now == resize.Deferred && !at.IsZero() {
+	if at := saidSince(m.Pod, corev1.PodResizePending); m.Since.IsZero() && now == resize.Deferred && !at.IsZero() {
 		since = at
 	}
 	until := since.Add(timeout)
@@ -458,6 +461,20 @@ func (m Member) timed(o Terms, now, then resize.State, timeout time.Duration, re
 		return progress{now, reason, why, until}
 	}
 	return progress{state: then, reason: reason, why: fmt.Sprintf("%s, for more than %s", why, timeout)}
+}
+
+// underWay is the progress of a pod whose kubelet has said since that time that it resizes it. That may take long, as where a container
+// ends slowly, so nothing follows from it; but it is told.
+func (v *Verdict) underWay(at time.Time, o Terms) progress {
+	m := v.Member
+	if m.Since.After(at) {
+		at = m.Since
+	}
+	p := progress{resize.InProgress, ReasonProgressing, v.Says, at.Add(o.ErrorTimeout)}
+	if !o.Now.Before(p.until) {
+		p.reason, p.why = ReasonResizeError, fmt.Sprintf("%s: %s, for more than %s", m.onNode("not done"), v.Says, o.ErrorTimeout)
+	}
+	return p
 }
 
 // unreadyGrace is how long a pod may be not Ready after its resize before the condition says

@@ -48,6 +48,7 @@ type Target struct {
 	pod     *corev1.Pod // as observed
 	kubelet Kubelet     // that looks after it
 	named   []part      // of the pod, that the template names
+	wants   []part      // of the template; nil where the changes alone are wanted
 	born    []Change    // lead, with Changes, from the pod's spec to that of a new pod
 	filled  []Change    // take out what LimitRanges have filled in, and the template does not say
 	removed []Change    // take out what the template says no more, each with an obstacle
@@ -212,8 +213,8 @@ func target(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec, sets func(val
 	if err != nil {
 		return Target{}, err
 	}
-	t := Target{Resized: set.last(), pod: pod, asked: asked(pod)}
 	mine, was, template := parts(&pod.Spec), parts(&older.Spec), parts(&newer.Spec)
+	t := Target{Resized: set.last(), pod: pod, asked: asked(pod), wants: template}
 	for _, want := range template {
 		if want.kind == podLevel {
 			continue
@@ -380,6 +381,32 @@ func (t Target) Spec() *corev1.PodSpec { return withChanges(&t.pod.Spec, t.Chang
 // Missed returns the changes that are still to be made in the pod as it has come back from a
 // resize to the target.
 func (t Target) Missed(resized *corev1.Pod) []Change {
+	return append(t.missed(resized), t.Beside(resized).Changes...)
+}
+
+// Beside returns the target that takes back what admission has changed beside what was asked for: values of containers
+// that the template says, and that the pod had so. Without any, it has no changes.
+//
+// The API server records who has set a value before it asks admission. So one that admission alone has set looks like one
+// that the pod has from its birth, and stays. Once asked for, it is ours.
+func (t Target) Beside(resized *corev1.Pod) Target {
+	beside, asked := Target{pod: resized}, parts(t.Spec())
+	for _, have := range parts(&resized.Spec) {
+		was, says := counterpart(asked, have), counterpart(t.wants, have)
+		if have.kind == podLevel || was == nil || says == nil {
+			continue
+		}
+		beside.named = append(beside.named, have)
+		for _, c := range differing(have, *was) {
+			if c.To != nil && same(c.To, says.wanted(c.Side, c.Resource)) && !slices.ContainsFunc(t.Changes, c.of) {
+				beside.Changes = append(beside.Changes, c)
+			}
+		}
+	}
+	return beside
+}
+
+func (t Target) missed(resized *corev1.Pod) []Change {
 	var missed []Change
 	now := parts(&resized.Spec)
 	for _, p := range t.named {

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -195,11 +194,11 @@ func (o Options) guard(verdicts []*judge.Verdict) *guarded {
 		most += t.canaries
 	}
 	g.record.Most = max(g.record.Most, most)
-	there := sets.Set[types.UID]{}
+	there := map[types.UID]string{}
 	for _, v := range verdicts {
 		t := g.of(v)
 		if !judge.Gone(v.Member.Pod) {
-			there.Insert(v.Member.Pod.UID)
+			there[v.Member.Pod.UID] = v.Member.Class
 		}
 		g.live = g.live || v.Holds()
 		switch {
@@ -226,17 +225,22 @@ func (g *guarded) class(name string) *trial {
 
 // lose counts the canaries that are gone before they have proved their size, such as by a drain, or because an autoscaler has
 // scaled in. Others follow them, but not one after the other through all pods: nobody knows that the size is not what loses them.
-// With a canary of 1, a second pod is asked, and no third one.
-func (g *guarded) lose(there sets.Set[types.UID]) {
+// With a canary of 1, a second pod is asked, and no third one. The pods that are there have a class each: one that is of another class
+// now has gone, too.
+func (g *guarded) lose(there map[types.UID]string) {
 	for _, c := range g.record.Canaries {
-		if !there.Has(c.UID) && !c.Proved && !g.losses.Unasked(c.UID) {
+		if class, is := there[c.UID]; (!is || class != c.Class) && !c.Proved && !g.losses.Unasked(c.UID) {
 			t := g.class(c.Class)
 			t.lost = append(t.lost, c.Name)
 		}
 	}
 	for _, t := range g.classes {
 		if n := len(t.lost); n > max(t.canaries, g.record.Most) && !g.opened(t) && !g.Stopped() {
-			g.failures = append(g.failures, failure{judge.Member{Place: judge.Place{Name: slices.Max(t.lost)}}, fmt.Sprintf("is gone: %d canaries went before they had proved the size", n)})
+			what := fmt.Sprintf("is gone: %d canaries went before they had proved the size", n)
+			if len(g.classes) > 1 {
+				what = fmt.Sprintf("is gone, or of another class: so were %d canaries before they had proved the size", n)
+			}
+			g.failures = append(g.failures, failure{judge.Member{Place: judge.Place{Name: slices.Max(t.lost)}}, what})
 		}
 	}
 }
@@ -276,7 +280,7 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 	}
 	if g.well(v, o) {
 		t.proved++
-		if c != nil {
+		if c != nil && c.Class == m.Class {
 			c.Proved = true
 		}
 	}
@@ -549,11 +553,11 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 	// successor does.
 	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool {
 		v := there[c.UID]
-		return v == nil && g.losses.Unasked(c.UID) || v != nil && (!v.HasSize() || v.Decision == policy.RestartByController)
+		return v == nil && g.losses.Unasked(c.UID) || v != nil && (!v.HasSize() && v.Member.Class == c.Class || v.Decision == policy.RestartByController)
 	})
 	known := len(g.record.Canaries)
 	for i := range s.Resize {
-		if m := &s.Resize[i]; isCanary(*m) {
+		if m := &s.Resize[i]; isCanary(*m) && g.record.canary(m.Pod.UID) == nil { // one of another class is that still
 			g.record.ask(m, o.Now)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -124,6 +125,12 @@ var (
 		pod.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("100m")
 		pod.Status.ContainerStatuses[0].AllocatedResources[corev1.ResourceCPU] = resource.MustParse("100m")
 	}
+	resizing = func(pod *corev1.Pod) { // and says no more
+		silent(pod)
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+			Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(build.Start.Add(2 * time.Minute)),
+		})
+	}
 	silentAltogether = func(pod *corev1.Pod) {
 		silent(pod)
 		pod.Status.ObservedGeneration--
@@ -159,6 +166,8 @@ func TestAnswers(t *testing.T) {
 		{name: "nothing for long", pods: []pod{{answers: silent}}, at: 10 * time.Minute, want: policy.RestartByController, says: "restarting: no answer from the kubelet on node node: app: cpu request 150m is not allocated"},
 		{name: "nothing at all for long", pods: []pod{{answers: silentAltogether}}, at: 10 * time.Minute, want: policy.RestartByController, says: "restarting: no answer from the kubelet on node node: generation 2 is not observed"},
 		{name: "nothing for long, and only a live resize is wanted", pods: []pod{{answers: silent}}, action: policy.LiveResize, at: 10 * time.Minute, want: policy.Leave, says: "no answer from the kubelet on node node: app: cpu request 150m is not allocated; left as it is"},
+		{name: "it is under way", pods: []pod{{answers: resizing}}, at: 11 * time.Minute, want: policy.Wait, says: "the kubelet is resizing it", wakes: 12 * time.Minute},
+		{name: "it is under way for long", pods: []pod{{answers: resizing}}, at: 12 * time.Minute, want: policy.Wait, says: "not done on node node: the kubelet is resizing it, for more than 10m0s"},
 		{name: "while its node is lost, no answer is waited for", pods: []pod{{answers: silent}}, lost: 8 * time.Minute, at: 17 * time.Minute, want: policy.Wait, says: "waiting for the kubelet: app: cpu request 150m is not allocated", wakes: 18 * time.Minute},
 
 		{name: "one pod of the node does not tell that its kubelet never shows it", pods: []pod{{answers: oldLimit}, {answers: oldLimit, asked: 11 * time.Minute}}, at: 12 * time.Minute, want: policy.Wait, says: "waiting for the kubelet: app: cpu limit 150m is not applied", wakes: 21 * time.Minute},

@@ -3,8 +3,6 @@
 package integration
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +11,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
@@ -166,38 +163,5 @@ func (s *sandbox[W]) testSpelling(t *testing.T, revision func() string) {
 	eventually(t, "the other policies to be in force", func() (bool, string) {
 		out := s.kubectl("patch", s.ref, "--patch", `{"spec": {"revisionHistoryLimit": 101}}`, "--dry-run=server", "--output=yaml")
 		return strings.Count(out, "example.com/large-") >= others, out
-	})
-}
-
-// otherPolicy is one that some other program has for the workloads of a namespace, whenever they are updated.
-func otherPolicy(t *testing.T, namespace, name, mutation string, change func(*admissionv1.MutatingAdmissionPolicySpec)) {
-	t.Helper()
-	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
-	policy := &admissionv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionv1.MutatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
-				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-					Operations: []admissionv1.OperationType{admissionv1.Update},
-					Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments", "daemonsets"}},
-				}}},
-			},
-			Mutations:     []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: mutation}}},
-			FailurePolicy: ptr.To(admissionv1.Fail), ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
-		},
-	}
-	change(&policy.Spec)
-	must.Get(policies.Create(t.Context(), policy, metav1.CreateOptions{}))(t)
-	must.Get(bindings.Create(t.Context(), &admissionv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
-	}, metav1.CreateOptions{}))(t)
-	t.Cleanup(func() {
-		if err := errors.Join(
-			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}),
-			policies.Delete(context.Background(), name, metav1.DeleteOptions{}),
-		); err != nil {
-			t.Error(err)
-		}
 	})
 }

@@ -3,19 +3,25 @@
 package integration
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	policyv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
@@ -283,4 +289,67 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 	}
 	w.assertReplaced(before)
 	ds.assertReplaced(daemonsBefore)
+}
+
+// A policy of others changes the memory in each request that resizes a pod: that is told, and put right as soon as it lets it be.
+func TestAdmissionBesideTheEdit(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{Replicas: 2})
+	before := w.uids()
+	set := `Object{spec: Object.spec{containers: [Object.spec.containers{name: "app", resources: Object.spec.containers.resources{requests: {"memory": "101Mi"}}}]}}`
+	remove := otherPolicy(t, w.namespace, w.namespace, "", func(spec *policyv1.MutatingAdmissionPolicySpec) {
+		spec.MatchConstraints.ResourceRules[0].Rule = policyv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/resize"}}
+		spec.Mutations = []policyv1.Mutation{{PatchType: policyv1.PatchTypeApplyConfiguration, ApplyConfiguration: &policyv1.ApplyConfiguration{Expression: set}}}
+	})
+	eventually(t, "the policy to be in force", func() (bool, string) {
+		out := w.kubectl("patch", "pod", "web-0", "--subresource=resize", "--dry-run=server", "--output=yaml",
+			`--patch={"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"101m"}}}]}}`)
+		return strings.Contains(out, "101Mi"), out
+	})
+	w.setResources("cpu=150m", "")
+	w.waitCondition("AdmissionDenied", "an admission plugin changed the size in the request: app: memory request 101Mi→100Mi")
+	remove()
+	w.waitComplete()
+	w.assertReplaced(before)
+	for name, pod := range w.pods() {
+		if got := pod.Spec.Containers[0].Resources.Requests.Memory().String(); got != "100Mi" {
+			t.Errorf("%s requests %s of memory, want 100Mi", name, got)
+		}
+	}
+}
+
+// otherPolicy is one that some other program has for the workloads of a namespace, whenever they are updated. It goes at the end of
+// the test, or with the returned function.
+func otherPolicy(t *testing.T, namespace, name, mutation string, change func(*policyv1.MutatingAdmissionPolicySpec)) (remove func()) {
+	t.Helper()
+	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	policy := &policyv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: &policyv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
+				ResourceRules: []policyv1.NamedRuleWithOperations{{RuleWithOperations: policyv1.RuleWithOperations{
+					Operations: []policyv1.OperationType{policyv1.Update},
+					Rule:       policyv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments", "daemonsets"}},
+				}}},
+			},
+			Mutations:     []policyv1.Mutation{{PatchType: policyv1.PatchTypeJSONPatch, JSONPatch: &policyv1.JSONPatch{Expression: mutation}}},
+			FailurePolicy: ptr.To(policyv1.Fail), ReinvocationPolicy: policyv1.IfNeededReinvocationPolicy,
+		},
+	}
+	change(&policy.Spec)
+	must.Get(policies.Create(t.Context(), policy, metav1.CreateOptions{}))(t)
+	must.Get(bindings.Create(t.Context(), &policyv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
+	}, metav1.CreateOptions{}))(t)
+	remove = sync.OnceFunc(func() {
+		if err := errors.Join(
+			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}),
+			policies.Delete(context.Background(), name, metav1.DeleteOptions{}),
+		); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(remove)
+	return remove
 }
