@@ -150,6 +150,10 @@ func TestClasses(t *testing.T) {
 			if tt.says != "" {
 				simulated.Says(t, p, tt.says, tt.complete)
 			}
+			const advice = ". Choose another size for the class, in the annotation inplace-rollout.io/node-resources"
+			if told := p.Condition.Told(); strings.Contains(tt.says, void) && !strings.HasSuffix(told, advice) { // no pod is restarted for it, so nobody is told to allow that
+				t.Errorf("what to do next is missing: %s", told)
+			}
 			if updated := !strings.Contains(tt.places, "live") && !strings.Contains(tt.places, "other") && !strings.Contains(tt.want, "delete"); updated && p.Started != "" {
 				t.Errorf("it is said to be a rollout: %s", p.Started)
 			}

@@ -220,11 +220,7 @@ func (of Spoken) Over(c Condition) bool {
 
 // Told is the message, and what a person does next, where one must.
 func (c Condition) Told() string {
-	next := cmp.Or(c.Next, judge.Acts[c.Reason].Next)
-	if c.Phase == PhaseOver && c.Reason == judge.ReasonInfeasible { // the size of a class, for which no pod restarts
-		next = "Choose another size for the class, in the annotation " + api.NodeResourcesAnnotation
-	}
-	return strings.TrimSuffix(c.Message(), ".") + after(". ", next)
+	return strings.TrimSuffix(c.Message(), ".") + after(". ", cmp.Or(c.Next, judge.Acts[c.Reason].Next))
 }
 
 // Message is the condition's text.
