@@ -118,12 +118,16 @@ func (o retryOptions) runAll(ctx context.Context, out io.Writer) error {
 		}
 		outcome, err := o.retry(ctx, u)
 		if err != nil {
-			failed = append(failed, err)
+			failed = append(failed, fmt.Errorf("namespace %s: %w", u.GetNamespace(), err))
 		} else if _, err := fmt.Fprintf(out, "%s (namespace %s)%s\n", nameOf(u), u.GetNamespace(), outcome); err != nil {
 			return err
 		}
 	}
-	if inFlight == 0 {
+	switch {
+	case inFlight > 0:
+	case o.selector != "":
+		_, err = fmt.Fprintf(out, "No rollout is in flight that the selector %s selects.\n", o.selector)
+	default:
 		_, err = fmt.Fprintln(out, "No rollout is in flight.")
 	}
 	return errors.Join(append(failed, err)...)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -110,7 +112,7 @@ func TestRetryAll(t *testing.T) {
 	}{
 		{"one is in flight", true, false, retryOptions{allNamespaces: true}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
 		{"it is selected", true, false, retryOptions{selector: "team=shop"}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
-		{"it is not selected", true, false, retryOptions{selector: "team!=shop"}, "No rollout is in flight.\n"},
+		{"it is not selected", true, false, retryOptions{selector: "team!=shop"}, "No rollout is in flight that the selector team!=shop selects.\n"},
 		{"it was stopped", true, true, retryOptions{allNamespaces: true}, "statefulset.apps/web (namespace default) was stopped because a pod failed, and is left alone: name it, or use --stopped\n"},
 		{"also what was stopped", true, true, retryOptions{allNamespaces: true, stopped: true}, "statefulset.apps/web (namespace default): what could not be done is retried\n"},
 		{"it is complete", false, false, retryOptions{allNamespaces: true}, "No rollout is in flight.\n"},
@@ -139,6 +141,15 @@ func TestRetryAll(t *testing.T) {
 		if asked != strings.Contains(tt.want, "is retried") {
 			t.Errorf("%s: asked: %t", tt.what, asked)
 		}
+	}
+	s := newSetStage(t, 1)
+	s.heldAt(t, larger)
+	o := retryOptions{cluster: s.cluster(t), allNamespaces: true}
+	o.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("refused")
+	})
+	if err := o.run(t.Context(), io.Discard, nil); err == nil || !strings.HasPrefix(err.Error(), "namespace default: retrying statefulset.apps/web: ") {
+		t.Errorf("refused: got %v", err)
 	}
 }
 
