@@ -19,9 +19,7 @@ func TestRollouts(t *testing.T) {
 		"rollouts", "--bin", "../../bin/k8s", "--controller", "../../bin/inplace-rollout", "--resize", "150ms", "--rounds", "1",
 		"--shapes", "statefulset:2x3,deployment:1x4,daemonset:1x4:2", "--json", file,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	all, err := load(file)
 	if err != nil || len(all.Rollouts) != 9 {
 		t.Fatalf("%d results, want one of each shape and way: %v", len(all.Rollouts), err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Start is when the pods of tests became Ready.
@@ -198,13 +199,8 @@ func Terminating(pod *corev1.Pod) {
 // Revision is the ControllerRevision that the controller of a StatefulSet or DaemonSet stores for template.
 func Revision(t testing.TB, owner metav1.Object, kind, name string, number int64, template *corev1.PodTemplateSpec) *appsv1.ControllerRevision {
 	t.Helper()
-	raw, err := yaml.Marshal(map[string]any{"spec": map[string]any{"template": template}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if raw, err = yaml.YAMLToJSON(raw); err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(yaml.Marshal(map[string]any{"spec": map[string]any{"template": template}}))(t)
+	raw = must.Get(yaml.YAMLToJSON(raw))(t)
 	r := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: owner.GetNamespace(), Name: name,
@@ -251,4 +247,22 @@ func AddSeeds(f *testing.F) {
 		}
 		f.Add(input)
 	}
+}
+
+// Each is what a function makes of each of them.
+func Each[E, R any](all []E, of func(E) R) (made []R) {
+	for _, one := range all {
+		made = append(made, of(one))
+	}
+	return made
+}
+
+// Count is of how many of them it is so.
+func Count[E any](all []E, so func(E) bool) (n int) {
+	for _, one := range all {
+		if so(one) {
+			n++
+		}
+	}
+	return n
 }

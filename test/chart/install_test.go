@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
@@ -147,13 +146,7 @@ func (w *world) kubectl(args ...string) string {
 // eventually waits for something, and fails with what it is instead.
 func (w *world) eventually(what string, is func() (bool, string)) {
 	w.t.Helper()
-	var instead string
-	if err := wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, patience, true, func(context.Context) (yes bool, _ error) {
-		yes, instead = is()
-		return yes, nil
-	}); err != nil {
-		w.t.Fatalf("waited in vain for %s: %s", what, instead)
-	}
+	must.Eventually(w.t, 50*time.Millisecond, patience, what, is)
 }
 
 // startWebhook runs the webhook as the chart's ServiceAccount, with the chart's arguments, behind the chart's Service.
@@ -163,9 +156,7 @@ func (w *world) startWebhook() {
 	process, address, err := controller.StartReplica(w.t.Context(), w.cp, platform, controller.WebhookOptions{
 		Args: deployment.Spec.Template.Spec.Containers[0].Args[1:], Log: w.log("webhook"),
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, err)
 	w.t.Cleanup(process.Stop)
 	cluster.webhook.Store(address)
 	must.Do(w.t, process.WaitReady(w.t.Context()))
@@ -409,9 +400,7 @@ func TestFluxValues(t *testing.T) {
 	must.Do(t, os.WriteFile(values, onPage(t, "HelmRelease", "spec", "values"), 0o600))
 	cp, _ := needCluster(t)
 	out, _, err := helm(t.Context(), t, cp.Kubeconfig(), "template", release, folder(), "--namespace", "kube-system", "--dry-run=server", "--values", values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for kind, hook := range map[string]string{"Job": "pre-delete", "Pod": "test"} {
 		if !slices.ContainsFunc(objectsIn(t, out), func(o object) bool { return o["kind"] == kind && o.annotation("helm.sh/hook") == hook }) {
 			t.Errorf("there is no %s for the hook %s", kind, hook)

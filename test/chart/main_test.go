@@ -80,9 +80,7 @@ func needCluster(t *testing.T) (*controlplane.ControlPlane, kubernetes.Interface
 		defer cancel()
 		cluster.err = startCluster(ctx)
 	})
-	if cluster.err != nil {
-		t.Fatal(cluster.err)
-	}
+	must.Do(t, cluster.err)
 	return cluster.cp, cluster.client
 }
 

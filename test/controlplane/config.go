@@ -22,6 +22,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 //go:embed stages/*.yaml audit-policy.yaml
@@ -39,11 +41,8 @@ var users = []user{
 
 // users are all whom this API server knows.
 func (c *ControlPlane) users() []user {
-	all := slices.Clone(users)
-	for _, node := range c.options.Kubelets {
-		all = append(all, user{kubeletFile(node), "system:node:" + node, kubeletGroup})
-	}
-	return all
+	kubelets := build.Each(c.options.Kubelets, func(node string) user { return user{kubeletFile(node), "system:node:" + node, kubeletGroup} })
+	return slices.Concat(users, kubelets)
 }
 
 const kubeletGroup = "system:nodes"

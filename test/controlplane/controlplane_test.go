@@ -25,9 +25,7 @@ const patience = 30 * time.Second
 func TestDiesWithItsParent(t *testing.T) {
 	const variable = "CONTROLPLANE_TEST_DIR"
 	if dir := os.Getenv(variable); dir != "" {
-		if _, err := Start(t.Context(), Options{Dir: dir}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(Start(t.Context(), Options{Dir: dir}))(t)
 		must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	}
 	dir := filepath.Join(t.TempDir(), "cluster")

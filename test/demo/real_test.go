@@ -31,9 +31,7 @@ func TestRealNode(t *testing.T) {
 			drawing := filepath.Join(t.TempDir(), "drawing.svg")
 			said, err := play(t, nil, "--show", show, "--picture", drawing)
 			t.Log(said)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			svg := must.Get(os.ReadFile(drawing))(t)
 			for text, wants := range map[string][]string{said: append(c.says, `All \d+ checks passed`, `The node is gone`), string(svg): c.draws} {
 				for _, want := range wants {

@@ -15,10 +15,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/cgroup"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -229,9 +229,7 @@ func (a *app) get() measure.Workload {
 	default:
 		object, err = apps.StatefulSets(a.namespace).Get(ctx, "web", metav1.GetOptions{})
 	}
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, err)
 	return measure.WorkloadOf(object)
 }
 
@@ -362,11 +360,7 @@ func (a *app) events(kind, reason string) []string {
 	list := must.Get(client.CoreV1().Events(a.namespace).List(a.t.Context(), metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=" + kind + ",reason=" + reason,
 	}))(a.t)
-	var messages []string
-	for _, e := range list.Items {
-		messages = append(messages, e.InvolvedObject.Name+": "+e.Message)
-	}
-	return messages
+	return build.Each(list.Items, func(e corev1.Event) string { return e.InvolvedObject.Name + ": " + e.Message })
 }
 
 // condition waits until our condition has the reason, and a message with the text.
@@ -393,11 +387,5 @@ func (a *app) podCondition(name string, kind corev1.PodConditionType, reason str
 
 func (a *app) eventually(what string, check func() (bool, string)) {
 	a.t.Helper()
-	var seen string
-	if err := wait.PollUntilContextTimeout(a.t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
-		done, seen = check()
-		return done, nil
-	}); err != nil {
-		a.t.Fatalf("waited %s for %s: %s", patience, what, seen)
-	}
+	must.Eventually(a.t, 20*time.Millisecond, patience, what, check)
 }

@@ -82,9 +82,7 @@ func TestDisturbed(t *testing.T) {
 				cpu := pods[len(pods)-1].Spec.Containers[0].Resources.Requests.Cpu().String()
 				return cpu == "60m", cpu
 			})
-			if err := tt.disturb(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, tt.disturb())
 			a.complete()
 			a.assertKept(before, 0)
 			a.assertMoved()
@@ -177,10 +175,7 @@ func (a *app) assertRestarted(before []corev1.Pod, want ...string) {
 // started is how many pods of a name have started a container.
 func (a *app) started(name string) int {
 	a.t.Helper()
-	list, err := client.CoreV1().Events(a.namespace).List(a.t.Context(), metav1.ListOptions{FieldSelector: "reason=Started,involvedObject.name=" + name})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	list := must.Get(client.CoreV1().Events(a.namespace).List(a.t.Context(), metav1.ListOptions{FieldSelector: "reason=Started,involvedObject.name=" + name}))(a.t)
 	uids := map[string]bool{}
 	for _, e := range list.Items {
 		uids[string(e.InvolvedObject.UID)] = true

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -70,9 +72,7 @@ func (a *app) checks(prometheus string, window time.Duration) {
 	}
 	a.t.Cleanup(func() {
 		back := `[{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": ` + args + `}]`
-		if err := change(context.Background(), shipped.Data["cpu-throttling"], back); err != nil {
-			a.t.Error(err)
-		}
+		must.Do(a.t, change(context.Background(), shipped.Data["cpu-throttling"], back))
 	})
 	shorter := strings.Replace(shipped.Data["cpu-throttling"], "window: 5m", "window: "+window.String(), 1)
 	flag := `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--checks-prometheus=http://` + prometheus + `"}]`
@@ -80,11 +80,4 @@ func (a *app) checks(prometheus string, window time.Duration) {
 }
 
 // resizedByUs reports whether the controller has ever resized the pod.
-func resizedByUs(pod *corev1.Pod) bool {
-	for _, entry := range pod.ManagedFields {
-		if entry.Manager == api.FieldManager && entry.Subresource == "resize" {
-			return true
-		}
-	}
-	return false
-}
+func resizedByUs(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.ManagedFields, resize.Ours) }

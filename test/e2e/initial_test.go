@@ -103,17 +103,13 @@ func (a *app) estimator(prometheus string) {
 	manifest, err := controller.DeployEstimator(a.t.Context(), node, "--prometheus-url=http://"+prometheus,
 		"--resolution=1s", "--range=40s", "--lag=1s", "--rung=1h:tag:20", "--refresh-interval=1s", "--publish-interval=1s",
 		"--resize-afterwards", "--resize-interval=1s")
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, err)
 	a.t.Cleanup(func() {
 		if a.t.Failed() {
 			said, err := node.Kubectl(context.Background(), "logs", "--namespace", controller.Namespace, "deployment/inplace-rollout-estimator", "--all-pods")
 			a.t.Logf("the estimator: %s %v", said, err)
 		}
-		if _, err := node.Kubectl(context.Background(), "delete", "--wait=false", "--filename", manifest); err != nil {
-			a.t.Error(err)
-		}
+		must.Get(node.Kubectl(context.Background(), "delete", "--wait=false", "--filename", manifest))(a.t)
 	})
 }
 
@@ -150,9 +146,7 @@ func (a *app) prometheus() string {
 		}
 	})
 	address, stop, err := node.Expose(server.Address)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Do(a.t, err)
 	a.t.Cleanup(func() { _ = stop() })
 	return address
 }
@@ -165,21 +159,15 @@ const webhook = "deployment/inplace-rollout-webhook"
 func TestWebhook(t *testing.T) {
 	a := newApp(t, options{})
 	before := a.pods()
-	t.Cleanup(func() {
-		if err := byPolicies(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	must := func(args ...string) {
+	t.Cleanup(func() { must.Do(t, byPolicies(context.Background())) })
+	kubectl := func(args ...string) {
 		t.Helper()
-		if _, err := node.Kubectl(t.Context(), args...); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(node.Kubectl(t.Context(), args...))(t)
 	}
 
 	// From the policies to the webhook. In between both hold, and the controller touches nothing.
-	must("apply", "--kustomize", filepath.Join(controller.Root(), "deploy", "overlays", "webhook"))
-	must("rollout", "status", "-n", controller.Namespace, webhook, "--timeout=2m")
+	kubectl("apply", "--kustomize", filepath.Join(controller.Root(), "deploy", "overlays", "webhook"))
+	kubectl("rollout", "status", "-n", controller.Namespace, webhook, "--timeout=2m")
 	a.eventually("the webhook's CA to be known", func() (bool, string) {
 		_, err := node.Kubectl(t.Context(), "annotate", "--namespace", a.namespace, "--overwrite", a.ref, "a=1")
 		return err == nil, fmt.Sprint(err)
@@ -188,15 +176,13 @@ func TestWebhook(t *testing.T) {
 	if hold := a.get().GetAnnotations()[api.HoldAnnotation]; hold != "0" {
 		t.Errorf("held by both, the annotation says %q, want 0", hold)
 	}
-	must("delete", "mutatingadmissionpolicybindings,mutatingadmissionpolicies", "--selector=app.kubernetes.io/part-of=inplace-rollout")
+	kubectl("delete", "mutatingadmissionpolicybindings,mutatingadmissionpolicies", "--selector=app.kubernetes.io/part-of=inplace-rollout")
 	a.complete()
 	a.assertKept(before, 0)
 	a.assertMoved()
 
 	// And back.
-	if err := byPolicies(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, byPolicies(t.Context()))
 	a.setResources(smallRequests, smallLimits)
 	a.complete()
 	a.assertKept(before, 0)

@@ -73,14 +73,8 @@ func giveOutProcessors(t *testing.T) {
 		c["cpuManagerPolicy"] = "static"
 		c["reservedSystemCPUs"] = "0"
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.RestartKubelet(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, node.RestartKubelet(context.Background())) })
 }
 
 // TestRestartContainer has containers that say that they need a restart to use

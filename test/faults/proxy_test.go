@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // seedOf has the first request of a class meet a fault of this kind.
@@ -61,22 +63,16 @@ func TestWrites(t *testing.T) {
 			}))
 			t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 			trusted := rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
-			proxy, err := New(Options{
+			proxy := must.Get(New(Options{
 				Seed: seedOf(t, writes, test.kind), Rate: 1, Patience: 300 * time.Millisecond,
 				Target: &rest.Config{Host: server.URL, TLSClientConfig: trusted}, Certificate: server.TLS.Certificates[0],
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			t.Cleanup(proxy.Close)
-			client, err := kubernetes.NewForConfig(&rest.Config{ // typed clients of the controller ask for protobuf
+			client := must.Get(kubernetes.NewForConfig(&rest.Config{ // typed clients of the controller ask for protobuf
 				Host: proxy.URL(), QPS: -1, TLSClientConfig: trusted,
 				ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + ",application/json"},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = client.AppsV1().Deployments("a").Patch(t.Context(), "web", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+			}))(t)
+			_, err := client.AppsV1().Deployments("a").Patch(t.Context(), "web", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
 			if !test.want(err) {
 				t.Errorf("the client sees %v (%T)", err, err)
 			}

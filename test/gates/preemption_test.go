@@ -161,15 +161,5 @@ func (f *full) waitReason(reason string) {
 
 func (f *full) eventually(what string, met func() (bool, string)) {
 	f.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		done, seen := met()
-		if done {
-			return
-		}
-		if time.Now().After(deadline) {
-			f.Fatalf("waiting in vain for %s: %s", what, seen)
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
+	must.Eventually(f, 200*time.Millisecond, patience, what, met)
 }

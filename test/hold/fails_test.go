@@ -310,9 +310,7 @@ func TestClientCA(t *testing.T) {
 		t.Fatalf("an edit is not held, and the API server has the certificate: %v", err)
 	}
 	at, _, err := theBundle(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := ask(at); err == nil {
 		t.Error("who shows no certificate is answered")
 	}

@@ -97,10 +97,7 @@ func TestRewrittenSelectors(t *testing.T) {
 	var p *controller.Process
 	begin := func() {
 		t.Helper()
-		var err error
-		if p, err = controller.Start(t.Context(), cp, controller.Options{Log: t.Output()}); err != nil {
-			t.Fatal(err)
-		}
+		p = must.Get(controller.Start(t.Context(), cp, controller.Options{Log: t.Output()}))(t)
 		t.Cleanup(p.Kill)
 		must.Do(t, p.WaitReady(t.Context()))
 	}

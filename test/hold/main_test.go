@@ -106,9 +106,7 @@ func newSet(t *testing.T, c kubernetes.Interface, namespace, name string, change
 	}
 	must.Get(c.AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{}))(t)
 	t.Cleanup(func() {
-		if err := client.AppsV1().StatefulSets(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, client.AppsV1().StatefulSets(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}))
 	})
 	return someSet{namespace, name, c}
 }

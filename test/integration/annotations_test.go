@@ -46,11 +46,8 @@ func TestAnnotations(t *testing.T) {
 			t.Errorf("%s=%q: %v", annotation, values[0], err)
 		}
 		_, want := policy.Read(map[string]string{annotation: values[1]})
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotation: values[1]}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = client.AppsV1().StatefulSets(w.namespace).Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
+		patch := must.Get(json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotation: values[1]}}}))(t)
+		_, err := client.AppsV1().StatefulSets(w.namespace).Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
 		var answer apierrors.APIStatus
 		if !errors.As(err, &answer) || answer.Status().Code != http.StatusForbidden || answer.Status().Reason != metav1.StatusReasonForbidden ||
 			values[1] != "9999999h" && !strings.Contains(err.Error(), said(want)) {
@@ -63,10 +60,7 @@ func TestAnnotations(t *testing.T) {
 		t.Errorf("an endless value is answered with %v", err)
 	}
 	eventually(t, "the controller manager to check the types", func() (bool, string) {
-		installed, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), validation, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		installed := must.Get(client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), validation, metav1.GetOptions{}))(t)
 		if checked := installed.Status.TypeChecking; checked != nil && len(checked.ExpressionWarnings) > 0 {
 			t.Errorf("warnings: %+v", checked.ExpressionWarnings)
 		}

@@ -31,11 +31,7 @@ const used = `annotations: {` + autoscaler.Usage + `: "cpu=300m,memory=300Mi"}`
 // It alone runs them; the Vertical Pod Autoscaler takes twenty seconds to begin.
 func TestAutoscalers(t *testing.T) {
 	stop := must.Get(autoscaler.Start(t.Context(), cp))(t)
-	t.Cleanup(func() {
-		if err := stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Do(t, stop(context.Background())) })
 	t.Run("Horizontal", testHorizontal)
 	t.Run("Off", testRecommendation)
 	t.Run("Initial", testInitial)

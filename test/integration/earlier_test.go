@@ -44,13 +44,8 @@ func restore(t *testing.T, namespace, file string) {
 		created := must.Get(of.Create(t.Context(), object, metav1.CreateOptions{}))(t)
 		rest = strings.ReplaceAll(rest, string(uid), string(created.GetUID()))
 		if len(managed) > 0 { // whoever creates an object owns all of it
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": append(created.GetManagedFields(), managed...)}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if created, err = of.Patch(t.Context(), created.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			patch := must.Get(json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": append(created.GetManagedFields(), managed...)}}))(t)
+			created = must.Get(of.Patch(t.Context(), created.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}))(t)
 			if !slices.ContainsFunc(created.GetManagedFields(), resize.Ours) {
 				t.Fatalf("pod %s has the managedFields %v", created.GetName(), created.GetManagedFields())
 			}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -52,9 +53,7 @@ func (s *sandbox[W]) oomKill(name string, ran time.Duration) {
 	s.t.Helper()
 	pod := s.pods()[name]
 	controlplane.OOMKill(&pod.Status.ContainerStatuses[0], pod.UID, ran)
-	if _, err := client.CoreV1().Pods(s.namespace).UpdateStatus(s.t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Get(client.CoreV1().Pods(s.namespace).UpdateStatus(s.t.Context(), &pod, metav1.UpdateOptions{}))(s.t)
 }
 
 // comesBack scales the workload to zero and back: its pods are of that size. Where there is no history, a Deployment has none.
@@ -188,13 +187,10 @@ func (s *sandbox[W]) restartedCanary() {
 	}
 	s.guard("resource-resize-action", "Restart", "canary-duration", "manual")
 	s.setResources("cpu=200m", "")
-	having := func(cpu string) (n int) {
-		for _, pod := range s.pods() {
-			if cpuOf(pod.Spec.Containers[0].Resources) == cpu && podutils.IsPodReady(&pod) {
-				n++
-			}
-		}
-		return n
+	having := func(cpu string) int {
+		return build.Count(slices.Collect(maps.Values(s.pods())), func(pod corev1.Pod) bool {
+			return cpuOf(pod.Spec.Containers[0].Resources) == cpu && podutils.IsPodReady(&pod)
+		})
 	}
 	s.waitFor("one pod with the size", func(W) bool { return having("200m") == 1 && having("150m") == 2 })
 	s.waitCondition("Progressing", "the others wait until it is promoted")

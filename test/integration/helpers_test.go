@@ -186,11 +186,7 @@ func letsGo(t *testing.T) {
 // holdAfterwards has edits be held again after the test while no controller is there, as they are before it.
 func holdAfterwards(t *testing.T) {
 	t.Helper()
-	t.Cleanup(func() {
-		if err := controller.WhenAbsent(context.WithoutCancel(t.Context()), cp, api.Hold); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Do(t, controller.WhenAbsent(context.WithoutCancel(t.Context()), cp, api.Hold)) })
 }
 
 // fall takes the heartbeat away, as a controller does that ends.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 )
 
@@ -33,10 +34,7 @@ func ownersOf(w metav1.Object, field string) string {
 // running names the ReplicaSets and the pods with their UIDs: what must not change
 // while nothing rolls.
 func (d *deployment) running() string {
-	var names []string
-	for _, rs := range d.replicaSets() {
-		names = append(names, rs.Name)
-	}
+	names := build.Each(d.replicaSets(), func(rs appsv1.ReplicaSet) string { return rs.Name })
 	slices.Sort(names)
 	return fmt.Sprint(names, d.uids())
 }

@@ -111,9 +111,7 @@ func parallel(t *testing.T) {
 	shared.once.Do(func() {
 		shared.process, shared.err = start(controller.Options{Args: []string{"--error-timeout=" + errorTimeout.String()}})
 	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
+	must.Do(t, shared.err)
 }
 
 // ownController runs a controller for this test alone.

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	promserver "github.com/inplace-rollout/inplace-rollout/test/prometheus"
@@ -129,9 +131,7 @@ func impatient(t *testing.T) string {
 func serveWebhook(t *testing.T) *controller.Process {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("webhook", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p := must.Get(controller.ServeFiles(cp, writeFile(t, string(certificate)), writeFile(t, string(key)), t.Output()))(t)
 	t.Cleanup(p.Kill)
 	// It does not become ready, because no configuration has its path.
@@ -184,10 +184,7 @@ func TestMonitoring(t *testing.T) {
 		maps.Copy(all, scrape(t, estimator))
 		for name, family := range all {
 			if strings.HasPrefix(name, ours) {
-				var names []string
-				for _, l := range family.Metric[0].Label {
-					names = append(names, l.GetName())
-				}
+				names := build.Each(family.Metric[0].Label, func(l *dto.LabelPair) string { return l.GetName() })
 				slices.Sort(names)
 				if i := slices.Index(names, "kind"); i >= 0 {
 					names = append([]string{"kind"}, slices.Delete(names, i, i+1)...)
@@ -552,10 +549,7 @@ func (p *prometheus) waitAlerts(t *testing.T, want ...string) []alert {
 		err := p.ask("alerts", nil, &data)
 		firing = slices.DeleteFunc(data.Alerts, func(a alert) bool { return a.State != "firing" })
 		slices.SortFunc(firing, func(a, b alert) int { return strings.Compare(a.name(), b.name()) })
-		var names []string
-		for _, a := range firing {
-			names = append(names, a.name())
-		}
+		names := build.Each(firing, func(a alert) string { return a.name() })
 		return err == nil && slices.Equal(names, want), fmt.Sprintf("%q %v", names, err)
 	})
 	return firing
@@ -664,9 +658,7 @@ func TestGuardChecks(t *testing.T) {
 	more.Data["too-busy"] = "{message: is busy for $value, unit: '%', above: 50, window: 1s, query: 'busy{namespace=~$namespace, pod=~$pod, container=~$container}'}"
 	must.Get(configMaps.Update(t.Context(), more, metav1.UpdateOptions{}))(t)
 	t.Cleanup(func() {
-		if _, err := configMaps.Patch(context.Background(), podchecks.ConfigMapName, types.MergePatchType, []byte(`{"data": {"too-busy": null}}`), metav1.PatchOptions{}); err != nil {
-			t.Error(err)
-		}
+		must.Get(configMaps.Patch(context.Background(), podchecks.ConfigMapName, types.MergePatchType, []byte(`{"data": {"too-busy": null}}`), metav1.PatchOptions{}))(t)
 	})
 	ownController(t, controller.Options{Args: []string{"--checks-prometheus=" + prometheus.URL}})
 	w.waitComplete()

@@ -33,6 +33,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
@@ -680,11 +681,7 @@ func (s *sandbox[W]) events(reason string) []string {
 	list := must.Get(client.CoreV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=" + s.kind + ",reason=" + reason,
 	}))(s.t)
-	var messages []string
-	for _, e := range list.Items {
-		messages = append(messages, e.Message)
-	}
-	return messages
+	return build.Each(list.Items, func(e corev1.Event) string { return e.Message })
 }
 
 func (s *sandbox[W]) waitEvent(reason, containing string) {

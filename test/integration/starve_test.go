@@ -31,10 +31,7 @@ const memoryLimit = 256 << 20
 func TestStuckNeighbours(t *testing.T) {
 	number := 40
 	if said := os.Getenv("STUCK"); said != "" {
-		var err error
-		if number, err = strconv.Atoi(said); err != nil {
-			t.Fatal(err)
-		}
+		number = must.Get(strconv.Atoi(said))(t)
 	}
 	t.Setenv("GOGC", "")             // the tests' own is not the controller's
 	t.Setenv("GOMEMLIMIT", "230MiB") // as deploy/ has it

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -214,10 +215,9 @@ func (d *deployment) active() appsv1.ReplicaSet {
 
 // summary of ReplicaSets: revision, name, replicas and cpu request of each.
 func summary(sets []appsv1.ReplicaSet) string {
-	var lines []string
-	for _, rs := range sets {
-		lines = append(lines, fmt.Sprintf("%d: %s has %d of %s", revision(rs), rs.Name, *rs.Spec.Replicas, cpuOf(rs.Spec.Template.Spec.Containers[0].Resources)))
-	}
+	lines := build.Each(sets, func(rs appsv1.ReplicaSet) string {
+		return fmt.Sprintf("%d: %s has %d of %s", revision(rs), rs.Name, *rs.Spec.Replicas, cpuOf(rs.Spec.Template.Spec.Containers[0].Resources))
+	})
 	return strings.Join(lines, "; ")
 }
 

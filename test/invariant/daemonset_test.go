@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 const daemonSets = "system:serviceaccount:kube-system:daemon-set-controller"
@@ -85,10 +87,7 @@ func unbound(node string) func(*corev1.Pod) {
 func daemonRevision(cpu string, change ...func(*appsv1.DaemonSet)) step {
 	return func(l *trail) {
 		l.t.Helper()
-		raw, err := json.Marshal(map[string]any{"spec": map[string]any{"template": daemons(cpu, change...).Spec.Template}})
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(map[string]any{"spec": map[string]any{"template": daemons(cpu, change...).Spec.Template}}))(l.t)
 		created(daemonSets, &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "agent-" + cpu, UID: types.UID("revision-" + cpu), Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: cpu},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -531,12 +532,7 @@ func (h *history) forget(w Write) {
 var resources = map[string]string{"StatefulSet": "statefulsets", "Deployment": "deployments", "DaemonSet": "daemonsets"}
 
 func isWorkload(resource string) bool {
-	for _, known := range resources {
-		if known == resource {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(resources)), resource)
 }
 
 // named returns the pod of that name which is there.

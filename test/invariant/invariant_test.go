@@ -3,6 +3,7 @@ package invariant_test
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -260,10 +262,8 @@ func unlimited(evicts string, made ...string) step {
 		deployed(deployment("1", func(d *appsv1.Deployment) { limit(&d.Spec.Template.Spec) }), rs, limited),
 		wrote(user, deployment("1")), wrote(ours, set1("web-a", "1", 2)),
 	}
-	for _, name := range made {
-		steps = append(steps, created(replicaSet, setPod(name, "1", limited)))
-	}
-	return together(append(steps, evicted(evicts))...)
+	pods := build.Each(made, func(name string) step { return created(replicaSet, setPod(name, "1", limited)) })
+	return together(slices.Concat(steps, pods, history{evicted(evicts)})...)
 }
 
 func recreate(d *appsv1.Deployment) {
@@ -529,10 +529,7 @@ func checkAll(t *testing.T, tests []promised) {
 				Controllers: []string{ours}, Operators: "operator:", DeferredTimeout: 5 * time.Minute, ErrorTimeout: 10 * time.Minute,
 				Gaps: l.gaps, Doubts: l.doubts,
 			}))(t)
-			var got []string
-			for _, v := range violations {
-				got = append(got, v.Invariant+" "+v.Object)
-			}
+			got := build.Each(violations, func(v invariant.Violation) string { return v.Invariant + " " + v.Object })
 			if len(got) == 0 && tt.want == "" {
 				return
 			}

@@ -1,5 +1,10 @@
-// Package must ends a test with an error that it is not about.
+// Package must ends a test with an error that it is not about, or for want of what does not come.
 package must
+
+import (
+	"fmt"
+	"time"
+)
 
 // T is what tests, benchmarks, fuzz tests and properties have in common.
 type T interface {
@@ -21,5 +26,19 @@ func Get[V any](value V, err error) func(T) V {
 		t.Helper()
 		Do(t, err)
 		return value
+	}
+}
+
+// Eventually asks now and then, and ends the test with what is seen instead if the answer is not yes in time.
+func Eventually(t T, every, patience time.Duration, what string, check func() (done bool, seen string)) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(every) {
+		done, seen := check()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(fmt.Sprintf("waited %s for %s: %s", patience, what, seen))
+		}
 	}
 }

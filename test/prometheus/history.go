@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // History is what has been scraped from cAdvisor and kube-state-metrics.
@@ -165,10 +167,7 @@ func (c Container) uid() string { return fmt.Sprintf("%s-%d", c.Pod, c.From.Unix
 // cadvisor writes a series for each start of the container. The label image is not to be
 // trusted, as it is not in life.
 func (w *writer) cadvisor(c Container, node int) {
-	starts := []time.Time{c.From}
-	for _, r := range c.Restarts {
-		starts = append(starts, r.At)
-	}
+	starts := slices.Concat([]time.Time{c.From}, build.Each(c.Restarts, func(r Restart) time.Time { return r.At }))
 	for i, start := range starts {
 		life := Span{start, c.To}
 		if i+1 < len(starts) {

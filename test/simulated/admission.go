@@ -61,13 +61,13 @@ func NewAdmission[W any, P interface {
 	Object
 }]() Admission[W, P] {
 	return Admission[W, P]{last: &before{}, policies: sync.OnceValue(func() *webhook.Policies {
-		return must(webhook.Load(deploy.Cluster, deploy.User, answering...))
+		return sure(webhook.Load(deploy.Cluster, deploy.User, answering...))
 	}), former: sync.OnceValue(func() *webhook.Policies {
 		folder := os.Getenv("FORMER_POLICIES") // see `make former`
 		if folder == "" {
 			return nil
 		}
-		return must(webhook.Load(os.DirFS(folder), deploy.User, answering...))
+		return sure(webhook.Load(os.DirFS(folder), deploy.User, answering...))
 	})}
 }
 
@@ -116,9 +116,9 @@ func (a Admission[W, P]) write(old, written P, by Writer, subresource string) we
 }
 
 func (a Admission[W, P]) ask(w webhook.Write) *unstructured.Unstructured {
-	after := must(a.policies().Admit(context.Background(), w))
+	after := sure(a.policies().Admit(context.Background(), w))
 	if former := a.former(); former != nil {
-		if is, was := after, must(former.Admit(context.Background(), w)); !equality.Semantic.DeepEqual(is, was) {
+		if is, was := after, sure(former.Admit(context.Background(), w)); !equality.Semantic.DeepEqual(is, was) {
 			panic(fmt.Sprintf("the policies make of %+v\n%+v, and those of the other commit\n%+v", w, is, was))
 		}
 	}
@@ -134,7 +134,7 @@ func decode[W any](from *unstructured.Unstructured, to *W) {
 
 // untyped is an object as admission gets it.
 func untyped(object Object) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: must(runtime.DefaultUnstructuredConverter.ToUnstructured(object))}
+	u := &unstructured.Unstructured{Object: sure(runtime.DefaultUnstructuredConverter.ToUnstructured(object))}
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
 		panic(err)
@@ -143,7 +143,7 @@ func untyped(object Object) *unstructured.Unstructured {
 	return u
 }
 
-func must[T any](value T, err error) T {
+func sure[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}

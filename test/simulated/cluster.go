@@ -32,6 +32,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Stamp is the time that the API server notes of a write, in seconds.
@@ -413,9 +414,7 @@ func Pin(t *testing.T, seed, checks int) {
 		if f.Value.String() != f.DefValue {
 			continue
 		}
-		if err := f.Value.Set(strconv.Itoa(value)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Value.Set(strconv.Itoa(value)))
 		t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Web is the name of the workload of each world.
@@ -117,10 +118,7 @@ func (h *Harness[W, K]) Start(kind controller.Kind[W, K], options controller.Opt
 	}
 	options.Clock = h.cluster.Clock
 	h.Kind = &Kind[W, K]{Kind: kind}
-	var err error
-	if h.Controller, err = controller.New(h.t.Context(), h.Kind, h.Client, h.recorder, h.Nodes, options); err != nil {
-		h.t.Fatal(err)
-	}
+	h.Controller = must.Get(controller.New(h.t.Context(), h.Kind, h.Client, h.recorder, h.Nodes, options))(h.t)
 	h.Sees()
 }
 
@@ -239,9 +237,7 @@ func (h *Harness[W, K]) Sees() {
 	h.Client.Lock()
 	err := h.world.Show()
 	h.Client.Unlock()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Do(h.t, err)
 	for deadline := time.Now().Add(time.Minute); !h.seen(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			h.t.Fatal("the watches do not catch up")

@@ -12,14 +12,13 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Does fails the test where there is no plan, or it does another thing than is wanted.
 func Does(t *testing.T, p rollout.Plan, err error, got, want string) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got != want {
 		t.Errorf("does %q, want %q; condition %+v", got, want, p.Condition)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // Simulation drives the controller of StatefulSets or DaemonSets in a world, and checks after every step
@@ -122,10 +123,7 @@ func (s *Simulation[S, K]) Restart() {
 func (s *Simulation[S, K]) Sees(set, pods, nodes bool) {
 	if nodes && !maps.Equal(s.SeenNodes, s.Nodes) {
 		s.SeenNodes = s.Nodes
-		var list []*corev1.Node
-		for _, name := range slices.Sorted(maps.Keys(s.Nodes)) {
-			list = append(list, s.Nodes[name])
-		}
+		list := build.Each(slices.Sorted(maps.Keys(s.Nodes)), func(name string) *corev1.Node { return s.Nodes[name] })
 		s.view.Set(list...)
 		s.Notice()
 	}
