@@ -175,9 +175,7 @@ func TestRefusalsForbid(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	refusals := 0
 	for name := range denies {
 		if !denies[name] {

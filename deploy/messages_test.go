@@ -92,9 +92,7 @@ func TestEveryKind(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	places := 0
 	for _, file := range files {
 		content := read(file)

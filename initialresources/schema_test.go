@@ -7,19 +7,16 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/inplace-rollout/inplace-rollout/initialresources/estimate"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/schema"
 )
 
 // What estimate writes for programs is as docs/schemas says.
 func TestSchema(t *testing.T) {
 	images, _, err := estimated(t, "-o json nginx:1.25")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	workload, _, err := estimated(t, "-o json -f "+written(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: 'nginx:1.25'}]}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	from, froms := schema.Words(estimate.FromTag, estimate.FromImage, estimate.FromDefault)
 	scope, scopes := schema.Words(estimate.InNamespace, estimate.InCluster)
 	types := map[reflect.Type]*jsonschema.Schema{

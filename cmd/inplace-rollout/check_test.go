@@ -272,14 +272,9 @@ func TestCheckPre(t *testing.T) {
 		for _, list := range client.Resources {
 			list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == tt.without })
 		}
-		client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			if tt.place.silent {
-				return false, nil, nil
-			}
-			review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
-			review.Status.Allowed = review.Spec.ResourceAttributes.Verb != tt.lacks
-			return true, review, nil
-		})
+		if !tt.place.silent {
+			allow(client, func(a *authorizationv1.ResourceAttributes) bool { return a.Verb != tt.lacks })
+		}
 		var out bytes.Buffer
 		err := checkOptions{cluster: &cluster{client: client, namespace: "default"}, pre: true}.run(t.Context(), &out)
 		if exitCode(err) != tt.code || !strings.HasPrefix(out.String(), tt.begin) {
@@ -336,11 +331,9 @@ func TestCheckRights(t *testing.T) {
 		},
 	} {
 		client := fake.NewClientset()
-		client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
-			a, rights := review.Spec.ResourceAttributes, strings.Fields(may)
-			review.Status.Allowed = a.Namespace == "default" && slices.Contains(rights, a.Verb) && slices.Contains(rights, a.Resource)
-			return true, review, nil
+		rights := strings.Fields(may)
+		allow(client, func(a *authorizationv1.ResourceAttributes) bool {
+			return a.Namespace == "default" && slices.Contains(rights, a.Verb) && slices.Contains(rights, a.Resource)
 		})
 		found := checkOptions{cluster: &cluster{client: client, namespace: "default"}}.rights(t.Context(), true)
 		for i, f := range found {
@@ -354,15 +347,20 @@ func TestCheckRights(t *testing.T) {
 	}
 }
 
+// allow has the API server answer whoever asks what they may.
+func allow(client *fake.Clientset, may func(*authorizationv1.ResourceAttributes) bool) {
+	client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+		review.Status.Allowed = may(review.Spec.ResourceAttributes)
+		return true, review, nil
+	})
+}
+
 // checked runs the check in a cluster of fakes in which nothing is installed, for a user who may only list.
 func checked(t *testing.T, format cli.Format) (string, error) {
 	t.Helper()
 	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
-	client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
-		review.Status.Allowed = review.Spec.ResourceAttributes.Verb == "list" && review.Spec.ResourceAttributes.Namespace == "default"
-		return true, review, nil
-	})
+	allow(client, func(a *authorizationv1.ResourceAttributes) bool { return a.Verb == "list" && a.Namespace == "default" })
 	o := checkOptions{cluster: &cluster{client: client, namespace: "default"}, output: format}
 	var out bytes.Buffer
 	err := o.run(t.Context(), &out)

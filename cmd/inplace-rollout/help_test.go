@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/pkg/version"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -138,10 +139,7 @@ func TestNoTemplates(t *testing.T) {
 
 // TestEveryKindHasCommands: the commands know each kind whose edits are held, and no other.
 func TestEveryKindHasCommands(t *testing.T) {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.name)
-	}
+	names := build.Each(kinds, func(k *kind) string { return k.name })
 	if !slices.Equal(names, prerequisite.HeldKinds) {
 		t.Errorf("the commands know %v, and edits of %v are held", names, prerequisite.HeldKinds)
 	}

@@ -366,18 +366,13 @@ func TestPlanNotHeld(t *testing.T) {
 
 // What holds edits in a namespace, and the controller's defaults there, are read once, for however many workloads.
 func TestPlanReadsTheInstallationOnce(t *testing.T) {
-	reads := func(workloads int) (n int) {
+	reads := func(workloads int) int {
 		s := newSetStage(t, 1)
 		o := planOptions{cluster: s.cluster(t)}
 		o.reports = nil
 		live := s.live(t)
 		must.Do(t, o.runEdits(t.Context(), io.Discard, slices.Repeat([]edit{{live: live, after: live}}, workloads)))
-		for _, a := range o.client.(*fake.Clientset).Actions() {
-			if a.GetResource().Resource == "serviceaccounts" {
-				n++
-			}
-		}
-		return n
+		return build.Count(o.client.(*fake.Clientset).Actions(), func(a clienttesting.Action) bool { return a.GetResource().Resource == "serviceaccounts" })
 	}
 	if one, two := reads(1), reads(2); one == 0 || one != two {
 		t.Errorf("ServiceAccounts were read %d times for one workload, and %d times for two", one, two)

@@ -22,6 +22,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -108,10 +109,9 @@ func TestReleaseForGoodTakesConditions(t *testing.T) {
 			s := heldStage(t)
 			o, objects := releaseForGood(t, s, true)
 			set := s.live(t)
-			var conditions []any
-			for _, of := range []string{"Theirs", api.ConditionComplete, api.ConditionObserved} {
-				conditions = append(conditions, map[string]any{"type": of, "status": "True"})
-			}
+			conditions := build.Each([]string{"Theirs", api.ConditionComplete, api.ConditionObserved}, func(of string) any {
+				return map[string]any{"type": of, "status": "True"}
+			})
 			must.Do(t, unstructured.SetNestedSlice(set.Object, conditions, "status", "conditions"))
 			must.Do(t, objects.Tracker().Update(statefulSets.gvr(), set, "default"))
 			objects.PrependReactor("patch", "statefulsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -128,10 +128,7 @@ func TestReleaseForGoodTakesConditions(t *testing.T) {
 			must.Do(t, o.run(t.Context(), strings.NewReader(""), &out, nil))
 			after := must.Get(o.get(t.Context(), s.live(t)))(t)
 			left, _, _ := unstructured.NestedSlice(after.Object, "status", "conditions")
-			var types []string
-			for _, c := range left {
-				types = append(types, c.(map[string]any)["type"].(string))
-			}
+			types := build.Each(left, func(c any) string { return c.(map[string]any)["type"].(string) })
 			if !slices.Equal(types, tt.want) || strings.Contains(out.String(), "It is left on") != (tt.says != "") || !strings.Contains(out.String(), tt.says) {
 				t.Errorf("%s: %v are left, want %v: %s", name, types, tt.want, out.String())
 			}

@@ -29,10 +29,9 @@ func TestHistogram(t *testing.T) {
 		"an outlier shows": {memory, []float64{1 * mi, 2 * mi, 4000 * mi}, []string{"0-1Gi 2", "1Gi-2Gi 0", "2Gi-3Gi 0", "3Gi-4Gi 1"}},
 	} {
 		usage := build.Usage{{Resource: tt.resource, At: now, Values: tt.values}}
-		var got []string
-		for _, b := range estimate.Histogram(usage.Samples(now, estimate.Key{}, tt.resource), tt.resource, 4) {
-			got = append(got, fmt.Sprintf("%s-%s %d", &b.From, &b.To, b.Samples))
-		}
+		got := build.Each(estimate.Histogram(usage.Samples(now, estimate.Key{}, tt.resource), tt.resource, 4), func(b estimate.Bin) string {
+			return fmt.Sprintf("%s-%s %d", &b.From, &b.To, b.Samples)
+		})
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}

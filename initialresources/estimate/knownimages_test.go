@@ -6,15 +6,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestDefaults: what is said of an image counts where no rung has anything, for each resource by itself.
 func TestDefaults(t *testing.T) {
 	l := Default()
-	var err error
-	if l.Defaults, err = ParseDefaults([]byte("mysql: {cpu: '0.25', memory: 512Mi}\nregistry.example:5000/own/app: {memory: 1Gi}\n")); err != nil {
-		t.Fatal(err)
-	}
+	l.Defaults = must.Get(ParseDefaults([]byte("mysql: {cpu: '0.25', memory: 512Mi}\nregistry.example:5000/own/app: {memory: 1Gi}\n")))(t)
 	mysql := Image{Name: "docker.io/library/mysql", Version: "9"}
 	key := Key{Namespace: "shop", Image: mysql}
 	known := only{key: key, resource: corev1.ResourceCPU}

@@ -172,9 +172,7 @@ func TestSizeUnnoted(t *testing.T) {
 	if s, err = c.size(); err != nil || resize.Describe(s.target.Changes) != "app: cpu request 150m→300m, app: memory request 64Mi→128Mi" {
 		t.Errorf("then it plans %+v, %v", s, err)
 	}
-	if text, err = annotated(p, s, now); err != nil {
-		t.Fatal(err)
-	}
+	text = must.Get(annotated(p, s, now))(t)
 	annotate(text)(p)
 	if said := readAnnotation(p)["app"][corev1.ResourceCPU]; said.Request.String() != "300m" || said.Samples != 80 || !said.Resized.Equal(now) {
 		t.Errorf("in the end it says %s", text)

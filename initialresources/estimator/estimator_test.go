@@ -148,10 +148,7 @@ func newWorld(t *testing.T, o Options, objects ...runtime.Object) *world {
 		return true, after, err
 	})
 	o.Ladder, o.Refresh, o.Metrics, o.Clock = ladder(estimate.InNamespace), 10*time.Millisecond, NewMetrics(w.registry, estimate.Default().Rungs), clocktesting.NewFakePassiveClock(now)
-	var err error
-	if w.Estimator, err = New(w.api, w.past, w.said, o); err != nil {
-		t.Fatal(err)
-	}
+	w.Estimator = must.Get(New(w.api, w.past, w.said, o))(t)
 	return w
 }
 
@@ -197,9 +194,7 @@ func (w *world) table() *corev1.ConfigMap {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, err)
 	return c
 }
 
@@ -213,13 +208,9 @@ func (w *world) waitEntry(key, want string) {
 
 // writes counts what was asked of the API server.
 func (w *world) writes(resource string) int {
-	n := 0
-	for _, a := range w.api.Actions() {
-		if a.GetResource().Resource == resource && slices.Contains([]string{"create", "patch", "delete", "update"}, a.GetVerb()) {
-			n++
-		}
-	}
-	return n
+	return build.Count(w.api.Actions(), func(a clienttesting.Action) bool {
+		return a.GetResource().Resource == resource && slices.Contains([]string{"create", "patch", "delete", "update"}, a.GetVerb())
+	})
 }
 
 // fail has the first so many requests fail.
@@ -590,13 +581,9 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t, Options{})
 	names := func() []string {
 		families := must.Get(w.registry.Gather())(t)
-		var all []string
-		for _, f := range families {
-			for _, m := range f.Metric {
-				all = append(all, fmt.Sprint(f.GetName(), m.Label))
-			}
-		}
-		return all
+		return slices.Concat(build.Each(families, func(f *dto.MetricFamily) []string {
+			return build.Each(f.Metric, func(m *dto.Metric) string { return fmt.Sprint(f.GetName(), m.Label) })
+		})...)
 	}
 	before := names()
 	w.metrics.Observe("cpu", time.Second, errors.New("no answer"))

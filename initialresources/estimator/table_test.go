@@ -111,10 +111,7 @@ func TestBook(t *testing.T) {
 func TestBookOfDefaults(t *testing.T) {
 	u, l := &usage{}, ladder(estimate.InNamespace)
 	u.ran(t, "shop", "nginx:1.25", 0.2, 64)
-	var err error
-	if l.Defaults, err = estimate.ParseDefaults([]byte("valkey/valkey: {cpu: 70m}\nnginx: {cpu: 5}\n")); err != nil {
-		t.Fatal(err)
-	}
+	l.Defaults = must.Get(estimate.ParseDefaults([]byte("valkey/valkey: {cpu: 70m}\nnginx: {cpu: 5}\n")))(t)
 	data, _ := newBook(u, l, 10, now).table("shop")
 	if !strings.HasPrefix(data["docker.io-_valkey-_valkey.cpu"], "70m ") || !strings.HasPrefix(data[nginx+"_-1.25.cpu"], "200m ") || !strings.HasPrefix(data[nginx+".cpu"], "200m ") {
 		t.Errorf("published is %v", data)

@@ -105,14 +105,8 @@ func TestRoom(t *testing.T) {
 				tt.all = func(*corev1.Pod) {}
 			}
 			web := []*corev1.Pod{pod("web-1", "node", "1", tt.all), pod("web-0", "node", "1", tt.all)}
-			var objects []runtime.Object
-			for _, p := range slices.Concat(web, tt.others) {
-				objects = append(objects, p)
-			}
-			var toCome []rollout.Coming
-			for _, cpu := range tt.toCome {
-				toCome = append(toCome, rollout.Coming{Template: templateOf(t, cpu)})
-			}
+			objects := build.Each(slices.Concat(web, tt.others), func(p *corev1.Pod) runtime.Object { return p })
+			toCome := build.Each(tt.toCome, func(cpu string) rollout.Coming { return rollout.Coming{Template: templateOf(t, cpu)} })
 			client := fake.NewClientset(objects...)
 			r := must.Get(At(client, nodes, NewLedger(), build.Start).Room(t.Context(), "web", "", slices.Concat(web, tt.seen), toCome, true))(t)
 			for i, want := range []string{tt.web1, tt.web0} {
@@ -215,10 +209,7 @@ func TestForAny(t *testing.T) {
 		"each is cordoned": {[]*corev1.Node{with("a", cordon)}, nil},
 		"none":             {nil, nil},
 	} {
-		var got []string
-		for _, n := range ForAny(tt.nodes) {
-			got = append(got, n.Name)
-		}
+		got := build.Each(ForAny(tt.nodes), func(n *corev1.Node) string { return n.Name })
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}

@@ -205,10 +205,7 @@ func newEngine(t *testing.T, options Options) *engine {
 		Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{api.HoldAnnotation: ""},
 	}}
 	options.Clock = e.clock
-	var err error
-	if e.Controller, err = New(t.Context(), e.kind, nil, recorder, noNodes{}, options); err != nil {
-		t.Fatal(err)
-	}
+	e.Controller = must.Get(New(t.Context(), e.kind, nil, recorder, noNodes{}, options))(t)
 	e.session = &Session[*appsv1.ReplicaSet, plainState]{
 		memory: newMemory(e.w.UID), controller: e.Controller, name: cache.MetaObjectToName(e.w),
 	}
@@ -219,10 +216,7 @@ func newEngine(t *testing.T, options Options) *engine {
 func (e *engine) watches(t *testing.T, s *Session[*appsv1.ReplicaSet, plainState], client kubernetes.Interface) {
 	t.Helper()
 	e.client = client
-	var err error
-	if s.Pods, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}); err != nil {
-		t.Fatal(err)
-	}
+	s.Pods = must.Get(mutationcache.New(t.Context(), coreinformers.NewPodInformer(client, "default", 0, nil), pods.Strip, func() {}))(t)
 }
 
 func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
@@ -309,9 +303,7 @@ func TestReplayedVersions(t *testing.T) {
 			got = w.ResourceVersion
 			return true, err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return got
 	}
 	events.Add(version("5"))

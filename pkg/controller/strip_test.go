@@ -236,13 +236,8 @@ func says(pod *corev1.Pod, newer *corev1.PodTemplateSpec, make func(*corev1.Pod)
 	}
 	m := facts.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0]
 	step := rollout.Next(judge.Pods([]judge.Member{m}, facts.Options().Terms), facts.Options())
-	var does []string
-	for _, r := range step.Restart {
-		does = append(does, fmt.Sprint(r.Reason, r.Now, r.Cause))
-	}
-	for _, w := range step.Waits {
-		does = append(does, w.Reason+": "+w.Message)
-	}
+	does := build.Each(step.Restart, func(r rollout.Restart) string { return fmt.Sprint(r.Reason, r.Now, r.Cause) })
+	does = append(does, build.Each(step.Waits, func(w rollout.Wait) string { return w.Reason + ": " + w.Message })...)
 	state, why := target.Observe()
 	patch, err := target.Patch()
 	return fmt.Sprintf("%v\n%v %v %v %v %v %v\n%v %q %v %v %v %q\n%s %v %v\n%v %v %q %q %q\n%+v\n%q %d %d %v %t\n%v\n%v",

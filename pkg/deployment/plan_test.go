@@ -659,10 +659,7 @@ func TestRestartsAll(t *testing.T) {
 		{"the strategy is Recreate since the edit", "a older: older|older", []change{inForce(";cpu=RestartOnly"), switched("0;1")}, false},
 	} {
 		o := observed(t, tt.sets, tt.changes...)
-		var err error
-		if o.Settings, err = policy.InForce(o.deployment.Annotations); err != nil {
-			t.Fatal(err)
-		}
+		o.Settings = must.Get(policy.InForce(o.deployment.Annotations))(t)
 		p := must.Get(o.nextStep())(t)
 		if got := o.restartsAll(p); got != tt.want {
 			t.Errorf("%s: %t, want %t; the plan: %q", tt.name, got, tt.want, does(p.complete(o)))
@@ -800,10 +797,9 @@ func TestToCome(t *testing.T) {
 		"a newer 2: newer; b older 2: older":      {"2m", "1m"},
 		"a newer: newer|newer, not ready|resized": nil,
 	} {
-		var cpu []string
-		for _, coming := range observed(t, sets).toCome() {
-			cpu = append(cpu, coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String())
-		}
+		cpu := build.Each(observed(t, sets).toCome(), func(coming rollout.Coming) string {
+			return coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
+		})
 		if !slices.Equal(cpu, want) {
 			t.Errorf("%s: to come are pods that request %q, want %q", sets, cpu, want)
 		}
@@ -965,9 +961,7 @@ func TestNewHistory(t *testing.T) {
 func podLabels(t *testing.T, rs *unstructured.Unstructured) map[string]string {
 	t.Helper()
 	labels, _, err := unstructured.NestedStringMap(rs.Object, "spec", "template", "metadata", "labels")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return labels
 }
 

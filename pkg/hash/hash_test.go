@@ -247,43 +247,32 @@ func TestWhatAnAPIServerPersists(t *testing.T) {
 // T is what *testing.T and *rapid.T have in common here.
 type T interface {
 	Helper()
+	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 	Errorf(format string, args ...any)
 }
 
 func fromFile(t T, path string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Clean(path))
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	text := must.Get(os.ReadFile(filepath.Clean(path)))(t)
 	return fromYAML(t, string(text))
 }
 
 func fromYAML(t T, text string) []byte {
 	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	raw := must.Get(yaml.YAMLToJSON([]byte(text)))(t)
 	return raw
 }
 
 func toJSON(t T, value any) []byte {
 	t.Helper()
-	raw, err := json.Marshal(value)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	raw := must.Get(json.Marshal(value))(t)
 	return raw
 }
 
 func hashOf(t T, raw []byte) string {
 	t.Helper()
-	sum, err := hash.Of(raw)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	sum := must.Get(hash.Of(raw))(t)
 	if len(sum) != 32 || strings.Trim(sum, "0123456789abcdef") != "" {
 		t.Errorf("hash %q is not 32 hexadecimal digits", sum)
 	}
@@ -293,10 +282,7 @@ func hashOf(t T, raw []byte) string {
 // differing returns the differences of two templates, and checks that there are none exactly if the hashes are equal.
 func differing(t T, a, b []byte) []string {
 	t.Helper()
-	paths, err := hash.Differences(a, b)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	paths := must.Get(hash.Differences(a, b))(t)
 	if equal := hashOf(t, a) == hashOf(t, b); equal != (len(paths) == 0) {
 		t.Errorf("equal hashes: %v, but they differ at %q", equal, paths)
 	}

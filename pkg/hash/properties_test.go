@@ -46,10 +46,7 @@ var cpuOrMemory = regexp.MustCompile(`\.resources\.(requests|limits)\.(cpu|memor
 
 // TestDifferencesAreEmptyIffHashesAreEqual leaves the check to differing.
 func TestDifferencesAreEmptyIffHashesAreEqual(t *testing.T) {
-	var raws [][]byte
-	for _, file := range sinks {
-		raws = append(raws, fromFile(t, file))
-	}
+	raws := build.Each(sinks, func(file string) []byte { return fromFile(t, file) })
 	mutated := func(t *rapid.T, label string) []byte {
 		template := decode(t, rapid.SampledFrom(raws).Draw(t, label))
 		for range rapid.IntRange(0, 3).Draw(t, "mutations") {
@@ -71,9 +68,7 @@ func decode(t T, raw []byte) map[string]any {
 	decoder := json.NewDecoder(strings.NewReader(string(raw)))
 	decoder.UseNumber()
 	var template map[string]any
-	if err := decoder.Decode(&template); err != nil {
-		t.Fatalf("%v", err)
-	}
+	must.Do(t, decoder.Decode(&template))
 	return template
 }
 
@@ -123,10 +118,7 @@ func other(t T, value any) any {
 	case bool:
 		return !v
 	case json.Number:
-		number, err := v.Float64()
-		if err != nil {
-			t.Fatalf("%v", err)
-		}
+		number := must.Get(v.Float64())(t)
 		return json.Number(fmt.Sprint(number + 1))
 	}
 	t.Fatalf("%v is no scalar", value)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // server is an API server whose clock is late, with the patches that it got: how many to the heartbeat's own ServiceAccount, and the
@@ -134,9 +135,7 @@ func TestMakesItsObject(t *testing.T) {
 		if s.patches.Load() != 0 {
 			t.Errorf("what is there is written: %s", s.last.Load())
 		}
-		if err := s.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "platform", api.HeartbeatName); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "platform", api.HeartbeatName))
 		time.Sleep(11 * time.Second)
 		const want = `platform {"kind":"ServiceAccount","apiVersion":"v1","metadata":{"namespace":"platform"},"automountServiceAccountToken":false}`
 		if got := s.last.Load(); got != want || s.former.Load() != "" {

@@ -42,10 +42,7 @@ func pod(name string, version int) *corev1.Pod {
 
 func newWatched(t *testing.T) *watched {
 	w := &watched{t: t, client: fake.NewClientset(pod("web-0", 1), pod("fence", 1))}
-	var err error
-	if w.Cache, err = mutationcache.New(t.Context(), coreinformers.NewPodInformer(w.client, "default", 0, cache.Indexers{}), pods.Strip, func() { w.changes.Add(1) }); err != nil {
-		t.Fatal(err)
-	}
+	w.Cache = must.Get(mutationcache.New(t.Context(), coreinformers.NewPodInformer(w.client, "default", 0, cache.Indexers{}), pods.Strip, func() { w.changes.Add(1) }))(t)
 	w.until(func() bool { return w.HasSynced() && w.changes.Load() == 3 }) // two pods, and that the list is complete
 	return w
 }
@@ -71,13 +68,9 @@ func (w *watched) told() int {
 	w.fences++
 	must.Get(w.client.CoreV1().Pods("default").Update(w.t.Context(), pod("fence", 1+w.fences), metav1.UpdateOptions{}))(w.t)
 	w.until(func() bool {
-		all := must.Get(w.List())(w.t)
-		for _, pod := range all {
-			if pod.Name == "fence" && pod.ResourceVersion == strconv.Itoa(1+w.fences) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(must.Get(w.List())(w.t), func(pod *corev1.Pod) bool {
+			return pod.Name == "fence" && pod.ResourceVersion == strconv.Itoa(1+w.fences)
+		})
 	})
 	time.Sleep(20 * time.Millisecond) // it is in the store a moment before the watch tells of it
 	return int(w.changes.Swap(0)) - 1

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/promapi"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -115,10 +116,9 @@ func (w *world) Instant(ctx context.Context, check, expression string, at time.T
 	case <-ctx.Done():
 	}
 	vector, err := answer(ctx, q)
-	var dated model.Vector
-	for _, sample := range vector {
-		dated = append(dated, &model.Sample{Metric: sample.Metric, Value: sample.Value, Timestamp: model.TimeFromUnixNano(q.at.UnixNano())})
-	}
+	dated := build.Each(vector, func(sample *model.Sample) *model.Sample {
+		return &model.Sample{Metric: sample.Metric, Value: sample.Value, Timestamp: model.TimeFromUnixNano(q.at.UnixNano())}
+	})
 	w.mu.Lock()
 	w.flying--
 	w.mu.Unlock()

@@ -40,10 +40,7 @@ func TestRefusal(t *testing.T) {
 	}
 	worded := func(words string) error { return apierrors.NewForbidden(resource, "web-0", errors.New(words)) }
 	invalid := func(details ...string) *apierrors.StatusError {
-		var errs field.ErrorList
-		for _, detail := range details {
-			errs = append(errs, field.Invalid(field.NewPath("spec"), "1", detail))
-		}
+		errs := build.Each(details, func(detail string) *field.Error { return field.Invalid(field.NewPath("spec"), "1", detail) })
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-0", errs)
 	}
 	const (

@@ -128,10 +128,7 @@ func TestUnknownAnnotations(t *testing.T) {
 			_, name, is := strings.Cut(tt.refused, "label ")
 			want = map[bool]string{true: "label " + name, false: "annotation " + tt.refused}[is] + why
 		}
-		w := write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.now}
-		if tt.old != nil {
-			w.old = tt.old
-		}
+		w := write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.now, old: orNone(tt.old)}
 		if allowed, said := accepts(t, w); allowed != (want == "") || !strings.HasPrefix(said, want) {
 			t.Errorf("%s: allowed %t: %s", name, allowed, said)
 		}
@@ -213,10 +210,7 @@ func TestUnknownChecks(t *testing.T) {
 		"the heartbeat says nothing":  {set("true", "latency"), nil, heartbeat(nil), ""},
 		"opted out, and another name": {set("false", "latncy"), set("true", "latency"), some, ""},
 	} {
-		w := write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.now, params: tt.there}
-		if tt.old != nil {
-			w.old = tt.old
-		}
+		w := write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.now, old: orNone(tt.old), params: tt.there}
 		if allowed, said := accepts(t, w); allowed != (tt.want == "") || !strings.Contains(said, tt.want) {
 			t.Errorf("%s: allowed %t: %s, want %q", name, allowed, said, tt.want)
 		}

@@ -49,6 +49,17 @@ type write struct {
 	params      runtime.Object
 }
 
+// orNone is the object, or nil where there is none.
+func orNone[T any, O interface {
+	*T
+	runtime.Object
+}](object O) runtime.Object {
+	if object == nil {
+		return nil
+	}
+	return object
+}
+
 // compile returns what the API server makes of a policy with these variables: are all of the
 // expressions true of a write, and if not, what does the first say that is not?
 func compile(t testing.TB, variables []admissionv1.Variable, expressions ...admissionv1.Validation) func(t *testing.T, w write) (all bool, said string) {

@@ -89,10 +89,7 @@ func TestSelfAdmission(t *testing.T) {
 		"opted out, and its template, too":  {with(deployed(ns, account, false), image), deployed(ns, account, true), false},
 		"opted out, its template is edited": {with(deployed(ns, account, false), image), deployed(ns, account, false), false},
 	} {
-		w := write{kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), object: tt.now}
-		if tt.old != nil {
-			w.old = tt.old
-		}
+		w := write{kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), object: tt.now, old: orNone(tt.old)}
 		if allowed, said := accepts(t, w); allowed == tt.refused || strings.Contains(said, "inplace-rollout cannot roll out its own workloads") != tt.refused {
 			t.Errorf("%s: allowed: %t, %q", name, allowed, said)
 		}
@@ -129,10 +126,7 @@ func TestCriticalAdmission(t *testing.T) {
 		"another namespace":                   {daemons("default", "true", ""), nil, false},
 		"another namespace of that beginning": {daemons("kube-system-2", "true", ""), nil, false},
 	} {
-		w := write{kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), object: tt.now}
-		if tt.old != nil {
-			w.old = tt.old
-		}
+		w := write{kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), object: tt.now, old: orNone(tt.old)}
 		if allowed, said := accepts(t, w); allowed == tt.refused || strings.Contains(said, `set the annotation inplace-rollout.io/allow-critical: "true"`) != tt.refused {
 			t.Errorf("%s: allowed: %t, %q", name, allowed, said)
 		}
@@ -165,10 +159,7 @@ func TestStrategyAdmission(t *testing.T) {
 		"RollingUpdate":                      {set("RollingUpdate", "true"), nil, false},
 		"it is not opted in, and may be any": {set("Recreate", "none"), nil, false},
 	} {
-		w := write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.now}
-		if tt.old != nil {
-			w.old = tt.old
-		}
+		w := write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.now, old: orNone(tt.old)}
 		want := "the update strategy " + string(tt.now.Spec.UpdateStrategy.Type) + " must be RollingUpdate or OnDelete"
 		if allowed, said := accepts(t, w); allowed == tt.refused || strings.Contains(said, want) != tt.refused {
 			t.Errorf("%s: allowed: %t, %q", name, allowed, said)

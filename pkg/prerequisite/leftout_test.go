@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // What clouds add to the namespaceSelector of every webhook.
@@ -142,9 +143,7 @@ func TestOwnNamespaceLeftOut(t *testing.T) {
 				ns.Labels["kubernetes.azure.com/managedby"] = value
 				_, err = client.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			time.Sleep(11 * time.Second)
 			synctest.Wait()
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/deploy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -178,14 +179,8 @@ func unreadable(t *testing.T, resource string) *fake.Clientset {
 }
 
 func TestCheck(t *testing.T) {
-	var unreadValidating []string
-	for _, name := range prerequisite.ValidatingPolicies {
-		unreadValidating = append(unreadValidating, "reading ValidatingAdmissionPolicy "+name+": no right")
-	}
-	var unread []string
-	for _, name := range prerequisite.MutatingPolicies {
-		unread = append(unread, "reading MutatingAdmissionPolicy "+name+": no right")
-	}
+	unreadValidating := build.Each(prerequisite.ValidatingPolicies, func(name string) string { return "reading ValidatingAdmissionPolicy " + name + ": no right" })
+	unread := build.Each(prerequisite.MutatingPolicies, func(name string) string { return "reading MutatingAdmissionPolicy " + name + ": no right" })
 	undiscovered := complete(t)
 	undiscovered.Resources = undiscovered.Resources[1:]
 	tests := []struct {

@@ -15,17 +15,16 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // reads counts how often the policies that hold were read.
-func reads(client *fake.Clientset) (n int) {
-	for _, action := range client.Actions() {
-		if get, is := action.(clienttesting.GetAction); is && get.GetResource() == mutatingPolicies && get.GetName() == hold {
-			n++
-		}
-	}
-	return n
+func reads(client *fake.Clientset) int {
+	return build.Count(client.Actions(), func(action clienttesting.Action) bool {
+		get, is := action.(clienttesting.GetAction)
+		return is && get.GetResource() == mutatingPolicies && get.GetName() == hold
+	})
 }
 
 // TestGateWatches: what is installed is read when a watch tells of a change, and all the time only where watches fail.

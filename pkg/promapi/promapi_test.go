@@ -158,9 +158,7 @@ func TestAnswers(t *testing.T) {
 // change. What many tenants need is in one file, as for Prometheus' own tools.
 func TestReach(t *testing.T) {
 	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pair := must.Get(tls.X509KeyPair(crt, key))(t)
 	var token atomic.Value
 	token.Store("first")

@@ -251,10 +251,7 @@ func TestFaults(t *testing.T) {
 				has0 = all("v1.33.13", "v1.34.8", "v1.35.8", "v1.36.4", "v1.37.1")
 			}
 			for _, kubelet := range slices.Concat(has, has0) {
-				var got []string
-				for _, f := range target.By(resize.Kubelet{Version: kubelet}).Faults() {
-					got = append(got, f.Issue)
-				}
+				got := build.Each(target.By(resize.Kubelet{Version: kubelet}).Faults(), func(f resize.Fault) string { return f.Issue })
 				want := "[]"
 				if slices.Contains(has, kubelet) {
 					want = "[" + tt.want + "]"

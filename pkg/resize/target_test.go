@@ -464,9 +464,7 @@ func TestOthers(t *testing.T) {
 	resized := build.Pod("web-0", a, build.Resized(c), vpa)
 	target := func(left resize.Target, err error) resize.Target {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return left
 	}
 	for _, tt := range []struct {

@@ -491,10 +491,7 @@ func membersOf(t *testing.T, described string) (members []judge.Member) {
 
 func describe(s rollout.Step) string {
 	var said []string
-	var restart []judge.Member
-	for _, r := range s.Restart {
-		restart = append(restart, r.Member)
-	}
+	restart := build.Each(s.Restart, func(r rollout.Restart) judge.Member { return r.Member })
 	for _, part := range []struct {
 		verb    string
 		members []judge.Member

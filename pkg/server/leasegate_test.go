@@ -376,7 +376,7 @@ func TestLeaseOfAnother(t *testing.T) {
 				}
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
-				elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+				elector := must.Get(leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 					Lock:          &gatedLock{Interface: lock, gate: newLeaseGate(renewDeadline)},
 					LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: renewDeadline / 2, ReleaseOnCancel: true,
 					Callbacks: leaderelection.LeaderCallbacks{
@@ -392,10 +392,7 @@ func TestLeaseOfAnother(t *testing.T) {
 						},
 						OnStoppedLeading: func() {},
 					},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				elector.Run(ctx)
 				if followed := (&LeaderElection{lock: lock}).Followed(t.Context()); followed != (holder != "") {
 					t.Errorf("another one leads: %t", followed)

@@ -484,9 +484,7 @@ func TestNextStepAfterRefusal(t *testing.T) {
 			t.Errorf("final %t, when the time has come to ask again: got %q, %v, want %q", final, does(p), err, due)
 		}
 		refused.Until = o.Now.Add(time.Second)
-		if p, err = planned(o); err != nil {
-			t.Fatal(err)
-		}
+		p = must.Get(planned(o))(t)
 		if got := does(p); got != want {
 			t.Errorf("final %t: got %q, want %q", final, got, want)
 		}
@@ -766,10 +764,9 @@ func TestToCome(t *testing.T) {
 		{"missing|live|missing", 1, []string{"1m", "2m"}},
 		{"missing|live|live", 3, []string{"1m"}},
 	} {
-		var cpu []string
-		for _, coming := range observed(t, tt.places, held("0", tt.at)).toCome() {
-			cpu = append(cpu, coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String())
-		}
+		cpu := build.Each(observed(t, tt.places, held("0", tt.at)).toCome(), func(coming rollout.Coming) string {
+			return coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
+		})
 		if !slices.Equal(cpu, tt.want) {
 			t.Errorf("%s, partition %d: to come are pods that request %q, want %q", tt.places, tt.at, cpu, tt.want)
 		}

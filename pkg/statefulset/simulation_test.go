@@ -114,6 +114,13 @@ func newSimulation(t simulated.T, set *appsv1.StatefulSet, outcomes []simulated.
 	return s
 }
 
+// maybeParallel has pods come and go all at once, in some runs.
+func maybeParallel(t *rapid.T, set *appsv1.StatefulSet) {
+	if rapid.Bool().Draw(t, "parallel") {
+		set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+	}
+}
+
 func TestSimulation(t *testing.T) {
 	simulated.Pin(t, 1, 350)
 	rapid.Check(t, func(t *rapid.T) {
@@ -124,9 +131,7 @@ func TestSimulation(t *testing.T) {
 		}
 		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(1, 3).Draw(t, "maxUnavailable")))
 		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "partition")))
-		if rapid.Bool().Draw(t, "parallel") {
-			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-		}
+		maybeParallel(t, set)
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "minReadySeconds"))
 		outcomes := simulated.Outcomes(t)
 		lags, happens := rapid.IntRange(0, 3).Draw(t, "lags"), simulated.Steps(happenings).Draw(t, "steps")
@@ -164,9 +169,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 		set := webSet(version{Image: 1, CPU: 1}, rapid.IntRange(2, 5).Draw(t, "replicas"))
 		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "partition")))
 		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(1, 3).Draw(t, "maxUnavailable")))
-		if rapid.Bool().Draw(t, "parallel") {
-			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-		}
+		maybeParallel(t, set)
 		set.Spec.MinReadySeconds = int32(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "minReadySeconds"))
 		onFailure := rapid.SampledFrom([]string{"", policy.OnFailureRevert}).Draw(t, "onFailure")
 		lags, spares := rapid.IntRange(0, 3).Draw(t, "lags"), rapid.Bool().Draw(t, "spares")
@@ -187,9 +190,7 @@ func TestSimulationOfImages(t *testing.T) {
 	maps.Copy(often, map[string]int{"edit image": 5, "edit cpu": 5, "delete": 6, "scale": 2, "partition": 0, "kcm": 10})
 	rapid.Check(t, func(t *rapid.T) {
 		set := webSet(version{Image: 1, CPU: 1}, rapid.IntRange(2, 5).Draw(t, "replicas"))
-		if rapid.Bool().Draw(t, "parallel") {
-			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-		}
+		maybeParallel(t, set)
 		happens := simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, simulated.Outcomes(t))
@@ -208,9 +209,7 @@ func TestSimulationOfRefusedBirths(t *testing.T) {
 		set := webSet(version{Image: 1, CPU: 1}, rapid.IntRange(1, 5).Draw(t, "replicas"))
 		set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "partition")))
 		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(1, 2).Draw(t, "maxUnavailable")))
-		if rapid.Bool().Draw(t, "parallel") {
-			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-		}
+		maybeParallel(t, set)
 		least := rapid.IntRange(2, 3).Draw(t, "least")
 		known := rapid.Bool().Draw(t, "known")
 		happens := simulated.Steps(often).Draw(t, "steps")
@@ -243,9 +242,7 @@ func TestSimulationOfHands(t *testing.T) {
 	often := simulated.OfHands(happenings)
 	rapid.Check(t, func(t *rapid.T) {
 		set := webSet(version{Image: rapid.IntRange(simulated.Proxied, simulated.Proxied+1).Draw(t, "image"), CPU: 1, Memory: rapid.IntRange(0, 1).Draw(t, "memory")}, rapid.IntRange(1, 4).Draw(t, "replicas"))
-		if rapid.Bool().Draw(t, "parallel") {
-			set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-		}
+		maybeParallel(t, set)
 		set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(rapid.IntRange(1, 2).Draw(t, "maxUnavailable")))
 		set.Annotations[api.ResizeActionAnnotation] = rapid.SampledFrom([]string{"", "", string(policy.LiveResize)}).Draw(t, "action")
 		outcomes, hands := simulated.OutcomesOfHands(t), simulated.DrawHands(t, "node", "twin")

@@ -358,7 +358,7 @@ func TestNonsense(t *testing.T) {
 // What a policy cannot say of an object is as its failurePolicy says.
 func TestFailurePolicy(t *testing.T) {
 	for failurePolicy, allowed := range map[string]bool{"Fail": false, "Ignore": true} {
-		p, err := Load(fstest.MapFS{"cluster/policy.yaml": {Data: []byte(`
+		p := must.Get(Load(fstest.MapFS{"cluster/policy.yaml": {Data: []byte(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
 metadata: {name: test}
@@ -371,10 +371,7 @@ spec:
   mutations:
   - patchType: JSONPatch
     jsonPatch: {expression: '[JSONPatch{op: "remove", path: object.nothing}]'}
-`)}}, deploy.User)
-		if err != nil {
-			t.Fatal(err)
-		}
+`)}}, deploy.User))(t)
 		response, err := p.Evaluate(t.Context(), "test", update(t, "", "alice", set))
 		if err != nil || response.Allowed != allowed || response.Patch != nil {
 			t.Errorf("%s: %v, %v", failurePolicy, response, err)

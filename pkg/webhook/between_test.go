@@ -21,7 +21,7 @@ func workload(t *testing.T, kind string, template int, hold, rollout string) *un
 	if hold != "" {
 		annotations[api.HoldAnnotation] = hold
 	}
-	encoded, err := yaml.YAMLToJSON(fmt.Appendf(nil, `
+	encoded := must.Get(yaml.YAMLToJSON(fmt.Appendf(nil, `
 apiVersion: apps/v1
 kind: %s
 metadata: {name: web, namespace: default, resourceVersion: "7", generation: 2, labels: {%s: "true"}}
@@ -29,10 +29,7 @@ spec:
   replicas: 3
   template: {spec: {containers: [{name: app, resources: {requests: {cpu: %dm}}}]}}
 status: {replicas: 3, updatedReplicas: 3, observedGeneration: 2, updateRevision: web-1}
-`, kind, api.EnabledLabel, template))
-	if err != nil {
-		t.Fatal(err)
-	}
+`, kind, api.EnabledLabel, template)))(t)
 	u := &unstructured.Unstructured{}
 	must.Do(t, u.UnmarshalJSON(encoded))
 	u.SetAnnotations(annotations)

@@ -94,9 +94,7 @@ status: {replicas: 1, observedGeneration: 1, updatedReplicas: 1}
 	if err == nil {
 		err = object.UnmarshalJSON(encoded)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if written == "" {
 		object.SetManagedFields(nil)
 	}
@@ -442,9 +440,7 @@ func isFree(t *testing.T, w *unstructured.Unstructured) bool {
 		path, held = []string{"spec", "updateStrategy", "type"}, "OnDelete"
 	}
 	value, _, err := unstructured.NestedFieldNoCopy(w.Object, path...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return fmt.Sprint(value) != held
 }
 

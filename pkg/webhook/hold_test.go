@@ -229,9 +229,7 @@ func holdsAgain(t *testing.T, kind, rollout string, field []string, writes []wri
 		if err == nil {
 			stored, err = jsonpatch.MergePatch(stored, patch)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		object := &unstructured.Unstructured{}
 		must.Do(t, object.UnmarshalJSON(stored))
 		after := asks(t, p, cmp.Or(w.user, "alice"), now, object, nil)

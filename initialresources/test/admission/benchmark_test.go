@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // BenchmarkAdmission creates pods where nothing is estimated, and where few images are known or many: docs/estimates.md has what it
@@ -26,16 +28,11 @@ func BenchmarkAdmission(b *testing.B) {
 				maps.Copy(n.table, entries(fmt.Sprintf(image, i), "120m", "300Mi"))
 			}
 		}
-		if err := n.create(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, n.create(b.Context()))
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: fmt.Sprintf(image, 5)}}}}
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
-				made, err := client.CoreV1().Pods(n.name).Create(b.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-				if err != nil {
-					b.Fatal(err)
-				}
+				made := must.Get(client.CoreV1().Pods(n.name).Create(b.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))(b)
 				if got := len(made.Spec.Containers[0].Resources.Requests); (got > 0) != (c.images > 0) {
 					b.Fatalf("%d requests are set, and %d images are known", got, c.images)
 				}

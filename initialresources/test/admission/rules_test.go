@@ -85,9 +85,7 @@ var namespaces = []*namespace{
 // TestRules has a row for each rule. It creates the pod, and looks at what is stored.
 func TestRules(t *testing.T) {
 	for _, n := range namespaces {
-		if err := n.create(t.Context()); err != nil {
-			t.Fatalf("making the namespace %s: %v", n.name, err)
-		}
+		must.Do(t, n.create(t.Context()))
 	}
 	for _, tt := range []struct {
 		sentence  string
@@ -235,14 +233,8 @@ func TestRules(t *testing.T) {
 			t.Parallel()
 			pod := must.Get(newPod(tt.pod))(t)
 			annotations := maps.Clone(pod.Annotations)
-			dry, err := client.CoreV1().Pods(tt.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if err != nil {
-				t.Fatalf("as a dry run: %v", err)
-			}
-			pod, err = client.CoreV1().Pods(tt.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			dry := must.Get(client.CoreV1().Pods(tt.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))(t)
+			pod = must.Get(client.CoreV1().Pods(tt.namespace).Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 			for _, pod := range []*corev1.Pod{dry, pod} {
 				check(t, pod, tt.requests, tt.says)
 				for _, name := range []string{api.EstimateAnnotation, "kubernetes.io/limit-ranger"} {
@@ -269,12 +261,7 @@ func TestManyContainers(t *testing.T) {
 	n := namespace{name: "many", label: "enabled", table: entries("registry.example.com:5000/some-team/some-folder/some-service:v1.2.3", "120m", "300Mi")}
 	n.table["quota.cpu"], n.table["quota.memory"] = "100", "100Gi"
 	must.Do(t, n.create(t.Context()))
-	pod, err := newPod("spec: {containers: [" + strings.Join(containers, ", ") + "]}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pod, err = client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	pod := must.Get(newPod("spec: {containers: [" + strings.Join(containers, ", ") + "]}"))(t)
+	pod = must.Get(client.CoreV1().Pods(n.name).Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 	check(t, pod, strings.Join(want, "; "), strings.Join(said, "; "))
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestValues writes labels and annotations, good and bad.
@@ -89,13 +90,8 @@ func TestOlderValues(t *testing.T) {
 // TestLaterValues labels and annotates a pod that is there.
 func TestLaterValues(t *testing.T) {
 	t.Parallel()
-	pod, err := newPod(`spec: {containers: [{name: app, image: web}]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pod, err = client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	pod := must.Get(newPod(`spec: {containers: [{name: app, image: web}]}`))(t)
+	pod = must.Get(client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 	for _, verb := range []string{"label", "annotate"} {
 		for value, bad := range map[string]bool{"on": true, "enabled": verb == "annotate", "never": verb == "label"} {
 			_, err := cp.Kubectl(t.Context(), verb, "--dry-run=server", "pod", pod.Name, api.InitialResourcesLabel+"="+value)

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -143,9 +142,7 @@ func table(t *testing.T, namespace string) *corev1.ConfigMap {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 
@@ -171,13 +168,7 @@ const patience = 3 * time.Minute
 
 func eventually(t *testing.T, what string, check func() (bool, string)) {
 	t.Helper()
-	var seen string
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(context.Context) (done bool, _ error) {
-		done, seen = check()
-		return done, nil
-	}); err != nil {
-		t.Fatalf("waited %s for %s: %s", patience, what, seen)
-	}
+	must.Eventually(t, 50*time.Millisecond, patience, what, check)
 }
 
 // apply creates objects, which go with the test.
@@ -187,9 +178,7 @@ func apply(t *testing.T, manifest string) {
 	must.Do(t, os.WriteFile(file, []byte(manifest), 0o600))
 	must.Do(t, cp.Apply(t.Context(), "--filename", file))
 	t.Cleanup(func() {
-		if _, err := cp.Kubectl(context.Background(), "delete", "--ignore-not-found", "--grace-period=0", "--force", "--filename", file); err != nil {
-			t.Error(err)
-		}
+		must.Get(cp.Kubectl(context.Background(), "delete", "--ignore-not-found", "--grace-period=0", "--force", "--filename", file))(t)
 	})
 }
 

@@ -32,9 +32,7 @@ func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
 	t.Cleanup(func() {
 		w.Stop()
 		_ = log.Close() // it has been written
-		if err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(context.Background(), prerequisite.WebhookConfiguration, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(context.Background(), prerequisite.WebhookConfiguration, metav1.DeleteOptions{}))
 	})
 	namespace(t, name, mode)
 	table := &corev1.ConfigMap{
@@ -58,22 +56,15 @@ func withoutPolicy(t *testing.T) {
 	}
 	bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
 	for _, name := range []string{"inplace-rollout-initial-resources", "inplace-rollout-initial-resources-pods"} {
-		binding, err := bindings.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		binding := must.Get(bindings.Get(t.Context(), name, metav1.GetOptions{}))(t)
 		usual := binding.Spec.DeepCopy()
 		binding.Spec.MatchResources = &admissionregistrationv1.MatchResources{
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "nowhere"}},
 		}
-		if binding, err = bindings.Update(t.Context(), binding, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		binding = must.Get(bindings.Update(t.Context(), binding, metav1.UpdateOptions{}))(t)
 		t.Cleanup(func() {
 			binding.Spec = *usual
-			if _, err := bindings.Update(context.Background(), binding, metav1.UpdateOptions{}); err != nil {
-				t.Error(err)
-			}
+			must.Get(bindings.Update(context.Background(), binding, metav1.UpdateOptions{}))(t)
 		})
 	}
 }
