@@ -362,13 +362,7 @@ func (v *Verdict) progress(o Terms) progress {
 			return v.notReady(o)
 		}
 	case resize.InProgress:
-		if m.Answer == resize.Unanswered && !m.GivenUp.IsZero() && !o.Now.Before(m.GivenUp) {
-			_, lacks := m.Target.Answer()
-			return progress{state: resize.FailingTooLong, reason: ReasonResizeError, why: m.onNode("no answer from the kubelet") + ": " + lacks}
-		}
-		if at := saidSince(m.Pod, corev1.PodResizeInProgress); !at.IsZero() {
-			return v.underWay(at, o)
-		}
+		return v.underWay(o)
 	}
 	return progress{state: resize.InProgress, reason: ReasonProgressing, why: v.Says}
 }
@@ -463,15 +457,22 @@ func (m Member) timed(o Terms, now, then resize.State, timeout time.Duration, re
 	return progress{state: then, reason: reason, why: fmt.Sprintf("%s, for more than %s", why, timeout)}
 }
 
-// underWay is the progress of a pod whose kubelet has said since that time that it resizes it. That may take long, as where a container
-// ends slowly, so nothing follows from it; but it is told.
-func (v *Verdict) underWay(at time.Time, o Terms) progress {
-	m := v.Member
+// underWay is the progress of a pod whose kubelet has not finished. Of one that says that it resizes the pod, nothing follows but that it
+// is told: that may take long, as where a container ends slowly.
+func (v *Verdict) underWay(o Terms) progress {
+	m, p := v.Member, progress{state: resize.InProgress, reason: ReasonProgressing, why: v.Says}
+	if m.Answer == resize.Unanswered && !m.GivenUp.IsZero() && !o.Now.Before(m.GivenUp) {
+		_, lacks := m.Target.Answer()
+		return progress{state: resize.FailingTooLong, reason: ReasonResizeError, why: m.onNode("no answer from the kubelet") + ": " + lacks}
+	}
+	at := saidSince(m.Pod, corev1.PodResizeInProgress)
+	if at.IsZero() {
+		return p
+	}
 	if m.Since.After(at) {
 		at = m.Since
 	}
-	p := progress{resize.InProgress, ReasonProgressing, v.Says, at.Add(o.ErrorTimeout)}
-	if !o.Now.Before(p.until) {
+	if p.until = at.Add(o.ErrorTimeout); !o.Now.Before(p.until) {
 		p.reason, p.why = ReasonResizeError, fmt.Sprintf("%s: %s, for more than %s", m.onNode("not done"), v.Says, o.ErrorTimeout)
 	}
 	return p
