@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // What is wrong with the arguments is said before any cluster is asked, and what
@@ -97,10 +99,7 @@ func TestManifests(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", tt.what, err)
 		}
-		var names []string
-		for _, u := range found {
-			names = append(names, u.GetNamespace()+"/"+nameOf(u))
-		}
+		names := build.Each(found, func(u *unstructured.Unstructured) string { return u.GetNamespace() + "/" + nameOf(u) })
 		if got := strings.Join(names, " "); got != tt.want {
 			t.Errorf("%s: found %s, want %s", tt.what, got, tt.want)
 		}

@@ -49,9 +49,7 @@ func TestSchemas(t *testing.T) {
 func encoded(t *testing.T, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 }
 

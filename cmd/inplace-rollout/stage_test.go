@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -262,13 +263,8 @@ func (s *stage) live(t *testing.T) *unstructured.Unstructured {
 // cluster has the commands read the stage, and nothing else.
 func (s *stage) cluster(t *testing.T) *cluster {
 	t.Helper()
-	typed, stored := []runtime.Object{}, []runtime.Object{s.live(t)}
-	for _, n := range s.nodes {
-		typed = append(typed, n)
-	}
-	for _, pod := range s.pods {
-		typed = append(typed, pod)
-	}
+	stored, nodes := []runtime.Object{s.live(t)}, build.Each(s.nodes, func(n *corev1.Node) runtime.Object { return n })
+	typed := slices.Concat(nodes, build.Each(s.pods, func(pod *corev1.Pod) runtime.Object { return pod }))
 	for _, object := range s.others {
 		if rs, is := object.(*appsv1.ReplicaSet); is {
 			u := build.Stored(t, rs)

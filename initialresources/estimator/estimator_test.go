@@ -131,8 +131,8 @@ func TestMain(m *testing.M) {
 func newWorld(t *testing.T, o Options, objects ...runtime.Object) *world {
 	t.Helper()
 	objects = append(objects,
-		parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
-		parsed[corev1.Node](t, "{metadata: {name: node}, status: {allocatable: {cpu: '8', memory: 16Gi, pods: '100'}}}"))
+		build.Parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
+		build.Parsed[corev1.Node](t, "{metadata: {name: node}, status: {allocatable: {cpu: '8', memory: 16Gi, pods: '100'}}}"))
 	w := &world{t: t, api: fake.NewClientset(objects...), past: &past{complete: true}, registry: prometheus.NewRegistry(), said: &recorded{}}
 	w.past.ran(t, "shop", "nginx:1.25", 0.2, 64)
 	versions := int64(0) // the fake has none
@@ -256,7 +256,7 @@ func TestAnnotated(t *testing.T) {
 	if value, has := w.table().Data[estimate.AnnotateEntry]; has {
 		t.Errorf("the table says %s: %s", estimate.AnnotateEntry, value)
 	}
-	annotate := parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: annotate}}}")
+	annotate := build.Parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: annotate}}}")
 	must.Get(w.api.CoreV1().Namespaces().Update(t.Context(), annotate, metav1.UpdateOptions{}))(t)
 	w.waitEntry(estimate.AnnotateEntry, "true")
 }
@@ -277,7 +277,8 @@ func TestIncomplete(t *testing.T) {
 	stop()
 	before := w.table().Data
 
-	again := newWorld(t, Options{}, w.table(), parsed[corev1.LimitRange](t, "{metadata: {namespace: shop, name: small}, spec: {limits: [{type: Container, max: {memory: 50Mi}}]}}"))
+	again := newWorld(t, Options{}, w.table(), build.Parsed[corev1.LimitRange](t,
+		"{metadata: {namespace: shop, name: small}, spec: {limits: [{type: Container, max: {memory: 50Mi}}]}}"))
 	again.past.set(false, errors.New("Prometheus is away"))
 	again.past.Usage = nil
 	again.run()
@@ -410,7 +411,7 @@ func TestTouched(t *testing.T) {
 	w.eventually("the label", func() bool { return w.table().Labels[api.ManagedByLabel] == api.ManagedBy })
 	change(`{"data":{"theirs":"1"}}`)
 	w.eventually("their data", func() bool { stored := w.stored("shop"); return stored != nil && stored.Data["theirs"] == "1" })
-	out := parsed[corev1.Namespace](t, "{metadata: {name: shop}}")
+	out := build.Parsed[corev1.Namespace](t, "{metadata: {name: shop}}")
 	must.Get(w.api.CoreV1().Namespaces().Update(t.Context(), out, metav1.UpdateOptions{}))(t)
 	w.eventually("theirs alone", func() bool { c := w.table(); return c == nil || maps.Equal(c.Data, map[string]string{"theirs": "1"}) })
 	if c := w.table(); c == nil || len(c.Labels) > 0 {
@@ -523,7 +524,7 @@ func (w *world) see(data map[string]string) {
 	}}
 	for store, object := range map[cache.Store]any{
 		w.watched.tables.GetStore():     table,
-		w.watched.namespaces.GetStore(): parsed[corev1.Namespace](w.t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
+		w.watched.namespaces.GetStore(): build.Parsed[corev1.Namespace](w.t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}"),
 	} {
 		must.Do(w.t, store.Add(object))
 	}
@@ -632,7 +633,7 @@ func TestRoomBound(t *testing.T) {
 			if tt.karpenter {
 				w.api.Resources = append(w.api.Resources, &metav1.APIResourceList{GroupVersion: "karpenter.sh/v1"})
 			}
-			shop := parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}")
+			shop := build.Parsed[corev1.Namespace](t, "{metadata: {name: shop, labels: {inplace-rollout.io/initial-resources: enabled}}}")
 			if tt.annotation != "" {
 				shop.Annotations = map[string]string{api.RoomAnnotation: tt.annotation}
 			}
@@ -678,7 +679,8 @@ func TestRoomInterval(t *testing.T) {
 	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
 	takes := func(name, cpu string) {
 		t.Helper()
-		p := parsed[corev1.Pod](t, "{metadata: {namespace: bank, name: "+name+", uid: "+name+"}, spec: {nodeName: node, containers: [{name: app, resources: {requests: {cpu: '"+cpu+"'}}}]}}")
+		p := build.Parsed[corev1.Pod](t, "{metadata: {namespace: bank, name: "+name+", uid: "+name+"}, "+
+			"spec: {nodeName: node, containers: [{name: app, resources: {requests: {cpu: '"+cpu+"'}}}]}}")
 		must.Get(w.api.CoreV1().Pods("bank").Create(t.Context(), p, metav1.CreateOptions{}))(t)
 		w.eventually("the pod to be seen", func() bool {
 			_, there, _ := w.watched.pods.GetStore().GetByKey("bank/" + name)
@@ -699,7 +701,7 @@ func TestRoomInterval(t *testing.T) {
 	takes("second", "2")
 	w.eventually("the room to be known", func() bool { _, room := w.current(); return room.MilliCPU == 3000 })
 	clock.SetTime(now.Add(time.Minute + time.Second))
-	quota := parsed[corev1.ResourceQuota](t, "{metadata: {namespace: shop, name: few}, status: {hard: {requests.cpu: 1}, used: {requests.cpu: 0}}}")
+	quota := build.Parsed[corev1.ResourceQuota](t, "{metadata: {namespace: shop, name: few}, status: {hard: {requests.cpu: 1}, used: {requests.cpu: 0}}}")
 	must.Get(w.api.CoreV1().ResourceQuotas("shop").Create(t.Context(), quota, metav1.CreateOptions{}))(t)
 	w.waitEntry("quota.cpu", "1")
 	w.waitEntry("room.cpu", "3")

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 func parsedQuantity(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
@@ -35,7 +36,7 @@ func TestNews(t *testing.T) {
 		{"nothing is known", "[{name: app, image: nginx}]", "", "InitialResourcesUnknown", "app: no cpu usage of nginx is known, app: no memory usage of nginx is known"},
 		{"the user says all", "[{name: app, resources: {requests: {cpu: 1}, limits: {memory: 1Gi}}}]", "", "", ""},
 	} {
-		p := parsed[corev1.Pod](t, "{spec: {containers: "+tt.containers+"}}")
+		p := build.Parsed[corev1.Pod](t, "{spec: {containers: "+tt.containers+"}}")
 		if tt.annotation != "" {
 			p.Annotations = map[string]string{api.EstimateAnnotation: tt.annotation}
 		}
@@ -61,11 +62,11 @@ func TestLacks(t *testing.T) {
 		"{ownerReferences: [{kind: DaemonSet, controller: true}]}":                                                                  0,
 		"{ownerReferences: [{kind: DaemonSet, controller: true}], annotations: {inplace-rollout.io/initial-resources: if-not-set}}": 2,
 	} {
-		if got := len(lacksOf(parsed[corev1.Pod](t, "{metadata: "+strings.ReplaceAll(meta, ": off}", `: "off"}`)+", "+spec+"}"))); got != want {
+		if got := len(lacksOf(build.Parsed[corev1.Pod](t, "{metadata: "+strings.ReplaceAll(meta, ": off}", `: "off"}`)+", "+spec+"}"))); got != want {
 			t.Errorf("%s: %d, want %d", meta, got, want)
 		}
 	}
-	if got := lacksOf(parsed[corev1.Pod](t, "{spec: {resources: {requests: {cpu: 1}}, containers: [{name: app}]}}")); len(got) > 0 {
+	if got := lacksOf(build.Parsed[corev1.Pod](t, "{spec: {resources: {requests: {cpu: 1}}, containers: [{name: app}]}}")); len(got) > 0 {
 		t.Errorf("with resources of the pod as a whole: %v", got)
 	}
 }

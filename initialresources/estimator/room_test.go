@@ -7,23 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
-
-func parsed[T any](t *testing.T, text string) *T {
-	t.Helper()
-	object := new(T)
-	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	return object
-}
 
 func TestLargest(t *testing.T) {
 	node := func(name, cpu, memory, pods string) *corev1.Node {
-		return parsed[corev1.Node](t, "{metadata: {name: "+name+"}, status: {allocatable: {cpu: '"+cpu+"', memory: "+memory+", pods: '"+pods+"'}}}")
+		return build.Parsed[corev1.Node](t, "{metadata: {name: "+name+"}, status: {allocatable: {cpu: '"+cpu+"', memory: "+memory+", pods: '"+pods+"'}}}")
 	}
 	on := func(name string, cpu, memory int64) *pod {
 		return &pod{node: name, load: capacity.Load{MilliCPU: cpu, Memory: memory, Pods: 1}}
@@ -70,7 +61,7 @@ func TestSteady(t *testing.T) {
 
 func TestQuotaLeft(t *testing.T) {
 	quota := func(spec, hard, used string) *corev1.ResourceQuota {
-		return parsed[corev1.ResourceQuota](t, "{spec: "+spec+", status: {hard: "+hard+", used: "+used+"}}")
+		return build.Parsed[corev1.ResourceQuota](t, "{spec: "+spec+", status: {hard: "+hard+", used: "+used+"}}")
 	}
 	for name, tt := range map[string]struct {
 		quotas []*corev1.ResourceQuota
@@ -95,8 +86,8 @@ func TestQuotaLeft(t *testing.T) {
 
 func TestPodMax(t *testing.T) {
 	ranges := []*corev1.LimitRange{
-		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, max: {cpu: 4}}, {type: Container, max: {cpu: 1, memory: 1Gi}}]}}"),
-		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, min: {cpu: 10m}, max: {cpu: 3, memory: 8Gi}}, {type: Pod, min: {cpu: 20m}}, {type: Container, min: {cpu: 1}}]}}"),
+		build.Parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, max: {cpu: 4}}, {type: Container, max: {cpu: 1, memory: 1Gi}}]}}"),
+		build.Parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, min: {cpu: 10m}, max: {cpu: 3, memory: 8Gi}}, {type: Pod, min: {cpu: 20m}}, {type: Container, min: {cpu: 1}}]}}"),
 	}
 	if got, want := entries(podMinEntry, podMin(ranges)), map[string]string{"pod-min.cpu": "20m"}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -108,8 +99,9 @@ func TestPodMax(t *testing.T) {
 
 func TestRatios(t *testing.T) {
 	ranges := []*corev1.LimitRange{
-		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, maxLimitRequestRatio: {cpu: 4}}, {type: PersistentVolumeClaim, maxLimitRequestRatio: {cpu: 1}}, {type: Container, max: {cpu: 1}, maxLimitRequestRatio: {memory: 3}}]}}"),
-		parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Container, maxLimitRequestRatio: {memory: 2}}]}}"),
+		build.Parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Pod, maxLimitRequestRatio: {cpu: 4}}, {type: PersistentVolumeClaim, maxLimitRequestRatio: {cpu: 1}}, "+
+			"{type: Container, max: {cpu: 1}, maxLimitRequestRatio: {memory: 3}}]}}"),
+		build.Parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Container, maxLimitRequestRatio: {memory: 2}}]}}"),
 	}
 	if got, want := entries(ratioEntry, ratios(ranges)), map[string]string{"ratio.cpu": "4", "ratio.memory": "2"}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -118,7 +110,7 @@ func TestRatios(t *testing.T) {
 
 // TestStripPod keeps of most pods what they take of their nodes.
 func TestStripPod(t *testing.T) {
-	p := parsed[corev1.Pod](t, `
+	p := build.Parsed[corev1.Pod](t, `
 metadata: {namespace: shop, name: web, uid: u, labels: {app: web}, annotations: {kept: no}}
 spec:
   nodeName: a

@@ -167,7 +167,7 @@ func TestClampedAndLookUp(t *testing.T) {
 	u.ran(t, "shop", "nginx:1.25", 0.2, 64)
 	table, _ := newBook(u, ladder(estimate.InNamespace), 10, now).table("shop")
 	table["room.cpu"], table["foreign.cpu"], table["roles"] = "8", "many", "container"
-	ranges := []*corev1.LimitRange{parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Container, max: {cpu: 150m}}]}}")}
+	ranges := []*corev1.LimitRange{build.Parsed[corev1.LimitRange](t, "{spec: {limits: [{type: Container, max: {cpu: 150m}}]}}")}
 	within := clamped(table, estimate.NewBounds(ranges, nil))
 	if again := clamped(within, estimate.NewBounds(ranges, nil)); len(within) != 4 || !maps.Equal(within, again) {
 		t.Errorf("within bounds it is %v, and then %v", within, again)

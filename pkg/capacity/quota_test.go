@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/yaml"
+
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 func TestQuotas(t *testing.T) {
@@ -40,13 +41,13 @@ func TestQuotas(t *testing.T) {
 			others: []string{small, small, small}, instead: true, pod: medium, refusal: "quota q has no room for requests.cpu 500m in place of 300m (used: 900m of 1)"},
 		{name: "of a pod whose resize is infeasible, what it has counts", quota: "status: {hard: {cpu: 1}, used: {cpu: 1}}", others: []string{small, small}, gone: []string{large}, pod: large,
 			change: func(pod *corev1.Pod) {
-				had := read[corev1.PodSpec](t, small).Containers[0].Resources
+				had := build.Parsed[corev1.PodSpec](t, small).Containers[0].Resources
 				pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", AllocatedResources: had.Requests, Resources: &had}}
 				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
 			}},
 		{name: "of a pod whose resize was put off, the larger size counts", quota: "status: {hard: {cpu: 1}, used: {cpu: 1}}", others: []string{small, small}, gone: []string{small}, pod: large,
 			change: func(pod *corev1.Pod) {
-				had := read[corev1.PodSpec](t, large).Containers[0].Resources
+				had := build.Parsed[corev1.PodSpec](t, large).Containers[0].Resources
 				pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", AllocatedResources: had.Requests, Resources: &had}}
 			}},
 		{name: "a pod that is over takes nothing", quota: "status: {hard: {cpu: 1}, used: {cpu: 900m}}", others: []string{small, small}, gone: []string{large}, pod: large,
@@ -86,12 +87,12 @@ func TestQuotas(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			quota := read[corev1.ResourceQuota](t, tt.quota)
+			quota := *build.Parsed[corev1.ResourceQuota](t, tt.quota)
 			quota.Name = "q"
 			stored := quota.DeepCopy()
 			var others []*corev1.Pod
 			for _, spec := range append(tt.others, tt.gone...) {
-				pod := &corev1.Pod{Spec: read[corev1.PodSpec](t, spec)}
+				pod := &corev1.Pod{Spec: *build.Parsed[corev1.PodSpec](t, spec)}
 				pod.UID = types.UID(strconv.Itoa(len(others)))
 				others = append(others, pod)
 			}
@@ -106,9 +107,9 @@ func TestQuotas(t *testing.T) {
 				quotas.remove(gone) // it goes once
 			}
 			for _, there := range tt.there {
-				quotas.add(&corev1.Pod{Spec: read[corev1.PodSpec](t, there)})
+				quotas.add(&corev1.Pod{Spec: *build.Parsed[corev1.PodSpec](t, there)})
 			}
-			pod, old := &corev1.Pod{Spec: read[corev1.PodSpec](t, tt.pod)}, (*corev1.Pod)(nil)
+			pod, old := &corev1.Pod{Spec: *build.Parsed[corev1.PodSpec](t, tt.pod)}, (*corev1.Pod)(nil)
 			if tt.instead {
 				old = others[0]
 			}
@@ -129,15 +130,6 @@ func TestQuotas(t *testing.T) {
 }
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-func read[T any](t *testing.T, text string) T {
-	t.Helper()
-	var object T
-	if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
-		t.Fatalf("reading %s: %v", text, err)
-	}
-	return object
-}
 
 func TestAdmit(t *testing.T) {
 	const app = "containers: [{name: app, resources: {requests: {cpu: 600m}}}]"
@@ -177,13 +169,13 @@ func TestAdmit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			spec := read[corev1.PodSpec](t, tt.spec)
+			spec := *build.Parsed[corev1.PodSpec](t, tt.spec)
 			before := spec.DeepCopy()
 			var limits Limits
 			for i, items := range strings.Split(tt.limits, "\n") {
 				if items != "" {
 					limits.Ranges = append(limits.Ranges, corev1.LimitRange{
-						ObjectMeta: metav1.ObjectMeta{Name: string(rune('a' + i))}, Spec: corev1.LimitRangeSpec{Limits: read[[]corev1.LimitRangeItem](t, items)},
+						ObjectMeta: metav1.ObjectMeta{Name: string(rune('a' + i))}, Spec: corev1.LimitRangeSpec{Limits: *build.Parsed[[]corev1.LimitRangeItem](t, items)},
 					})
 				}
 			}
@@ -191,7 +183,7 @@ func TestAdmit(t *testing.T) {
 			if refusal != tt.refusal {
 				t.Errorf("got the refusal %q, want %q", refusal, tt.refusal)
 			}
-			if want := read[corev1.ResourceRequirements](t, tt.admitted); tt.admitted != "" && !same(admitted.Containers[0].Resources, want) {
+			if want := *build.Parsed[corev1.ResourceRequirements](t, tt.admitted); tt.admitted != "" && !same(admitted.Containers[0].Resources, want) {
 				t.Errorf("got %v, want %v", admitted.Containers[0].Resources, want)
 			}
 			if !same(spec.Containers[0].Resources, before.Containers[0].Resources) {

@@ -246,12 +246,8 @@ func to(v version) change {
 func restartsContainer(s *scene) {
 	specs := []*corev1.PodSpec{s.d.Spec.Template.Spec.DeepCopy()}
 	s.d.Spec.Template.Spec = *specs[0]
-	for _, rs := range s.sets {
-		specs = append(specs, &rs.Spec.Template.Spec)
-	}
-	for _, pod := range s.pods {
-		specs = append(specs, &pod.Spec)
-	}
+	specs = append(specs, build.Each(s.sets, func(rs *appsv1.ReplicaSet) *corev1.PodSpec { return &rs.Spec.Template.Spec })...)
+	specs = append(specs, build.Each(s.pods, func(pod *corev1.Pod) *corev1.PodSpec { return &pod.Spec })...)
 	for _, spec := range specs {
 		spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,12 +36,7 @@ func throttling(t testing.TB) *check {
 func TestParseCheck(t *testing.T) {
 	fine := []string{"message: has $value", "above: 1", "window: 1m"}
 	without := func(line string, more ...string) []string {
-		var rest []string
-		for _, l := range fine {
-			if l != line {
-				rest = append(rest, l)
-			}
-		}
+		rest := slices.DeleteFunc(slices.Clone(fine), func(l string) bool { return l == line })
 		return append(rest, more...)
 	}
 	for name, tt := range map[string]struct{ text, want string }{

@@ -27,21 +27,9 @@ func FuzzRead(f *testing.F) {
 		f.Add("", "", timeout)
 	}
 	f.Fuzz(func(t *testing.T, resizePolicy, action, timeout string) {
-		if strings.ContainsAny(timeout, ".") && strings.Contains(timeout, "ns") {
-			t.Skip("fractions of a nanosecond")
-		}
-		for _, text := range []string{resizePolicy, action, timeout} {
-			if strings.ToValidUTF8(text, "") != text {
-				t.Skip("JSON cannot say it")
-			}
-		}
-		annotations := map[string]string{
+		agree(t, accepts, timeout, map[string]string{
 			api.ResizePolicyAnnotation: resizePolicy, api.ResizeActionAnnotation: action, api.DeferredTimeoutAnnotation: timeout,
-		}
-		_, err := policy.Read(annotations)
-		if got, said := accepts(t, annotations); got != (err == nil) {
-			t.Errorf("%q: Go says %v; the API server %q", annotations, err, said)
-		}
+		})
 	})
 }
 
@@ -61,20 +49,25 @@ func FuzzReadGuard(f *testing.F) {
 		f.Add("", "", "", checks)
 	}
 	f.Fuzz(func(t *testing.T, canary, duration, onFailure, checks string) {
-		if strings.ContainsAny(duration, ".") && strings.Contains(duration, "ns") {
-			t.Skip("fractions of a nanosecond")
-		}
-		for _, text := range []string{canary, duration, onFailure, checks} {
-			if strings.ToValidUTF8(text, "") != text {
-				t.Skip("JSON cannot say it")
-			}
-		}
-		annotations := map[string]string{
+		agree(t, accepts, duration, map[string]string{
 			api.CanaryAnnotation: canary, api.CanaryDurationAnnotation: duration, api.OnFailureAnnotation: onFailure, api.ChecksAnnotation: checks,
-		}
-		_, err := policy.Read(annotations)
-		if got, said := accepts(t, annotations); got != (err == nil) {
-			t.Errorf("%q: Go says %v; the API server %q", annotations, err, said)
-		}
+		})
 	})
+}
+
+// agree has Go and the API server judge annotations alike, one of which is a duration.
+func agree(t *testing.T, accepts func(*testing.T, map[string]string) (bool, string), duration string, annotations map[string]string) {
+	t.Helper()
+	if strings.ContainsAny(duration, ".") && strings.Contains(duration, "ns") {
+		t.Skip("fractions of a nanosecond")
+	}
+	for _, text := range annotations {
+		if strings.ToValidUTF8(text, "") != text {
+			t.Skip("JSON cannot say it")
+		}
+	}
+	_, err := policy.Read(annotations)
+	if got, said := accepts(t, annotations); got != (err == nil) {
+		t.Errorf("%q: Go says %v; the API server %q", annotations, err, said)
+	}
 }

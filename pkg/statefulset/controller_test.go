@@ -331,13 +331,8 @@ func TestPhasedImage(t *testing.T) {
 			c.User(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n })
 		})
 	}
-	of := func(v version) (names []string) {
-		for _, name := range slices.Sorted(maps.Keys(c.Pods)) {
-			if c.Of(c.Pods[name]) == v {
-				names = append(names, name)
-			}
-		}
-		return names
+	of := func(v version) []string {
+		return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Pods)), func(name string) bool { return c.Of(c.Pods[name]) != v })
 	}
 	lowers := func(v version, asIs bool, steps ...int32) {
 		t.Helper()

@@ -36,11 +36,17 @@ const (
 // Template parses the spec of a pod template.
 func Template(t testing.TB, spec string) *corev1.PodTemplateSpec {
 	t.Helper()
-	template := &corev1.PodTemplateSpec{}
-	if err := yaml.UnmarshalStrict([]byte(spec), &template.Spec); err != nil {
-		t.Fatalf("parsing the template %q: %v", spec, err)
+	return &corev1.PodTemplateSpec{Spec: *Parsed[corev1.PodSpec](t, spec)}
+}
+
+// Parsed is what a text in YAML says, with no field that its type does not have.
+func Parsed[T any](t testing.TB, text string) *T {
+	t.Helper()
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+		t.Fatalf("parsing %s: %v", text, err)
 	}
-	return template
+	return object
 }
 
 // Pod returns a running, Ready pod as the API server and the kubelet make it from

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -245,13 +246,11 @@ func granted(l cgroup.Limits) string {
 }
 
 // otherwise names the pods whose kernel or program has shown other limits than the template has, or nothing yet.
-func otherwise(s *measure.State) (names []string) {
+func otherwise(s *measure.State) []string {
 	limits := s.Template().Spec.Containers[0].Resources.Limits
 	want := cgroup.Limits{CPU: limits.Cpu().MilliValue(), Memory: limits.Memory().Value()}
-	for _, name := range s.PodNames() {
-		if seen := s.Visits[s.Pods[name].UID]; seen == nil || seen.Kernel != want || seen.Reads != want {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(s.PodNames(), func(name string) bool {
+		seen := s.Visits[s.Pods[name].UID]
+		return seen != nil && seen.Kernel == want && seen.Reads == want
+	})
 }

@@ -123,8 +123,7 @@ func newNamespace(t *testing.T) string {
 func manifest(t *testing.T, o options) string {
 	t.Helper()
 	o = o.defaulted()
-	workload := map[string]any{}
-	text := fmt.Sprintf(`
+	workload := *build.Parsed[map[string]any](t, fmt.Sprintf(`
 apiVersion: apps/v1
 kind: %s
 metadata: {name: web, labels: {app: web, inplace-rollout.io/enabled: "true"}}
@@ -140,10 +139,7 @@ spec:
         image: inplace-rollout-counter:test
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
         resources: %s
-`, o.Kind, o.Resources)
-	if err := yaml.Unmarshal([]byte(text), &workload); err != nil {
-		t.Fatalf("parsing %s: %v", text, err)
-	}
+`, o.Kind, o.Resources))
 	metadata, spec := workload["metadata"].(map[string]any), workload["spec"].(map[string]any)
 	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
 	if o.Kind != "DaemonSet" {

@@ -12,10 +12,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -69,18 +69,9 @@ func TestEdits(t *testing.T) {
 // assertSaid checks that the template has a size: otherwise nothing has been tested.
 func (a *app) assertSaid(resources string) {
 	a.t.Helper()
-	if got, want := a.get().Template().Spec.Containers[0].Resources, parse(a.t, resources); got.Limits.Memory().Cmp(*want.Limits.Memory()) != 0 {
+	if got, want := a.get().Template().Spec.Containers[0].Resources, *build.Parsed[corev1.ResourceRequirements](a.t, resources); got.Limits.Memory().Cmp(*want.Limits.Memory()) != 0 {
 		a.t.Errorf("the template says %v, want %v", got, want)
 	}
-}
-
-func parse(t *testing.T, resources string) corev1.ResourceRequirements {
-	t.Helper()
-	var parsed corev1.ResourceRequirements
-	if err := yaml.Unmarshal([]byte(resources), &parsed); err != nil {
-		t.Fatalf("parsing %s: %v", resources, err)
-	}
-	return parsed
 }
 
 // edit opens the workload in an editor, which runs a script of sed.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/counter"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -34,7 +35,7 @@ func TestEviction(t *testing.T) {
 	a.assertKept(before, 0)
 	for _, pod := range before {
 		a.podCondition(pod.Name, corev1.PodResizePending, corev1.PodReasonInfeasible)
-		a.assertCgroup(&pod, parse(t, "{requests: {cpu: 80m, memory: 64Mi}, limits: {cpu: 80m, memory: 64Mi}}"))
+		a.assertCgroup(&pod, *build.Parsed[corev1.ResourceRequirements](t, "{requests: {cpu: 80m, memory: 64Mi}, limits: {cpu: 80m, memory: 64Mi}}"))
 	}
 
 	a.kubectl("patch", "poddisruptionbudget/web", "--type=merge", "--patch", `{"spec":{"minAvailable":1}}`)
@@ -55,7 +56,7 @@ func (a *app) assertEnlarged(before []corev1.Pod) {
 		if slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == pod.UID }) {
 			a.t.Errorf("%s has not been replaced", pod.Name)
 		}
-		a.assertSize(&pod, parse(a.t, "{requests: {cpu: 120m, memory: 96Mi}, limits: {cpu: 120m, memory: 96Mi}}"))
+		a.assertSize(&pod, *build.Parsed[corev1.ResourceRequirements](a.t, "{requests: {cpu: 120m, memory: 96Mi}, limits: {cpu: 120m, memory: 96Mi}}"))
 	}
 	if w := a.get(); !w.RolledOut() {
 		a.t.Errorf("the built-in controller is not done: %+v", w)

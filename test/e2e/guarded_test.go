@@ -18,6 +18,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -41,7 +42,7 @@ func TestGuardedThrottling(t *testing.T) {
 	a.condition(judge.ReasonReverted, "web-2 failed the check cpu-throttling: throttled in ")
 	after := a.pods()
 	a.assertKept(before, 0)
-	a.assertCgroup(&after[2], parse(t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 2, memory: 64Mi}}"))
+	a.assertCgroup(&after[2], *build.Parsed[corev1.ResourceRequirements](t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 2, memory: 64Mi}}"))
 	for _, pod := range after[:2] {
 		if resizedByUs(&pod) {
 			t.Errorf("%s was asked, too", pod.Name)

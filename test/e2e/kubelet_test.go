@@ -16,6 +16,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/realnode"
@@ -157,7 +158,7 @@ initContainers:
 		a.complete()
 		a.assertMoved()
 		a.assertKept(before, 0)
-		want := parse(t, size)
+		want := *build.Parsed[corev1.ResourceRequirements](t, size)
 		for i, pod := range a.pods() {
 			a.assertCgroupOf(&pod, "side", want)
 			setup, side := pod.Status.InitContainerStatuses[0], pod.Status.InitContainerStatuses[1]
@@ -193,7 +194,7 @@ func TestPodLevel(t *testing.T) {
 		a.complete()
 		a.assertMoved()
 		a.assertKept(before, 0)
-		want := parse(t, next[1])
+		want := *build.Parsed[corev1.ResourceRequirements](t, next[1])
 		want.Limits[corev1.ResourceMemory] = *resource.NewQuantity(want.Limits.Memory().Value()/int64(os.Getpagesize())*int64(os.Getpagesize()), resource.BinarySI)
 		for _, pod := range a.pods() {
 			a.assertLimits(pod.Name, node.PodCgroup(&pod), want)

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -142,11 +141,8 @@ const pause = 50 * time.Millisecond
 // eventually waits until the condition is met, for at most a minute.
 func eventually(t *testing.T, what string, met func() (bool, error)) {
 	t.Helper()
-	var last error
-	if err := wait.PollUntilContextTimeout(t.Context(), pause, time.Minute, true, func(context.Context) (ok bool, _ error) {
-		ok, last = met()
-		return ok && last == nil, nil
-	}); err != nil {
-		t.Fatalf("waiting in vain until %s: %v", what, last)
-	}
+	must.Eventually(t, pause, time.Minute, what, func() (bool, string) {
+		ok, err := met()
+		return ok && err == nil, fmt.Sprint(err)
+	})
 }

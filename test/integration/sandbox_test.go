@@ -169,8 +169,7 @@ func manifest(t *testing.T, namespace string, o options) string {
 	if o.Resources == "" {
 		o.Resources = base
 	}
-	workload := map[string]any{}
-	text := fmt.Sprintf(`
+	workload := *build.Parsed[map[string]any](t, fmt.Sprintf(`
 apiVersion: apps/v1
 kind: %s
 metadata: {name: web, namespace: %s, labels: {inplace-rollout.io/enabled: %q}}
@@ -182,10 +181,7 @@ spec:
       terminationGracePeriodSeconds: 0 # the simulated kubelet has no graceful termination
       containers:
       - {name: app, image: "app:1", resources: %s}
-`, o.Kind, namespace, fmt.Sprint(!o.OptedOut), o.Resources)
-	if err := yaml.Unmarshal([]byte(text), &workload); err != nil {
-		t.Fatalf("parsing %s: %v", text, err)
-	}
+`, o.Kind, namespace, fmt.Sprint(!o.OptedOut), o.Resources))
 	switch o.Kind {
 	case "DaemonSet":
 		merge(t, workload, fmt.Sprintf("{nodeSelector: {pool: %s}, tolerations: [{key: pool, operator: Exists}]}", namespace), "spec", "template", "spec")
@@ -444,12 +440,7 @@ func (s *sandbox[W]) assertNotRestarted(pod corev1.Pod) {
 func (s *sandbox[W]) assertReplaced(before map[string]types.UID, want ...string) {
 	s.t.Helper()
 	after := s.uids()
-	var gone []string
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if after[name] != before[name] {
-			gone = append(gone, name)
-		}
-	}
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(before)), func(name string) bool { return after[name] == before[name] })
 	slices.Sort(want)
 	if !slices.Equal(gone, want) {
 		s.t.Errorf("pods that are gone: %v, want %v", gone, want)

@@ -118,13 +118,11 @@ func (w *workload) assertPod(set *appsv1.StatefulSet, pod corev1.Pod) {
 // assertReplaced checks that exactly these pods are not the ones that they were.
 func (w *workload) assertReplaced(before map[string]types.UID, want ...string) {
 	w.t.Helper()
-	var replaced []string
 	after := w.uids()
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if uid, exists := after[name]; exists && uid != before[name] {
-			replaced = append(replaced, name)
-		}
-	}
+	replaced := slices.DeleteFunc(slices.Sorted(maps.Keys(before)), func(name string) bool {
+		uid, exists := after[name]
+		return !exists || uid == before[name]
+	})
 	if !slices.Equal(replaced, want) {
 		w.t.Errorf("replaced pods: %v, want %v", replaced, want)
 	}
@@ -418,15 +416,16 @@ func (d *daemonSet) readyAgain(i int) {
 	d.annotatePod(d.on(i).Name, "sim.inplace-rollout.io/ready-")
 }
 
+// allOn are the pods on the i-th node.
+func (d *daemonSet) allOn(i int) []corev1.Pod {
+	d.t.Helper()
+	return slices.DeleteFunc(slices.Collect(maps.Values(d.pods())), func(pod corev1.Pod) bool { return pod.Spec.NodeName != d.node(i) })
+}
+
 // on is the pod on the i-th node.
 func (d *daemonSet) on(i int) corev1.Pod {
 	d.t.Helper()
-	var found []corev1.Pod
-	for _, pod := range d.pods() {
-		if pod.Spec.NodeName == d.node(i) {
-			found = append(found, pod)
-		}
-	}
+	found := d.allOn(i)
 	if len(found) != 1 {
 		d.t.Fatalf("%d pods on node %s, want one", len(found), d.node(i))
 	}
@@ -437,12 +436,7 @@ func (d *daemonSet) on(i int) corev1.Pod {
 func (d *daemonSet) waitOn(i int, what string, done func(corev1.Pod) bool) (now corev1.Pod) {
 	d.t.Helper()
 	eventually(d.t, fmt.Sprintf("the pod on node %d %s", i, what), func() (bool, string) {
-		var found []corev1.Pod
-		for _, pod := range d.pods() {
-			if pod.Spec.NodeName == d.node(i) {
-				found = append(found, pod)
-			}
-		}
+		found := d.allOn(i)
 		if len(found) != 1 {
 			return false, fmt.Sprintf("%d pods", len(found))
 		}

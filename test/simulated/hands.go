@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // Hands change what the template says, or what becomes of it: see the table in pkg/resize/doc.go. The zero value changes
@@ -179,11 +180,8 @@ func values(spec *corev1.PodSpec) map[value]int64 {
 }
 
 // names are those of the containers of a list.
-func names(list []corev1.Container) (all []string) {
-	for _, c := range list {
-		all = append(all, c.Name)
-	}
-	return all
+func names(list []corev1.Container) []string {
+	return build.Each(list, func(c corev1.Container) string { return c.Name })
 }
 
 // sameContainers reports whether two pods have the same, in the same lists.

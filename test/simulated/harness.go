@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -348,11 +349,6 @@ func (h *Harness[W, K]) Run(change func()) {
 }
 
 // Count returns how many of a list have that part.
-func Count(list []string, part string) (n int) {
-	for _, one := range list {
-		if strings.Contains(one, part) {
-			n++
-		}
-	}
-	return n
+func Count(list []string, part string) int {
+	return build.Count(list, func(one string) bool { return strings.Contains(one, part) })
 }

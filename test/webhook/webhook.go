@@ -42,11 +42,7 @@ type Options struct {
 func Serve(t testing.TB, client kubernetes.Interface, o Options) {
 	t.Helper()
 	stop := must.Get(Start(t.Context(), client, o))(t)
-	t.Cleanup(func() {
-		if err := stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Do(t, stop(context.Background())) })
 }
 
 // Start registers a webhook and serves it until stop is called.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
 	"github.com/inplace-rollout/inplace-rollout/test/invariant"
 )
@@ -588,10 +589,7 @@ func (p *player) violation(w Workload, invariantName, format string, args ...any
 func (p *player) clear(ctx context.Context) error {
 	background := metav1.DeletePropagationBackground
 	options, all := metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{}
-	var errs []error
-	for _, f := range p.cleanUp {
-		errs = append(errs, f(ctx))
-	}
+	errs := build.Each(p.cleanUp, func(f func(context.Context) error) error { return f(ctx) })
 	for _, kind := range kinds {
 		resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: kind.resource}
 		errs = append(errs, p.objects.Resource(resource).Namespace(p.namespace).DeleteCollection(ctx, options, all))

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // World is one namespace, and what people, kubelets and others do in it. It is a plain
@@ -149,12 +150,10 @@ func (s Size) resources() map[string]any {
 func (w Workload) manifest(namespace string) map[string]any {
 	labels := map[string]any{"app": w.Name}
 	app := map[string]any{"name": "app", "image": "app:1", "resources": w.Size.resources()}
-	var policies []any
-	for _, resource := range w.Restarts {
-		policies = append(policies, map[string]any{"resourceName": resource, "restartPolicy": "RestartContainer"})
-	}
-	if policies != nil {
-		app["resizePolicy"] = policies
+	if len(w.Restarts) > 0 {
+		app["resizePolicy"] = build.Each(w.Restarts, func(resource string) any {
+			return map[string]any{"resourceName": resource, "restartPolicy": "RestartContainer"}
+		})
 	}
 	containers := []any{app}
 	// The simulated kubelet deletes by name, and so perhaps the pod of a StatefulSet that came after.
