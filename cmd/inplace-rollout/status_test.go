@@ -177,6 +177,7 @@ func manyStage(t *testing.T) *stage {
 	t.Helper()
 	s := newSetStage(t, 24)
 	s.heldAt(t, larger)
+	s.set.Annotations[api.DeferredTimeoutAnnotation] = "24h" // however long the tests before it have taken
 	s.nodes = nil
 	for i, pod := range s.pods {
 		pod.Spec.NodeName = fmt.Sprintf("node-%d", i)

@@ -159,7 +159,7 @@ func TestFailureAfterTheResize(t *testing.T) {
 		if tt.before != nil {
 			was.Status.ContainerStatuses[0].State.Running = &corev1.ContainerStateRunning{StartedAt: tt.before.FinishedAt}
 		}
-		asked := &Health{Past: PastOf(was, build.Start.Add(time.Hour))}
+		asked := &Health{Past: PastOf(was, build.Start.Add(time.Hour), time.Time{})}
 		done := asked.Of(pod(0, tt.before), resize.Actuated, build.Start, build.Start)
 		if got := done.failure(pod(tt.restarts, tt.after), build.Start.Add(2*time.Hour)); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)

@@ -32,11 +32,16 @@ type ContainerPast struct {
 	// been well for more than twice as long.
 	Loops string `json:"loops,omitempty"`
 	After int64  `json:"after,omitempty"`
+	// Unproved: it did so with a size that was not proved, either. That excuses the runs that had begun when the resize was seen done,
+	// and no later one.
+	Unproved bool `json:"unproved,omitempty"`
 }
 
-// PastOf returns how a pod is that is asked now.
-func PastOf(pod *corev1.Pod, now time.Time) Past {
-	p := Past{Unready: !podutils.IsPodReady(pod)}
+// PastOf returns how a pod is that is asked now. Since tried, sizes were asked for that were not proved; it is zero if there are none.
+// How a container ended before the pod got its size says nothing of that: A→B→A, where B has it OOMKilled, is no loop with A.
+func PastOf(pod *corev1.Pod, now, tried time.Time) Past {
+	p, sized := Past{Unready: !podutils.IsPodReady(pod)}, resize.LastAsked(pod)
+	unproved := !tried.IsZero() && !slices.MaxFunc([]time.Time{sized, pod.CreationTimestamp.Time}, time.Time.Compare).Before(tried)
 	for s := range statusesOf(pod) {
 		last := lastRun(s)
 		if last == nil && s.RestartCount == 0 {
@@ -46,8 +51,9 @@ func PastOf(pod *corev1.Pod, now time.Time) Past {
 		if last != nil {
 			c.Ended, c.Killed = &last.FinishedAt, &last.FinishedAt
 			running := s.State.Running
-			if ran := length(last); ran >= 0 && (running == nil || now.Sub(running.StartedAt.Time) <= 2*ran) {
-				c.Loops, c.After = last.Reason, int64(ran.Seconds())
+			with := unproved || sized.IsZero() || !last.FinishedAt.Time.Before(sized.Add(resize.ClockSkew))
+			if ran := length(last); with && ran >= 0 && (running == nil || now.Sub(running.StartedAt.Time) <= 2*ran) {
+				c.Loops, c.After, c.Unproved = last.Reason, int64(ran.Seconds()), unproved
 			}
 		}
 		p.set(s.Name, c)
@@ -66,7 +72,7 @@ func (p *Past) set(container string, c ContainerPast) {
 // the size: it may do so for it.
 func (p Past) WhenDone(pod *corev1.Pod) Past {
 	seen := Past{Unready: p.Unready}
-	for name, c := range PastOf(pod, time.Time{}).Containers {
+	for name, c := range PastOf(pod, time.Time{}, time.Time{}).Containers {
 		before := p.Containers[name]
 		before.Restarts, before.Ended = c.Restarts, c.Ended
 		seen.set(name, before)
@@ -78,8 +84,8 @@ func (p Past) WhenDone(pod *corev1.Pod) Past {
 // resize, by the clocks of its kubelet and the API server, counts: nobody knows better.
 func unseen(pod *corev1.Pod, resized time.Time) Past {
 	p := Past{}
-	for name, c := range PastOf(pod, time.Time{}).Containers {
-		c.Loops, c.After = "", 0
+	for name, c := range PastOf(pod, time.Time{}, time.Time{}).Containers {
+		c.Loops = ""
 		if c.Killed != nil && !c.Killed.Time.Before(resized) { // both in whole seconds: it stops rather once too often
 			c.Killed = nil
 		}
@@ -106,7 +112,7 @@ func (h *Health) Of(pod *corev1.Pod, state resize.State, resized, now time.Time)
 	case h != nil:
 		return &Health{Past: h.WhenDone(pod), Asked: h.Asked, Done: now}
 	case !done:
-		return &Health{Past: PastOf(pod, now)}
+		return &Health{Past: PastOf(pod, now, time.Time{})}
 	case resized.IsZero():
 		return &Health{Done: now, born: true}
 	default:
@@ -145,7 +151,8 @@ func (h *Health) failure(pod *corev1.Pod, now time.Time) string {
 // failureOf is failure for one container.
 func (h *Health) failureOf(pod *corev1.Pod, s *corev1.ContainerStatus, now time.Time) string {
 	last, before := lastRun(s), h.Containers[s.Name]
-	if last == nil || before.usual(last, h.Asked) {
+	begunBefore := s.RestartCount == before.Restarts || s.RestartCount == before.Restarts+1 && s.State.Running != nil
+	if last == nil || before.usual(last, h.Asked) && (begunBefore || !before.Unproved) {
 		return ""
 	}
 	ran, restarts := length(last), s.RestartCount-before.Restarts

@@ -66,7 +66,7 @@ func (n *PodNotes) Asked(m Member, now time.Time) {
 	if note := n.pods[m.Pod.UID]; note != nil && note.judged {
 		note.resize.Cure, note.resize.Again = m.Cures(), false
 		if note.resize.Before != nil && len(m.Target.Changes) > 0 {
-			note.resize.Before = &Health{Past: PastOf(m.Pod, now), Asked: now}
+			note.resize.Before = &Health{Past: PastOf(m.Pod, now, time.Time{}), Asked: now}
 		}
 	}
 }

@@ -107,6 +107,9 @@ func reported(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Subresource == "status" && (entry.FieldsV1 == nil || bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:containerStatuses"`)))
 }
 
+// LastAsked is when anybody last asked the pod for a size, by the clock of the API server; zero if nobody ever did.
+func LastAsked(pod *corev1.Pod) time.Time { return lastWrite(pod, Recorded) }
+
 // lastWrite is the time of the last of these managedFields entries; zero if there is none.
 func lastWrite(pod *corev1.Pod, these func(metav1.ManagedFieldsEntry) bool) time.Time {
 	var last time.Time

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -34,7 +35,8 @@ type Guard struct {
 	Outcomes Outcomes
 
 	unanswerable string  // why the checks that are named can have no outcome; empty if they can
-	again        *Record // the one before, where the user has had it tried again since; else nil
+	before       *Record // the one that this one follows; nil if that was over, or this one goes on
+	again        bool    // the user has had it tried again since
 	notes        *judge.PodNotes
 	newest       string
 	called       Version
@@ -97,9 +99,10 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	switch {
 	case first:
 	case stored.Of != e.Version, stored.Phase == PhasePending:
-		g.Record.From = stored.From
+		g.before, g.Record.From, g.Record.Tried = stored, stored.From, stored.tried()
 	case stored.triedAgainBy(f.Annotations):
-		g.again, g.Record.Began, g.Record.From, g.Record.Most = stored, stored.Began, stored.From, stored.Most
+		g.before, g.again = stored, true
+		g.Record.Began, g.Record.From, g.Record.Most, g.Record.Tried = stored.Began, stored.From, stored.Most, stored.tried()
 		if next := seconds(stored.Since.Add(time.Second)); g.Record.Since.Before(&next) { // it has another name
 			g.Record.Since = next
 		}
@@ -268,9 +271,10 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 		t.lost = append(t.lost, m.Name)
 		return
 	}
-	if c == nil && g.again != nil { // what has happened so far counts for nothing, but for how it was before
+	if c == nil && g.again { // what has happened so far counts for nothing, but for how it was before
 		c = g.record.ask(m, o.Now)
-		c.asBefore(g.again.canary(m.Pod.UID))
+		c.Unready = false // that may be what the size has done: it has to be Ready with it all the same
+		c.asBefore(g.before)
 	}
 	if c != nil {
 		c.see(v, o.Now)
@@ -284,7 +288,7 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 			c.Proved = true
 		}
 	}
-	if !g.Stopped() && !g.Back && g.again == nil {
+	if !g.Stopped() && !g.Back && !g.again {
 		g.judge(t, v, o)
 	}
 }
@@ -309,7 +313,8 @@ func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 
 // ask records that a pod is asked for the size while others wait for it.
 func (r *Record) ask(m *judge.Member, now time.Time) *Canary {
-	r.Canaries = append(r.Canaries, Canary{UID: m.Pod.UID, Name: m.Name, Class: m.Class, Past: judge.PastOf(m.Pod, now)})
+	tried := ptr.Deref(r.Tried, metav1.Time{}).Time
+	r.Canaries = append(r.Canaries, Canary{UID: m.Pod.UID, Name: m.Name, Class: m.Class, Past: judge.PastOf(m.Pod, now, tried)})
 	return &r.Canaries[len(r.Canaries)-1]
 }
 
@@ -558,7 +563,7 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 	known := len(g.record.Canaries)
 	for i := range s.Resize {
 		if m := &s.Resize[i]; isCanary(*m) && g.record.canary(m.Pod.UID) == nil { // one of another class is that still
-			g.record.ask(m, o.Now)
+			g.record.ask(m, o.Now).asBefore(g.before)
 		}
 	}
 	if size := len(g.record.String()); size > g.room {

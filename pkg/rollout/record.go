@@ -28,6 +28,9 @@ type Record struct {
 	Began metav1.Time `json:"began"`
 	// Since is when the rollout was recorded first, or tried again, by the controller's clock.
 	Since metav1.Time `json:"since"`
+	// Tried is since when sizes were asked for that were not proved, by the clock of the API server: after A→B→C, where B never was, when
+	// the workload came to B. It is nil if there are none.
+	Tried *metav1.Time `json:"tried,omitempty"`
 	// From is the revision from before: the last one that was proved. After A→B→C, where B never was, it is A. Of
 	// a Deployment, it is the digest of a template.
 	From string `json:"from,omitempty"`
@@ -140,16 +143,30 @@ func (g *Guard) canary(pod types.UID) *Canary {
 	return g.Record.canary(pod)
 }
 
-// asBefore takes over from what an earlier record has of the canary, which may be nil, how it was before. That it is not Ready now
-// may be what the size has done: it has to be Ready with it all the same.
-func (c *Canary) asBefore(before *Canary) {
-	c.Unready = before != nil && before.Unready
+// asBefore takes over from an earlier record, which may be nil, how the canary was before, if it was one then.
+func (c *Canary) asBefore(earlier *Record) {
+	if earlier == nil {
+		return
+	}
+	before := earlier.canary(c.UID)
+	if before == nil {
+		return
+	}
+	c.Unready = before.Unready
 	for name, is := range c.Containers {
-		if is.Loops, is.After = "", 0; before != nil {
-			is.Loops, is.After = before.Containers[name].Loops, before.Containers[name].After
+		if was := before.Containers[name]; was.Loops != "" {
+			is.Loops, is.After, is.Unproved = was.Loops, was.After, was.Unproved
 		}
 		c.Containers[name] = is
 	}
+}
+
+// tried is since when sizes were asked for that were not proved, if this one is not, either.
+func (r *Record) tried() *metav1.Time {
+	if r.Tried != nil {
+		return r.Tried
+	}
+	return &r.Began
 }
 
 // health is what the record has of the canary, which was resized then.

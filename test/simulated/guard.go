@@ -188,6 +188,11 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 				plain(t, 3).scaledToZero(t, canary)
 			}
 		})
+		for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
+			for _, next := range []string{"edit", "retry", "undo"} {
+				t.Run("what follows it fails, too: "+onFailure+", "+next, func(t *testing.T) { plain(t, 3).failsAgain(t, onFailure, next) })
+			}
+		}
 		t.Run("it is edited at zero", func(t *testing.T) { plain(t, 3).editedAtZero(t) })
 	}
 	if plain(t, 1).MayBeDown != nil {
@@ -646,6 +651,37 @@ func (g Guarded) scaledOut(t *testing.T) {
 	g.AtMostOne(t, 150, had)
 	if c := g.Condition(); c.Reason != judge.ReasonReverted || len(g.Pods) != 6 {
 		t.Errorf("%d pods, and the condition says %+v", len(g.Pods), c)
+	}
+}
+
+// failsAgain has the pods be OOMKilled with one size, and after runs of the same length with what follows it: that they were killed with
+// an unproved size says nothing of how they were before.
+func (g Guarded) failsAgain(t *testing.T, onFailure, next string) {
+	t.Helper()
+	g.Doomed(onFailure)
+	g.Kills = func(_ *corev1.Pod, v Version) bool { return v.CPU == Newer.CPU || v.CPU == Next.CPU }
+	g.Edit(Newer)
+	g.Until(t, "stopped", func() bool { return Stopped(g.Condition()) })
+	g.Rounds(30)
+	of := Next
+	switch next {
+	case "retry":
+		of = Newer
+		g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
+	case "undo":
+		g.Edit(Former)
+		g.Rounds(60)
+		fallthrough
+	default:
+		g.Edit(Next)
+	}
+	for range 150 {
+		if g.Rounds(1); len(g.Sized(of)) > 1 {
+			t.Fatalf("%v have the size, want one pod: %+v", g.Sized(of), g.Condition())
+		}
+	}
+	if have := g.Condition(); !Stopped(have) {
+		t.Errorf("%+v", have)
 	}
 }
 
