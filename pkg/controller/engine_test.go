@@ -392,14 +392,16 @@ func TestRememberRefusal(t *testing.T) {
 // TestResizedOtherwise: the answer to a resize tells what has become of it. Before 1.36 the API server
 // leaves a pod's own resources out, as often as it is asked.
 func TestResizedOtherwise(t *testing.T) {
-	const edit = "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}"
-	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Template(t, edit)
+	const edit = "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 150m, memory: 1Gi}}}]}"
+	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 1Gi}"), build.Template(t, edit)
 	for _, tt := range []struct {
 		answer string
 		want   judge.Refusal
+		beside string
 	}{
 		{answer: edit},
-		{answer: "containers: [{name: app, resources: {requests: {cpu: 150m}}}]", want: judge.Refusal{
+		{answer: strings.Replace(edit, "1Gi", "2Gi", 1), beside: "app: memory request 2Gi→1Gi"},
+		{answer: "containers: [{name: app, resources: {requests: {cpu: 150m, memory: 1Gi}}}]", want: judge.Refusal{
 			Kind: judge.ReasonInfeasible, Final: true, Reason: "the API server does not set pod-level resources of a running pod: pod: cpu limit none→1",
 		}},
 		{answer: strings.Replace(edit, "150m", "120m", 1), want: judge.Refusal{
@@ -417,6 +419,9 @@ func TestResizedOtherwise(t *testing.T) {
 		must.Do(t, e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m))
 		if got := e.session.Notes.Of(pod.UID).Size.Last(); got.Kind != tt.want.Kind || got.Final != tt.want.Final || got.Reason != tt.want.Reason {
 			t.Errorf("%s: known is %+v, want %+v", tt.answer, got, tt.want)
+		}
+		if got := resize.Describe(e.session.Notes.Of(pod.UID).Beside); got != tt.beside || (got != "" && e.queue.Len() != 1) {
+			t.Errorf("%s: %q was changed beside it, want %q; queued: %d", tt.answer, got, tt.beside, e.queue.Len())
 		}
 	}
 }

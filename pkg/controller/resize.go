@@ -59,6 +59,9 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m judge
 				strings.Join(m.Target.Others, ", ")+" keeps resizing this pod. Its next size stays until the next edit")
 		}
 	}
+	if note.Beside = m.Target.Beside(resized); len(note.Beside) > 0 { // the next step asks for that
+		s.Requeue()
+	}
 	if missed := m.Target.Missed(resized); len(missed) > 0 { // admission would do so with a new pod, too
 		s.Requeue()
 		refusal := judge.Refusal{

@@ -38,6 +38,8 @@ type PodNote struct {
 	Contests int
 	// Request that the pod has taken, as long as it lacks the size still; nil if there is none.
 	Request *Request
+	// Beside takes back what admission has changed beside our last resize: see [resize.Target.Beside].
+	Beside []resize.Change
 	// Displaced is what others may put back; nil if that is nothing.
 	Displaced *Displaced
 	// Trusted is the generation with which an event has told that the pod counts as resized though its kubelet does not show it.

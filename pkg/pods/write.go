@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/util/retry"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -26,34 +24,9 @@ import (
 )
 
 // Resize asks as that field manager for the target's size, through the resize subresource of its pod
-// (KEP-1287), and returns the pod as it is stored then. The target must have changes. What admission
-// changes beside them is asked for once more, so that it is recorded as ours. See
+// (KEP-1287), and returns the pod as it is stored then. The target must have changes. See
 // [resize.Target.Patch] for the preconditions, and [Refusal] for the error.
 func Resize(ctx context.Context, client coreclient.PodsGetter, target resize.Target, manager string) (*corev1.Pod, error) {
-	resized, err := patchSize(ctx, client, target, manager)
-	if err != nil || len(target.Beside(resized).Changes) == 0 {
-		return resized, err
-	}
-	latest := resized
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the kubelet writes the status meanwhile
-		again, err := patchSize(ctx, client, target.Beside(latest), manager)
-		switch {
-		case err == nil:
-			resized = again
-		case apierrors.IsConflict(err):
-			if now, gone := client.Pods(latest.Namespace).Get(ctx, latest.Name, metav1.GetOptions{}); gone == nil && now.UID == latest.UID {
-				latest = now
-			}
-		}
-		return err
-	})
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Did not take back what admission changed beside a resize", "pod", resized.Name)
-	}
-	return resized, nil
-}
-
-func patchSize(ctx context.Context, client coreclient.PodsGetter, target resize.Target, manager string) (*corev1.Pod, error) {
 	patch, err := target.Patch()
 	if err != nil {
 		return nil, err

@@ -187,50 +187,6 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestResizeBeside: what admission changes beside the resize of cpu is asked for as well, of the latest version of the pod.
-func TestResizeBeside(t *testing.T) {
-	size := func(cpu, memory string) *corev1.PodTemplateSpec {
-		return build.Size(t, "requests: {cpu: "+cpu+", memory: "+memory+"}")
-	}
-	version := func(template *corev1.PodTemplateSpec, version string) *corev1.Pod {
-		pod := build.Pod("web-0", template)
-		pod.ResourceVersion = version
-		return pod
-	}
-	target := must.Get(resize.For(version(size("100m", "64Mi"), "1"), size("100m", "64Mi"), size("150m", "64Mi")))(t)
-	changed, kept := size("150m", "65Mi"), size("150m", "64Mi")
-	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "web-0", errors.New("modified"))
-	for _, tt := range []struct {
-		name     string
-		answers  []error
-		versions string // that the requests are of
-		missed   string
-	}{
-		{name: "taken back", answers: []error{nil, nil}, versions: "1 2 "},
-		{name: "the kubelet has written", answers: []error{nil, conflict, nil}, versions: "1 2 3 "},
-		{name: "refused", answers: []error{nil, errors.New("broken")}, versions: "1 2 ", missed: "app: memory request 65Mi→64Mi"},
-	} {
-		client, asked, versions := fake.NewClientset(version(changed, "3")), 0, ""
-		client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			var patch corev1.Pod
-			must.Do(t, json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch))
-			versions += patch.ResourceVersion + " "
-			if asks := patch.Spec.Containers[0].Resources.Requests; asked > 0 && (len(asks) != 1 || asks.Memory().String() != "64Mi") {
-				t.Errorf("%s: asked for %v", tt.name, asks)
-			}
-			answer, err := version(changed, "2"), tt.answers[asked]
-			if asked++; asked > 1 {
-				answer = version(kept, "4")
-			}
-			return true, answer, err
-		})
-		resized := must.Get(pods.Resize(t.Context(), client.CoreV1(), target, api.FieldManager))(t)
-		if missed := resize.Describe(target.Missed(resized)); missed != tt.missed || versions != tt.versions {
-			t.Errorf("%s: missed %q after requests of the versions %s, want %q after %s", tt.name, missed, versions, tt.missed, tt.versions)
-		}
-	}
-}
-
 func TestDelete(t *testing.T) {
 	pod := build.Pod("web-0", build.Size(t, ""))
 	pod.ResourceVersion = "7"

@@ -378,35 +378,43 @@ func (t *Target) changes(p part) bool {
 // Spec returns the pod's spec with the wanted size. It is shared: do not change it.
 func (t Target) Spec() *corev1.PodSpec { return withChanges(&t.pod.Spec, t.Changes...) }
 
-// Missed returns the changes that are still to be made in the pod as it has come back from a
-// resize to the target.
-func (t Target) Missed(resized *corev1.Pod) []Change {
-	return append(t.missed(resized), t.Beside(resized).Changes...)
-}
-
-// Beside returns the target that takes back what admission has changed beside what was asked for: values of containers
-// that the template says, and that the pod had so. Without any, it has no changes.
+// Beside returns what admission has changed beside what was asked for, in the pod as it has come back from a resize to the target: the
+// changes that take it back. They are of values that the template says, and that the pod had so.
 //
 // The API server records who has set a value before it asks admission. So one that admission alone has set looks like one
-// that the pod has from its birth, and stays. Once asked for, it is ours.
-func (t Target) Beside(resized *corev1.Pod) Target {
-	beside, asked := Target{pod: resized}, parts(t.Spec())
+// that the pod has from its birth, and stays. Once asked for, it is ours: see [Target.Owing].
+func (t Target) Beside(resized *corev1.Pod) (beside []Change) {
+	asked := parts(t.Spec())
 	for _, have := range parts(&resized.Spec) {
 		was, says := counterpart(asked, have), counterpart(t.wants, have)
-		if have.kind == podLevel || was == nil || says == nil {
+		if was == nil || says == nil {
 			continue
 		}
-		beside.named = append(beside.named, have)
 		for _, c := range differing(have, *was) {
 			if c.To != nil && same(c.To, says.wanted(c.Side, c.Resource)) && !slices.ContainsFunc(t.Changes, c.of) {
-				beside.Changes = append(beside.Changes, c)
+				beside = append(beside, c)
 			}
 		}
 	}
 	return beside
 }
 
-func (t Target) missed(resized *corev1.Pod) []Change {
+// Owing returns the target that takes back what admission has changed in the pod beside an earlier resize, too, as far as that is
+// so still.
+func (t Target) Owing(beside []Change) Target {
+	var owed []Change
+	for _, c := range beside {
+		have, says := counterpart(t.named, part{name: c.Container}), counterpart(t.wants, part{name: c.Container})
+		if have != nil && says != nil && same(have.value(c.Side, c.Resource), c.From) && same(says.wanted(c.Side, c.Resource), c.To) && !slices.ContainsFunc(t.Changes, c.of) {
+			owed = append(owed, c)
+		}
+	}
+	return t.setting(owed)
+}
+
+// Missed returns the changes that are still to be made in the pod as it has come back from a
+// resize to the target.
+func (t Target) Missed(resized *corev1.Pod) []Change {
 	var missed []Change
 	now := parts(&resized.Spec)
 	for _, p := range t.named {

@@ -594,6 +594,39 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// TestBeside: admission has changed what was not asked for. That is owed to the pod until it is asked for, or has it, or the template says
+// another value.
+func TestBeside(t *testing.T) {
+	size := func(cpu, memory string) *corev1.PodTemplateSpec {
+		return build.Template(t, "{resources: {limits: {memory: "+memory+"}}, containers: [{name: app, resources: {requests: {cpu: "+cpu+", memory: "+memory+"}}}, {name: log}]}")
+	}
+	a, b := size("100m", "1Gi"), size("150m", "1Gi")
+	target := must.Get(resize.For(build.Pod("web-0", a), a, b))(t)
+	changed := size("150m", "2Gi")
+	changed.Spec.Containers[1].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")} // which nobody says
+	beside := target.Beside(build.Pod("web-0", changed))
+	const want = "pod: memory limit 2Gi→1Gi, app: memory request 2Gi→1Gi"
+	if got := resize.Describe(beside); got != want {
+		t.Errorf("changed %q beside it, want %q", got, want)
+	}
+	for _, tt := range []struct {
+		name      string
+		has, says *corev1.PodTemplateSpec
+		want      string
+	}{
+		{"it is so still", changed, b, want},
+		{"somebody has put it right", b, b, ""},
+		{"another edit", changed, size("150m", "3Gi"), "pod: memory request 2Gi→3Gi, pod: memory limit 2Gi→3Gi, app: memory request 2Gi→3Gi"},
+		{"an edit to what it has", changed, size("150m", "2Gi"), ""},
+	} {
+		pod := build.Pod("web-0", tt.has)
+		owed := must.Get(resize.For(pod, b, tt.says))(t).Owing(beside)
+		if got := resize.Describe(owed.Changes); got != tt.want {
+			t.Errorf("%s: owes %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // TestMissedPodLevel: before 1.36 the API server leaves the pod's own resources out of a resize.
 func TestMissedPodLevel(t *testing.T) {
 	a := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 100m}}}]")

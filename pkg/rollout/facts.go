@@ -241,6 +241,9 @@ func (f Facts) Whole(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (res
 func (f Facts) Knowing(template *corev1.PodTemplateSpec, pods []*corev1.Pod, of func(*corev1.Pod) *corev1.PodTemplateSpec) Facts {
 	a := resize.Admission{Filled: sync.OnceValue(func() *corev1.PodSpec { return f.Places.Filled(template) })}
 	for _, pod := range pods {
+		if len(f.Notes.Of(pod.UID).Beside) > 0 { // it has what only a resize gets
+			continue
+		}
 		switch said := of(pod); said {
 		case nil:
 		case template:
@@ -259,6 +262,9 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 		return t, err
 	}
 	t = t.By(f.kubelet(t.Pod())).Knowing(f.Admission)
+	if t.Pod() != nil {
+		t = t.Owing(f.Notes.Of(t.Pod().UID).Beside)
+	}
 	if answer, _ := t.Answer(); answer == resize.Unconfirmed {
 		if seen := f.Notes.Sighted(t.Pod().UID); seen.Answer == answer && seen.Generation == t.Pod().Generation && !f.Now.Before(f.Notes.GivenUp(t.Pod(), seen, f.Defaults.ErrorTimeout)) {
 			t = t.Trusting()
