@@ -214,10 +214,12 @@ func (o retryOptions) over(ctx context.Context, u *unstructured.Unstructured) (w
 		return "", fmt.Errorf("%s is not opted in: label it with %s=true to have it rolled out in place", nameOf(u), api.EnabledLabel)
 	case r.Complete:
 		return r.Message, nil
-	case r.Held || strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
+	case r.Held || u.GetAnnotations()[api.RolloutAnnotation] != "":
 		return "", nil
 	case o.ended(ctx, u):
 		return justEnded, nil
+	case strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
+		return "", nil
 	default:
 		return "", fmt.Errorf("%s has no rollout in place: %s", nameOf(u), r.Message)
 	}

@@ -727,6 +727,15 @@ func TestReadCondition(t *testing.T) {
 	}
 }
 
+// Of a pod that another one replaces, nobody says which size is wanted.
+func TestAppliedOfAReplacedPod(t *testing.T) {
+	for _, cell := range (podStatus{State: stateWaiting}).row(true, true, now).cells {
+		if cell.text == "as wanted" {
+			t.Error("its size is said to be as wanted")
+		}
+	}
+}
+
 // The diagram and the table of docs/how-it-works.md have the states that status shows, and no others.
 func TestStatesOfThePage(t *testing.T) {
 	text := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "how-it-works.md")))(t)

@@ -426,6 +426,24 @@ func TestResizedOtherwise(t *testing.T) {
 	}
 }
 
+// TestDeletedAsTold: a pod that its user deletes because the condition says so is not lost to others, though it was asked just before.
+func TestDeletedAsTold(t *testing.T) {
+	pod := build.Pod("web-0", build.Size(t, ""))
+	for _, tt := range []struct {
+		decision policy.Decision
+		lost     int
+	}{{policy.WaitForDelete, 0}, {policy.Wait, 1}} {
+		e := newEngine(t, Options{})
+		e.session.losses.Asked(pod, build.Start)
+		verdict := &judge.Verdict{Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}, Decision: tt.decision}
+		e.note(e.session, e.w, []*corev1.Pod{pod}, rollout.Facts{Now: build.Start}, rollout.Plan{Step: rollout.Step{Verdicts: []*judge.Verdict{verdict}}})
+		lost := e.session.losses.See(nil, 1, func(*corev1.Pod) bool { return false }, build.Start.Add(time.Second))
+		if len(lost) != tt.lost {
+			t.Errorf("%s: %v are lost, want %d", tt.decision, lost, tt.lost)
+		}
+	}
+}
+
 // TestLookAfterOwnWrites: the watch does not tell of what this controller writes to pods. Where a kubelet has the next word, one
 // more look comes a second later at the latest; where nobody has, it comes at once.
 func TestLookAfterOwnWrites(t *testing.T) {

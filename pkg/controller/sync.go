@@ -384,6 +384,11 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 	for _, r := range slices.Concat(p.Restart, p.Replaced) {
 		s.losses.Spare(r.Member.Pod)
 	}
+	for _, v := range p.Verdicts {
+		if v.Decision == policy.WaitForDelete { // the user is told to
+			s.losses.Spare(v.Member.Pod)
+		}
+	}
 	for i, pod := range there {
 		if i >= len(s.shown) || s.shown[i] != pod { // else it was noted before
 			s.Notes.Look(f.Now, pod)

@@ -121,7 +121,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	}
 	o.settle(&f)
 	for _, pod := range o.detached() {
-		const why = "it is evicted when the pod in its place is available"
+		const why = "it is evicted when the pod in its place is available, and budgets allow it"
 		f.Pods = append(f.Pods, restarted(pod, why, why))
 	}
 	slices.SortStableFunc(f.Pods, func(a, b judge.PodForecast) int {

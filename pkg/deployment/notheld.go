@@ -51,6 +51,7 @@ func (p *plan) notHeld(o observation, unavailable int) {
 	case len(p.Restart) > 0 && p.base.lags() && p.base.adopted() && !p.base.adoption.Closed: // see afterAdoption
 	case len(p.Restart) > 0:
 		p.giveUp(o, nil, 0, unavailable)
+		p.Condition = p.Step.Condition() // with what keeps them from going
 		if p.write == nil && len(p.evict) == 0 && unavailable == 0 {
 			p.leave("maxUnavailable is 0")
 		}

@@ -577,6 +577,13 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	if p, err = planned(o); err != nil || does(p) != "evict a-0" {
 		t.Errorf("when the time has come to ask again: got %q, %v", does(p), err)
 	}
+
+	// Nor is it forgotten where nobody holds the Deployment any more.
+	o = observed(t, "a newer: left with a limit|newer", bounds(0, 1), func(s *scene) { delete(s.d.Annotations, api.HoldAnnotation) })
+	o.Notes = refused
+	if p, err = planned(o); err != nil || does(p) != "" || p.Condition.Reason != judge.ReasonDisruptionBudget {
+		t.Errorf("not held: got %q, %+v, %v", does(p), p.Condition, err)
+	}
 }
 
 // TestNextStepLabelsRefused: admission that changes pods on every update lets nobody detach one, or give it back.

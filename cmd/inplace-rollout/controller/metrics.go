@@ -30,7 +30,7 @@ func leftOutMetric(gate *prerequisite.Gate) prometheus.Collector {
 // holdMetric says in which way rollouts are held.
 type holdMetric struct{ gate *prerequisite.Gate }
 
-var holdDescription = prometheus.NewDesc("inplace_rollout_hold_info", "Always 1; the label says in which way the API server holds rollouts. Missing if it holds none.", []string{"way"}, nil)
+var holdDescription = prometheus.NewDesc("inplace_rollout_hold_info", "Always 1; the label says in which way the API server is to hold rollouts. Whether it does, inplace_rollout_edits_held says.", []string{"way"}, nil)
 
 // Describe implements prometheus.Collector.
 func (holdMetric) Describe(ch chan<- *prometheus.Desc) { ch <- holdDescription }
