@@ -164,7 +164,7 @@ func (p podStatus) row(wide, one bool, now time.Time) row {
 			cells = append(cells, cell{text: p.Wanted.String()})
 		}
 		applied := p.Applied.String()
-		if applied != "" && applied == p.Wanted.String() {
+		if len(p.Wanted) > 0 && applied == p.Wanted.String() {
 			applied = "as wanted"
 		}
 		cells = append(cells, cell{text: applied}, cell{text: p.Condition})
