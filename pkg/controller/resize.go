@@ -59,6 +59,14 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m judge
 				strings.Join(m.Target.Others, ", ")+" keeps resizing this pod. Its next size stays until the next edit")
 		}
 	}
+	s.noteAdmission(m, p.Revision, resized)
+	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
+	return nil
+}
+
+// noteAdmission notes what admission has made of the request for the member's size. The caller has locked s.mu.
+func (s *Session[W, K]) noteAdmission(m judge.Member, revision rollout.Revision, resized *corev1.Pod) {
+	note := s.Notes.Note(m.Pod.UID)
 	if note.Beside = m.Target.Beside(resized); len(note.Beside) > 0 { // the next step asks for that
 		s.Requeue()
 	}
@@ -73,12 +81,10 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m judge
 				Reason: "the API server does not set pod-level resources of a running pod: " + resize.Describe(missed), Kind: judge.ReasonInfeasible, Final: true,
 			}
 		}
-		note.Size = note.Size.Again(p.Revision.Size(missed), refusal, s.Now())
+		note.Size = note.Size.Again(revision.Size(missed), refusal, s.Now())
 	} else if !note.Size.Last().Final {
 		note.Size = nil
 	}
-	klog.FromContext(ctx).V(2).Info("Asked for a resize", "pod", m.Name, "changes", resize.Describe(m.Target.Changes))
-	return nil
 }
 
 // noteAsked notes that the member was asked for its size. The caller has locked s.mu.

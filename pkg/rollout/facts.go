@@ -241,12 +241,9 @@ func (f Facts) Whole(pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) (res
 func (f Facts) Knowing(template *corev1.PodTemplateSpec, pods []*corev1.Pod, of func(*corev1.Pod) *corev1.PodTemplateSpec) Facts {
 	a := resize.Admission{Filled: sync.OnceValue(func() *corev1.PodSpec { return f.Places.Filled(template) })}
 	for _, pod := range pods {
-		if len(f.Notes.Of(pod.UID).Beside) > 0 { // it has what only a resize gets
-			continue
-		}
-		switch said := of(pod); said {
-		case nil:
-		case template:
+		switch said := of(pod); {
+		case said == nil, len(f.Notes.Of(pod.UID).Beside) > 0: // the second has what only a resize gets
+		case said == template:
 			a.Made.Add(pod, nil)
 		default:
 			a.Before.Add(pod, said)

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -145,13 +146,10 @@ func (g *Guard) canary(pod types.UID) *Canary {
 
 // asBefore takes over from an earlier record, which may be nil, how the canary was before, if it was one then.
 func (c *Canary) asBefore(earlier *Record) {
-	if earlier == nil {
+	if earlier == nil || earlier.canary(c.UID) == nil {
 		return
 	}
 	before := earlier.canary(c.UID)
-	if before == nil {
-		return
-	}
 	c.Unready = before.Unready
 	for name, is := range c.Containers {
 		if was := before.Containers[name]; was.Loops != "" {
@@ -163,10 +161,7 @@ func (c *Canary) asBefore(earlier *Record) {
 
 // tried is since when sizes were asked for that were not proved, if this one is not, either.
 func (r *Record) tried() *metav1.Time {
-	if r.Tried != nil {
-		return r.Tried
-	}
-	return &r.Began
+	return cmp.Or(r.Tried, &r.Began)
 }
 
 // health is what the record has of the canary, which was resized then.
