@@ -42,6 +42,7 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m judge
 	} else {
 		s.underWay = true
 	}
+	s.noteBeside(w, m, target.Beside(resized))
 	if again {
 		s.noteAsked(m, asked)
 		return nil
@@ -64,12 +65,18 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m judge
 	return nil
 }
 
+// noteBeside notes what admission has changed beside the request. The next step asks for that. The caller has locked s.mu.
+func (s *Session[W, K]) noteBeside(w W, m judge.Member, beside []resize.Change) {
+	if s.Notes.Note(m.Pod.UID).Beside = beside; len(beside) > 0 {
+		s.Requeue()
+		s.RecordPod(w, m.Pod, corev1.EventTypeWarning, judge.EventAdmissionDenied,
+			"an admission plugin changed more than was asked for, which is taken back where that restarts nothing: "+resize.Describe(beside))
+	}
+}
+
 // noteAdmission notes what admission has made of the request for the member's size. The caller has locked s.mu.
 func (s *Session[W, K]) noteAdmission(m judge.Member, revision rollout.Revision, resized *corev1.Pod) {
 	note := s.Notes.Note(m.Pod.UID)
-	if note.Beside = m.Target.Beside(resized); len(note.Beside) > 0 { // the next step asks for that
-		s.Requeue()
-	}
 	if missed := m.Target.Missed(resized); len(missed) > 0 { // admission would do so with a new pod, too
 		s.Requeue()
 		refusal := judge.Refusal{

@@ -38,7 +38,7 @@ type ContainerPast struct {
 }
 
 // PastOf returns how a pod is that is asked now. Since tried, sizes were asked for that were not proved; it is zero if there are none.
-// How a container ended before the pod got its size says nothing of that: A→B→A, where B has it OOMKilled, is no loop with A.
+// How a container ended once before the pod got its size says nothing of that: A→B→A, where B has it OOMKilled, is no loop with A.
 func PastOf(pod *corev1.Pod, now, tried time.Time) Past {
 	p, sized := Past{Unready: !podutils.IsPodReady(pod)}, resize.LastAsked(pod)
 	unproved := !tried.IsZero() && !slices.MaxFunc([]time.Time{sized, pod.CreationTimestamp.Time}, time.Time.Compare).Before(tried)
@@ -51,7 +51,7 @@ func PastOf(pod *corev1.Pod, now, tried time.Time) Past {
 		if last != nil {
 			c.Ended, c.Killed = &last.FinishedAt, &last.FinishedAt
 			running := s.State.Running
-			with := unproved || sized.IsZero() || !last.FinishedAt.Time.Before(sized.Add(resize.ClockSkew))
+			with := sized.IsZero() || !last.FinishedAt.Time.Before(sized.Add(resize.ClockSkew)) || s.RestartCount > 1 && !unproved
 			if ran := length(last); with && ran >= 0 && (running == nil || now.Sub(running.StartedAt.Time) <= 2*ran) {
 				c.Loops, c.After, c.Unproved = last.Reason, int64(ran.Seconds()), unproved
 			}

@@ -259,7 +259,7 @@ func (v *Verdict) ComeUp(o Terms) {
 	m := v.Member
 	v.Reason = ReasonProgressing
 	switch {
-	case m.Lost != "":
+	case m.Lost != "" && !v.keptByFinalizer(o): // without its finalizers it needs its node, too
 		v.Reason, v.Message = ReasonNodeLost, m.Lost
 	case m.Pod == nil && m.Refusal.Reason != "":
 		v.Reason, v.Message = m.Refusal.Kind, "waiting for the pod to be created: "+m.Refusal.Reason
@@ -287,9 +287,15 @@ func (v *Verdict) terminate(o Terms) {
 	pod := v.Member.Pod
 	v.Message = "terminating"
 	v.changesAt(pod.DeletionTimestamp.Time, o)
-	if len(pod.Finalizers) > 0 && !o.Now.Before(pod.DeletionTimestamp.Time) {
+	if v.keptByFinalizer(o) {
 		v.Message += ", held by finalizer " + strings.Join(pod.Finalizers, ", ")
 	}
+}
+
+// keptByFinalizer reports whether the pod is still there after its grace period, and has finalizers.
+func (v *Verdict) keptByFinalizer(o Terms) bool {
+	pod := v.Member.Pod
+	return pod != nil && len(pod.Finalizers) > 0 && pod.DeletionTimestamp != nil && !o.Now.Before(pod.DeletionTimestamp.Time)
 }
 
 // schedulerTime is how long after its resize the scheduler may need to look at a pod
@@ -444,10 +450,13 @@ func (m Member) refusal() string {
 }
 
 // timed is the progress of a pod that is in a state which counts as another, final one
-// after the timeout. Whoever has not watched a Deferred one, such as a command, takes the kubelet's word for since when.
+// after the timeout. Whoever has not watched it, such as a command, takes the kubelet's word for since when.
 func (m Member) timed(o Terms, now, then resize.State, timeout time.Duration, reason, why string) progress {
-	since := m.since(o)
-	if at := saidSince(m.Pod, corev1.PodResizePending); m.Since.IsZero() && now == resize.Deferred && !at.IsZero() {
+	since, says := m.since(o), corev1.PodResizePending
+	if now == resize.Failing {
+		says = corev1.PodResizeInProgress
+	}
+	if at := saidSince(m.Pod, says); m.Since.IsZero() && !at.IsZero() {
 		since = at
 	}
 	until := since.Add(timeout)

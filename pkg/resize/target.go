@@ -400,12 +400,15 @@ func (t Target) Beside(resized *corev1.Pod) (beside []Change) {
 }
 
 // Owing returns the target that takes back what admission has changed in the pod beside an earlier resize, too, as far as that is
-// so still.
+// so still, and no container is restarted for it.
 func (t Target) Owing(beside []Change) Target {
 	var owed []Change
 	for _, c := range beside {
 		have, says := counterpart(t.named, part{name: c.Container}), counterpart(t.wants, part{name: c.Container})
-		if have != nil && says != nil && same(have.value(c.Side, c.Resource), c.From) && same(says.wanted(c.Side, c.Resource), c.To) && !slices.ContainsFunc(t.Changes, c.of) {
+		if have == nil || says == nil || have.restartsFor(c.Resource) || slices.ContainsFunc(t.Changes, c.of) {
+			continue
+		}
+		if same(have.value(c.Side, c.Resource), c.From) && same(says.wanted(c.Side, c.Resource), c.To) {
 			owed = append(owed, c)
 		}
 	}

@@ -259,8 +259,11 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 		return t, err
 	}
 	t = t.By(f.kubelet(t.Pod())).Knowing(f.Admission)
-	if t.Pod() != nil {
-		t = t.Owing(f.Notes.Of(t.Pod().UID).Beside)
+	if pod := t.Pod(); pod != nil {
+		beside := f.Notes.Of(pod.UID).Beside
+		if may, _ := f.Settings.Resolve(beside, &corev1.PodTemplateSpec{Spec: pod.Spec}, f.Defaults.ResizePolicy); may != policy.RestartOnly {
+			t = t.Owing(beside)
+		}
 	}
 	if answer, _ := t.Answer(); answer == resize.Unconfirmed {
 		if seen := f.Notes.Sighted(t.Pod().UID); seen.Answer == answer && seen.Generation == t.Pod().Generation && !f.Now.Before(f.Notes.GivenUp(t.Pod(), seen, f.Defaults.ErrorTimeout)) {

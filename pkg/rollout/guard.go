@@ -558,7 +558,7 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 	// successor does.
 	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool {
 		v := there[c.UID]
-		return v == nil && g.losses.Unasked(c.UID) || v != nil && (!v.HasSize() && v.Member.Class == c.Class || v.Decision == policy.RestartByController)
+		return v == nil && g.losses.Unasked(c.UID) || v != nil && (!v.HasSize() && v.Member.Class == c.Class || v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete)
 	})
 	known := len(g.record.Canaries)
 	for i := range s.Resize {

@@ -26,6 +26,13 @@ var now = build.Start.Add(24 * time.Hour)
 // invalidPod is one that the API server would not let in.
 var invalidPod = judge.Refusal{Reason: "a new pod would be refused, too", Kind: judge.ReasonInvalid, Until: now.Add(10 * time.Second)}
 
+// saidFor: nobody has looked, and the kubelet says for how long it has been so.
+func saidFor(d time.Duration) func(*judge.Member) {
+	return func(m *judge.Member) {
+		m.Since, m.Pod.Status.Conditions[len(m.Pod.Status.Conditions)-1].LastTransitionTime = time.Time{}, metav1.NewTime(now.Add(-d))
+	}
+}
+
 // member makes the place name-index in one of the situations that a place can be in.
 func member(t *testing.T, index int, situation string) judge.Member {
 	t.Helper()
@@ -148,16 +155,15 @@ func member(t *testing.T, index int, situation string) judge.Member {
 		"told at last":                                 {is: is{refused(forLong(unsupported))}},
 		"just born":                                    {pod: pod{func(pod *corev1.Pod) { pod.Spec.NodeName = "" }, build.NotReady}, is: is{down}},
 		"deferred too long":                            {like: "deferred", is: is{since(5 * time.Minute)}},
-		"deferred too long, and nobody has looked": {like: "deferred", is: is{func(m *judge.Member) {
-			m.Since, m.Pod.Status.Conditions[len(m.Pod.Status.Conditions)-1].LastTransitionTime = time.Time{}, metav1.NewTime(now.Add(-6*time.Minute))
-		}}},
-		"deferred too long, no node fits":                                {like: "deferred too long", is: is{unplaceable(noNode)}},
-		"failing too long":                                               {like: "failing", is: is{since(10 * time.Minute)}},
-		"asked as a cure":                                                {pod: pod{has, build.NotReady, after(time.Minute)}, is: is{down, cure, since(0)}},
-		"not Ready since it was resized":                                 {pod: pod{has, build.NotReady, after(time.Minute)}, is: is{down, since(10 * time.Second)}},
-		"not Ready, and nobody has looked":                               {pod: pod{has, build.NotReady, after(time.Minute)}, is: is{down}},
-		"no node yet, and nobody has looked":                             {like: "no node yet, resized", is: is{updated}},
-		"not Ready since a moment ago":                                   {like: "not Ready since it was resized", is: is{since(0)}},
+		"deferred too long, and nobody has looked":     {like: "deferred", is: is{saidFor(6 * time.Minute)}},
+		"failing too long, and nobody has looked":      {like: "failing", is: is{saidFor(11 * time.Minute)}},
+		"deferred too long, no node fits":              {like: "deferred too long", is: is{unplaceable(noNode)}},
+		"failing too long":                             {like: "failing", is: is{since(10 * time.Minute)}},
+		"asked as a cure":                              {pod: pod{has, build.NotReady, after(time.Minute)}, is: is{down, cure, since(0)}},
+		"not Ready since it was resized":               {pod: pod{has, build.NotReady, after(time.Minute)}, is: is{down, since(10 * time.Second)}},
+		"not Ready, and nobody has looked":             {pod: pod{has, build.NotReady, after(time.Minute)}, is: is{down}},
+		"no node yet, and nobody has looked":           {like: "no node yet, resized", is: is{updated}},
+		"not Ready since a moment ago":                 {like: "not Ready since it was resized", is: is{since(0)}},
 		"not Ready since a moment ago, the API server's clock is behind": {pod: pod{has, build.NotReady, after(-time.Hour)}, is: is{down, since(0)}},
 		"updated, not Ready since it was resized":                        {like: "not Ready since it was resized", is: is{updated}},
 		"completed":                        {pod: pod{func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }}},
@@ -170,6 +176,7 @@ func member(t *testing.T, index int, situation string) judge.Member {
 		"missing, by a quota":              {bare: true, is: is{refused(until(quota, time.Time{}))}},
 		"missing, born with another image": {bare: true, is: is{differs}},
 		"terminating":                      {pod: pod{build.Terminating}, is: is{down}},
+		"held by a finalizer":              {pod: pod{build.Terminating, func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/drain"} }}, is: is{down}},
 	}
 	var play func(situation string)
 	play = func(situation string) {
@@ -254,6 +261,7 @@ func TestNext(t *testing.T) {
 			message: "0 of 2 pods resized; web-1: exceeded quota: q; web-0: waiting for the kubelet: generation 2 is not observed"},
 		{name: "many are not asked again and again", pass: true, places: strings.Repeat("denied, not to be asked yet|", 100) + "denied, not to be asked yet|stale", limit: 1, want: "hold, look in 1s"},
 		{name: "deferred past its deadline, where nobody has looked: so, too", places: "deferred too long, and nobody has looked|stale", limit: 1, want: "restart 1, hold"},
+		{name: "failing past its deadline, where nobody has looked", places: "failing too long, and nobody has looked", limit: 1, want: "restart 0"},
 		{name: "deferred past its deadline: restarted", places: "deferred too long|stale", limit: 1, want: "restart 1, hold",
 			message: "0 of 2 pods resized; web-1: restarting: deferred on node node: no room, for more than 5m0s"},
 		{name: "failing past its deadline: restarted", places: "failing too long", limit: 1, want: "restart 0"},
@@ -297,6 +305,8 @@ func TestNext(t *testing.T) {
 		{name: "LiveResize: one that never tells", action: policy.LiveResize, places: "untold for too long|stale", limit: 1, want: "resize 0, hold", reason: "UnsupportedByNode"},
 		{name: "one that tells at last is asked", places: "told at last|stale", limit: 1, want: "resize 1, hold"},
 		{name: "LiveResize: a node that said no is asked again after a while", action: policy.LiveResize, places: "refused, to be asked again|stale", limit: 1, want: "resize 1, hold"},
+		{name: "nor does one that a finalizer holds, too, which is named first", places: "held by a finalizer, node lost|stale", limit: 1, want: "hold",
+			reason: "Progressing", message: "0 of 2 pods resized; web-1: terminating, held by finalizer example.com/drain"},
 		{name: "a pod that is deleted on a lost node does not go by itself", places: "terminating, node lost|stale", limit: 1, want: "hold",
 			reason: "NodeLost", message: "0 of 2 pods resized; web-1: its node node is not Ready"},
 		{name: "others delete what is resized: what has been asked is waited for", lost: true, places: "updated|resized|stale|stale", limit: 1, want: "mark 2, hold"},
