@@ -427,6 +427,25 @@ func TestResizedOtherwise(t *testing.T) {
 	}
 }
 
+// TestBesideAskedAgain: admission can change more than is asked for also where the kubelet is to look once more.
+func TestBesideAskedAgain(t *testing.T) {
+	size := func(cpu, memory string) *corev1.PodTemplateSpec {
+		return build.Size(t, "requests: {cpu: "+cpu+", memory: "+memory+"}")
+	}
+	older, newer := size("100m", "1Gi"), size("150m", "1Gi")
+	pod := build.Pod("web-0", older, build.WithSize(newer))
+	e, client := newEngine(t, Options{}), fake.NewClientset()
+	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, build.Pod("web-0", size("100m", "2Gi")), nil
+	})
+	e.watches(t, e.session, client)
+	m := judge.Member{Place: judge.Place{Pod: pod, Target: must.Get(resize.For(pod, older, newer))(t)}}
+	must.Do(t, e.session.resize(t.Context(), e.w, rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}, m))
+	if got := resize.Describe(e.session.Notes.Of(pod.UID).Beside); got != "app: memory request 2Gi→1Gi" {
+		t.Errorf("%q was changed beside it", got)
+	}
+}
+
 // TestDeletedAsTold: a pod that its user deletes because the condition says so is not lost to others, though it was asked just before.
 func TestDeletedAsTold(t *testing.T) {
 	pod := build.Pod("web-0", build.Size(t, ""))

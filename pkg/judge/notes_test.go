@@ -167,6 +167,47 @@ func TestFailureAfterTheResize(t *testing.T) {
 	}
 }
 
+// TestPastOf: which runs that ended before a pod is asked count as the loop that it is in, and which excuse one run only.
+func TestPastOf(t *testing.T) {
+	at := func(d time.Duration) time.Time { return build.Start.Add(time.Hour + d) }
+	const long = time.Minute
+	for _, tt := range []struct {
+		name                 string
+		killed, sized, tried time.Duration // before the pod is asked; 0 for never
+		restarts             int32
+		loops, unproved      bool
+	}{
+		{name: "as it is from its birth", killed: 10 * time.Second, restarts: 1, loops: true},
+		{name: "with the size that it has", killed: 10 * time.Second, sized: 2 * long, restarts: 1, loops: true},
+		{name: "once, before it got the size", killed: 2 * long, sized: long, restarts: 1},
+		{name: "once, about when it got the size", killed: 10 * time.Second, sized: 20 * time.Second, restarts: 1},
+		{name: "again and again, with this size and the one before", killed: 2 * long, sized: long, restarts: 9, loops: true},
+		{name: "with a size that was not proved", killed: 10 * time.Second, sized: 2 * long, tried: 3 * long, restarts: 9, loops: true, unproved: true},
+		{name: "with one that was not proved, and has been taken back", killed: 2 * long, sized: long, tried: 3 * long, restarts: 9},
+		{name: "that was not asked for another one since such were tried", killed: 10 * time.Second, sized: 4 * long, tried: 3 * long, restarts: 9, loops: true},
+	} {
+		pod := build.Pod("web-0", build.Size(t, ""))
+		if tt.sized > 0 {
+			build.ResizedAt(at(-tt.sized))(pod)
+		}
+		tried := time.Time{}
+		if tt.tried > 0 {
+			tried = at(-tt.tried)
+		}
+		ended := metav1.NewTime(at(-tt.killed))
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: "app", RestartCount: tt.restarts, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ended}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				Reason: "OOMKilled", StartedAt: metav1.NewTime(ended.Add(-2 * long)), FinishedAt: ended,
+			}},
+		}}
+		got := PastOf(pod, at(0), tried).Containers["app"]
+		if (got.Loops != "") != tt.loops || got.Unproved != tt.unproved {
+			t.Errorf("%s: loops %q, unproved %t, want %t and %t", tt.name, got.Loops, got.Unproved, tt.loops, tt.unproved)
+		}
+	}
+}
+
 // TestKilledWithTheResize: a controller that has not seen the pod before takes what has ended in the second of the resize for its doing.
 func TestKilledWithTheResize(t *testing.T) {
 	for after, want := range map[time.Duration]bool{-time.Second: false, 0: true, time.Second: true} {

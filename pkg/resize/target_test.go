@@ -625,6 +625,11 @@ func TestBeside(t *testing.T) {
 			t.Errorf("%s: owes %q, want %q", tt.name, got, tt.want)
 		}
 	}
+	pod := build.Pod("web-0", changed)
+	pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	if got := resize.Describe(must.Get(resize.For(pod, b, b))(t).Owing(beside).Changes); got != "pod: memory limit 2Gi→1Gi" {
+		t.Errorf("owes %q, though a container is restarted for it", got)
+	}
 }
 
 // TestMissedPodLevel: before 1.36 the API server leaves the pod's own resources out of a resize.

@@ -239,10 +239,8 @@ func (g *guarded) lose(there map[types.UID]string) {
 	}
 	for _, t := range g.classes {
 		if n := len(t.lost); n > max(t.canaries, g.record.Most) && !g.opened(t) && !g.Stopped() {
-			what := fmt.Sprintf("is gone: %d canaries went before they had proved the size", n)
-			if len(g.classes) > 1 {
-				what = fmt.Sprintf("is gone, or of another class: so were %d canaries before they had proved the size", n)
-			}
+			what := map[bool]string{false: "is gone", true: "is gone, or of another class"}[len(g.classes) > 1]
+			what += fmt.Sprintf(": so were %d canaries before they had proved the size", n)
 			g.failures = append(g.failures, failure{judge.Member{Place: judge.Place{Name: slices.Max(t.lost)}}, what})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
@@ -206,6 +207,21 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("got %s, %q, until %s, want %s, %q, %s", v.Decision, v.Message, wakes, tt.want, tt.says, tt.wakes)
 			}
 		})
+	}
+}
+
+// TestOwing: what admission has changed beside a resize is owed to the pod, but where its workload says RestartOnly.
+func TestOwing(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 1Gi}"), build.Size(t, "requests: {cpu: 150m, memory: 1Gi}")
+	pod := build.Pod("web-0", older, build.Resized(build.Size(t, "requests: {cpu: 150m, memory: 2Gi}")))
+	asked := must.Get(resize.For(build.Pod("web-0", older), older, newer))(t)
+	for says, want := range map[string]string{"": "app: memory request 2Gi→1Gi", "memory=RestartOnly": "", "cpu=RestartOnly": "app: memory request 2Gi→1Gi"} {
+		f := Facts{Notes: &judge.PodNotes{}, Defaults: policy.Standard, Places: &anywhere{}, Now: build.Start}
+		f.Settings = must.Get(policy.InForce(map[string]string{api.ResizePolicyAnnotation: says}))(t)
+		f.Notes.Note(pod.UID).Beside = asked.Beside(pod)
+		if got := resize.Describe(must.Get(f.Target(pod, older, newer))(t).Changes); got != want {
+			t.Errorf("%q: owes %q, want %q", says, got, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package statefulset
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -246,6 +247,30 @@ func TestHostileEvictedAlone(t *testing.T) {
 		if lost := g.Loses(300); len(lost) > 2*replicas || !simulated.Stopped(condition(c.Set)) {
 			t.Errorf("%d replicas: %v have got the size, and were lost with it: %+v", replicas, lost, condition(c.Set))
 		}
+	}
+}
+
+// TestHostileDeletedAsTold: under OnDelete the user deletes the pods that the condition names, which can never have the size on their
+// nodes. They are not lost by it, canary or not.
+func TestHostileDeletedAsTold(t *testing.T) {
+	set := webSet(older, 5)
+	set.Spec.PodManagementPolicy, set.Spec.UpdateStrategy = appsv1.ParallelPodManagement, appsv1.StatefulSetUpdateStrategy{Type: "OnDelete"}
+	c := newClusterOf(t, set, controller.Options{})
+	g := c.guarded(t)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "30s"})
+	first := g.UIDs()
+	c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name > "web-1" && pod.UID == first[pod.Name] })
+	g.Edit(newer)
+	for range 60 {
+		c.Rounds(6)
+		for name := range maps.Clone(c.Pods) {
+			if c := condition(c.Set); c != nil && strings.Contains(c.Message, name+": restarts when it is deleted") {
+				g.DeletePod(name)
+			}
+		}
+	}
+	if have := condition(c.Set); !have.Complete() {
+		t.Errorf("%+v", have)
 	}
 }
 
