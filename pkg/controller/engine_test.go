@@ -429,14 +429,11 @@ func TestResizedOtherwise(t *testing.T) {
 
 // TestBesideAskedAgain: admission can change more than is asked for also where the kubelet is to look once more.
 func TestBesideAskedAgain(t *testing.T) {
-	size := func(cpu, memory string) *corev1.PodTemplateSpec {
-		return build.Size(t, "requests: {cpu: "+cpu+", memory: "+memory+"}")
-	}
-	older, newer := size("100m", "1Gi"), size("150m", "1Gi")
+	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 1Gi}"), build.Size(t, "requests: {cpu: 150m, memory: 1Gi}")
 	pod := build.Pod("web-0", older, build.WithSize(newer))
 	e, client := newEngine(t, Options{}), fake.NewClientset()
 	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, build.Pod("web-0", size("100m", "2Gi")), nil
+		return true, build.Pod("web-0", build.Size(t, "requests: {cpu: 100m, memory: 2Gi}")), nil
 	})
 	e.watches(t, e.session, client)
 	m := judge.Member{Place: judge.Place{Pod: pod, Target: must.Get(resize.For(pod, older, newer))(t)}}

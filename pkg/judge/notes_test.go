@@ -190,11 +190,10 @@ func TestPastOf(t *testing.T) {
 		if tt.sized > 0 {
 			build.ResizedAt(at(-tt.sized))(pod)
 		}
-		tried := time.Time{}
+		tried, ended := time.Time{}, metav1.NewTime(at(-tt.killed))
 		if tt.tried > 0 {
 			tried = at(-tt.tried)
 		}
-		ended := metav1.NewTime(at(-tt.killed))
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 			Name: "app", RestartCount: tt.restarts, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ended}},
 			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{

@@ -99,10 +99,10 @@ func (f Facts) Guard(e Edit, minReadySeconds int32) *Guard {
 	switch {
 	case first:
 	case stored.Of != e.Version, stored.Phase == PhasePending:
-		g.before, g.Record.From, g.Record.Tried = stored, stored.From, stored.tried()
+		g.before, g.Record.From, g.Record.Tried = stored, stored.From, cmp.Or(stored.Tried, &stored.Began)
 	case stored.triedAgainBy(f.Annotations):
 		g.before, g.again = stored, true
-		g.Record.Began, g.Record.From, g.Record.Most, g.Record.Tried = stored.Began, stored.From, stored.Most, stored.tried()
+		g.Record.Began, g.Record.From, g.Record.Most, g.Record.Tried = stored.Began, stored.From, stored.Most, cmp.Or(stored.Tried, &stored.Began)
 		if next := seconds(stored.Since.Add(time.Second)); g.Record.Since.Before(&next) { // it has another name
 			g.Record.Since = next
 		}
@@ -552,12 +552,7 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 		v := there[m.Pod.UID]
 		return v != nil && !v.HasSize() && !g.open(v) && !g.rescues(m)
 	}
-	// One that was not asked after all is none, and one that is asked now is as it is now. Nor is one that never runs with the size: its
-	// successor does.
-	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool {
-		v := there[c.UID]
-		return v == nil && g.losses.Unasked(c.UID) || v != nil && (!v.HasSize() && v.Member.Class == c.Class || v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete)
-	})
+	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool { return g.forgets(c, there[c.UID]) })
 	known := len(g.record.Canaries)
 	for i := range s.Resize {
 		if m := &s.Resize[i]; isCanary(*m) && g.record.canary(m.Pod.UID) == nil { // one of another class is that still
@@ -570,6 +565,15 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 		s.Waits = append([]Wait{{judge.Member{Place: judge.Place{Name: "no pod is resized"}}, judge.ReasonInvalidPolicy, fmt.Sprintf(
 			"the annotation %s would have %d bytes, and can have %d beside the other annotations: want fewer of these; promote goes on without a canary", api.RolloutAnnotation, size, g.room)}}, s.Waits...)
 	}
+}
+
+// forgets reports whether a recorded pod, of which that is known, is no canary: it was not asked after all, or it is asked now, and is as it
+// is now, or it never runs with the size. Its successor does.
+func (g *guarded) forgets(c Canary, v *judge.Verdict) bool {
+	if v == nil {
+		return g.losses.Unasked(c.UID)
+	}
+	return !v.HasSize() && v.Member.Class == c.Class || v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete
 }
 
 // awaits reports whether the canary is not over: others wait for it, or there are no others.

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -157,11 +156,6 @@ func (c *Canary) asBefore(earlier *Record) {
 		}
 		c.Containers[name] = is
 	}
-}
-
-// tried is since when sizes were asked for that were not proved, if this one is not, either.
-func (r *Record) tried() *metav1.Time {
-	return cmp.Or(r.Tried, &r.Began)
 }
 
 // health is what the record has of the canary, which was resized then.

@@ -663,10 +663,9 @@ func (g Guarded) failsAgain(t *testing.T, onFailure, next string) {
 	g.Edit(Newer)
 	g.Until(t, "stopped", func() bool { return Stopped(g.Condition()) })
 	g.Rounds(30)
-	of := Next
+	of := map[string]Version{"edit": Next, "retry": Newer, "undo": Next}[next]
 	switch next {
 	case "retry":
-		of = Newer
 		g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
 	case "undo":
 		g.Edit(Former)
