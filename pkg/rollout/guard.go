@@ -209,6 +209,8 @@ func (o Options) guard(verdicts []*judge.Verdict) *guarded {
 			t.touched++
 		case v.HasSize() && !v.GivenUp():
 			g.count(t, v, o)
+		case g.changed(v):
+			t.touched++
 		}
 	}
 	g.lose(there)
@@ -457,7 +459,7 @@ func (g *guarded) mayTouch(v *judge.Verdict) bool {
 	case g.unanswerable != "" && !g.Back: // no pod could prove its size
 		return v.HasSize() || g.rescues(v.Member)
 	}
-	return v.HasSize() || g.open(v) || g.of(v).touched < g.of(v).canaries || g.rescues(v.Member)
+	return v.HasSize() || g.changed(v) || g.open(v) || g.of(v).touched < g.of(v).canaries || g.rescues(v.Member)
 }
 
 // asks counts a pod that is asked for the size by this step, unless that can only do it good.
@@ -567,13 +569,19 @@ func (g *guarded) asksCanaries(s *Step, o Options) {
 	}
 }
 
+// changed reports whether the pod is a canary that has taken its size but for what admission has changed in the request.
+func (g *guarded) changed(v *judge.Verdict) bool {
+	m := &v.Member
+	return !judge.Gone(m.Pod) && !v.HasSize() && !v.GivenUp() && g.notes.Of(m.Pod.UID).Request != nil && g.Record.canary(m.Pod.UID) != nil
+}
+
 // forgets reports whether a recorded pod, of which that is known, is no canary: it was not asked after all, or it is asked now, and is as it
 // is now, or it never runs with the size. Its successor does.
 func (g *guarded) forgets(c Canary, v *judge.Verdict) bool {
 	if v == nil {
 		return g.losses.Unasked(c.UID)
 	}
-	return !v.HasSize() && v.Member.Class == c.Class || v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete
+	return !v.HasSize() && !g.changed(v) && v.Member.Class == c.Class || v.Decision == policy.RestartByController || v.Decision == policy.WaitForDelete
 }
 
 // awaits reports whether the canary is not over: others wait for it, or there are no others.

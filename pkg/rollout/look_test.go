@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -221,6 +223,29 @@ func TestOwing(t *testing.T) {
 		f.Notes.Note(pod.UID).Beside = asked.Beside(pod)
 		if got := resize.Describe(must.Get(f.Target(pod, older, newer))(t).Changes); got != want {
 			t.Errorf("%q: owes %q, want %q", says, got, want)
+		}
+	}
+}
+
+// TestCanaryChangedByAdmission: a canary that lacks its size, because admission has changed what was asked for, is one all the same: no
+// other pod takes its place.
+func TestCanaryChangedByAdmission(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 1Gi}"), build.Size(t, "requests: {cpu: 150m, memory: 1Gi}")
+	canary, other := build.Pod("web-1", build.Size(t, "requests: {cpu: 150m, memory: 2Gi}")), build.Pod("web-0", older)
+	for _, taken := range []bool{false, true} {
+		notes, verdicts := &judge.PodNotes{}, []*judge.Verdict(nil)
+		if taken {
+			notes.Note(canary.UID).Request = &judge.Request{}
+		}
+		for _, pod := range []*corev1.Pod{canary, other} {
+			target := must.Get(resize.Whole(pod, older, newer))(t)
+			verdicts = append(verdicts, &judge.Verdict{Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod, Target: target}}, Decision: policy.Resize})
+		}
+		g := Options{Guard: &Guard{
+			Guard: policy.Guard{Canary: ptr.To(intstr.FromInt32(1))}, notes: notes, Record: Record{Phase: PhaseCanary, Canaries: []Canary{{UID: canary.UID}}},
+		}}.guard(verdicts)
+		if !g.mayTouch(verdicts[0]) || g.mayTouch(verdicts[1]) == taken || g.forgets(g.record.Canaries[0], verdicts[0]) == taken {
+			t.Errorf("taken %t: the canary may be asked: %t, another one: %t", taken, g.mayTouch(verdicts[0]), g.mayTouch(verdicts[1]))
 		}
 	}
 }
