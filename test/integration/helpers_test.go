@@ -14,11 +14,13 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	policyv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
@@ -223,4 +225,40 @@ func newProxy(t *testing.T) *faults.Proxy {
 	proxy := must.Get(faults.New(faults.Options{Target: cp.RESTConfig(), Certificate: certificate}))(t)
 	t.Cleanup(proxy.Close)
 	return proxy
+}
+
+// otherPolicy is one that some other program has for the workloads of a namespace, whenever they are updated. It goes at the end of
+// the test, or with the returned function.
+func otherPolicy(t *testing.T, namespace, name, mutation string, change func(*policyv1.MutatingAdmissionPolicySpec)) (remove func()) {
+	t.Helper()
+	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	policy := &policyv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: &policyv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
+				ResourceRules: []policyv1.NamedRuleWithOperations{{RuleWithOperations: policyv1.RuleWithOperations{
+					Operations: []policyv1.OperationType{policyv1.Update},
+					Rule:       policyv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments", "daemonsets"}},
+				}}},
+			},
+			Mutations:     []policyv1.Mutation{{PatchType: policyv1.PatchTypeJSONPatch, JSONPatch: &policyv1.JSONPatch{Expression: mutation}}},
+			FailurePolicy: ptr.To(policyv1.Fail), ReinvocationPolicy: policyv1.IfNeededReinvocationPolicy,
+		},
+	}
+	change(&policy.Spec)
+	must.Get(policies.Create(t.Context(), policy, metav1.CreateOptions{}))(t)
+	must.Get(bindings.Create(t.Context(), &policyv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
+	}, metav1.CreateOptions{}))(t)
+	remove = sync.OnceFunc(func() {
+		if err := errors.Join(
+			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}),
+			policies.Delete(context.Background(), name, metav1.DeleteOptions{}),
+		); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(remove)
+	return remove
 }

@@ -3,12 +3,9 @@
 package integration
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -19,9 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-	"k8s.io/utils/ptr"
 
-	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
 )
 
@@ -316,40 +311,4 @@ func TestAdmissionBesideTheEdit(t *testing.T) {
 			t.Errorf("%s requests %s of memory, want 100Mi", name, got)
 		}
 	}
-}
-
-// otherPolicy is one that some other program has for the workloads of a namespace, whenever they are updated. It goes at the end of
-// the test, or with the returned function.
-func otherPolicy(t *testing.T, namespace, name, mutation string, change func(*policyv1.MutatingAdmissionPolicySpec)) (remove func()) {
-	t.Helper()
-	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
-	policy := &policyv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: policyv1.MutatingAdmissionPolicySpec{
-			MatchConstraints: &policyv1.MatchResources{
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
-				ResourceRules: []policyv1.NamedRuleWithOperations{{RuleWithOperations: policyv1.RuleWithOperations{
-					Operations: []policyv1.OperationType{policyv1.Update},
-					Rule:       policyv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "deployments", "daemonsets"}},
-				}}},
-			},
-			Mutations:     []policyv1.Mutation{{PatchType: policyv1.PatchTypeJSONPatch, JSONPatch: &policyv1.JSONPatch{Expression: mutation}}},
-			FailurePolicy: ptr.To(policyv1.Fail), ReinvocationPolicy: policyv1.IfNeededReinvocationPolicy,
-		},
-	}
-	change(&policy.Spec)
-	must.Get(policies.Create(t.Context(), policy, metav1.CreateOptions{}))(t)
-	must.Get(bindings.Create(t.Context(), &policyv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
-	}, metav1.CreateOptions{}))(t)
-	remove = sync.OnceFunc(func() {
-		if err := errors.Join(
-			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}),
-			policies.Delete(context.Background(), name, metav1.DeleteOptions{}),
-		); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(remove)
-	return remove
 }
