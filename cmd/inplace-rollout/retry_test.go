@@ -37,6 +37,12 @@ func TestRetryAtTheEnd(t *testing.T) {
 			*s.set.Spec.UpdateStrategy.RollingUpdate.Partition = partition
 		}
 	}
+	onDelete := func(updated ...int) func(*stage) {
+		return func(s *stage) {
+			ends(0, updated...)(s)
+			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
+		}
+	}
 	const (
 		ended = "statefulset.apps/web has no rollout in flight: "
 		asked = "statefulset.apps/web: what could not be done is retried"
@@ -53,14 +59,8 @@ func TestRetryAtTheEnd(t *testing.T) {
 		{name: "complete", complete: true, want: ended + "all pods are of revision web-a"},
 		{name: "let go, and not said to be complete", change: ends(0, 0, 1), want: ended + justEnded},
 		{name: "the same with a pod that the partition keeps back", change: ends(1, 1), want: ended + justEnded},
-		{name: "all are done under OnDelete, and nothing has said so", change: func(s *stage) {
-			ends(0, 0, 1)(s)
-			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
-		}, want: ended + justEnded},
-		{name: "one is not done under OnDelete", change: func(s *stage) {
-			ends(0, 1)(s)
-			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}
-		}, want: asked},
+		{name: "all are done under OnDelete, and nothing has said so", change: onDelete(0, 1), want: ended + justEnded},
+		{name: "one is not done under OnDelete", change: onDelete(1), want: asked},
 		{name: "let go for the built-in controller", change: ends(0, 1), want: none},
 		{name: "a malformed policy, so that the pods cannot be judged", change: func(s *stage) {
 			ends(0, 0, 1)(s)

@@ -462,11 +462,6 @@ func TestOthers(t *testing.T) {
 	a, c := build.Size(t, "requests: {cpu: 100m, memory: 100Mi}"), build.Size(t, "requests: {cpu: 150m, memory: 100Mi}")
 	vpa := build.ResizedBy("updater", build.Start, size)
 	resized := build.Pod("web-0", a, build.Resized(c), vpa)
-	target := func(left resize.Target, err error) resize.Target {
-		t.Helper()
-		must.Do(t, err)
-		return left
-	}
 	for _, tt := range []struct {
 		name      string
 		target    resize.Target
@@ -474,14 +469,14 @@ func TestOthers(t *testing.T) {
 		others    []string
 		overrules bool
 	}{
-		{"on an edit the template wins", target(resize.For(resized, a, a)), "app: cpu request 150m→100m", []string{"updater"}, true},
-		{"but for who sets it again and again", target(resize.ForBut(resized, a, a)), "", []string{"updater"}, false},
-		{"between edits it stays", target(resize.Leftover(resized, a)), "", []string{"updater"}, false},
-		{"not in the rollout that was under way", target(resize.SizedSince(resized, a, a, build.Start)), "app: cpu request 150m→100m", []string{"updater"}, true},
-		{"what was set before that stays", target(resize.SizedSince(resized, a, a, build.Start.Add(time.Second))), "", []string{"updater"}, false},
-		{"what the pod was given at its birth stays", target(resize.SizedSince(build.Pod("web-0", c), a, a, build.Start)), "", nil, false},
-		{"another value that we set is ours", target(resize.Leftover(build.Pod("web-0", a, build.Resized(c), vpa, build.Ours(size)), a)), "app: cpu request 150m→100m", nil, false},
-		{"who sets what the template says is named", target(resize.For(build.Pod("web-0", a, vpa), a, a)), "", []string{"updater"}, false},
+		{"on an edit the template wins", must.Get(resize.For(resized, a, a))(t), "app: cpu request 150m→100m", []string{"updater"}, true},
+		{"but for who sets it again and again", must.Get(resize.ForBut(resized, a, a))(t), "", []string{"updater"}, false},
+		{"between edits it stays", must.Get(resize.Leftover(resized, a))(t), "", []string{"updater"}, false},
+		{"not in the rollout that was under way", must.Get(resize.SizedSince(resized, a, a, build.Start))(t), "app: cpu request 150m→100m", []string{"updater"}, true},
+		{"what was set before that stays", must.Get(resize.SizedSince(resized, a, a, build.Start.Add(time.Second)))(t), "", []string{"updater"}, false},
+		{"what the pod was given at its birth stays", must.Get(resize.SizedSince(build.Pod("web-0", c), a, a, build.Start))(t), "", nil, false},
+		{"another value that we set is ours", must.Get(resize.Leftover(build.Pod("web-0", a, build.Resized(c), vpa, build.Ours(size)), a))(t), "app: cpu request 150m→100m", nil, false},
+		{"who sets what the template says is named", must.Get(resize.For(build.Pod("web-0", a, vpa), a, a))(t), "", []string{"updater"}, false},
 	} {
 		if got := resize.Describe(tt.target.Changes); got != tt.changes || !slices.Equal(tt.target.Others, tt.others) || tt.target.Overrules != tt.overrules {
 			t.Errorf("%s: got %q, others %q, overrules %t; want %q, %q, %t", tt.name, got, tt.target.Others, tt.target.Overrules, tt.changes, tt.others, tt.overrules)

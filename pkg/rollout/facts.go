@@ -259,7 +259,7 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 		return t, err
 	}
 	t = t.By(f.kubelet(t.Pod())).Knowing(f.Admission)
-	if pod := t.Pod(); pod != nil {
+	if pod := t.Pod(); pod != nil && len(f.Notes.Of(pod.UID).Beside) > 0 {
 		beside := f.Notes.Of(pod.UID).Beside
 		if may, _ := f.Settings.Resolve(beside, &corev1.PodTemplateSpec{Spec: pod.Spec}, f.Defaults.ResizePolicy); may != policy.RestartOnly {
 			t = t.Owing(beside)

@@ -197,12 +197,8 @@ func (o Options) guard(verdicts []*judge.Verdict) *guarded {
 		most += t.canaries
 	}
 	g.record.Most = max(g.record.Most, most)
-	there := map[types.UID]string{}
 	for _, v := range verdicts {
 		t := g.of(v)
-		if !judge.Gone(v.Member.Pod) {
-			there[v.Member.Pod.UID] = v.Member.Class
-		}
 		g.live = g.live || v.Holds()
 		switch {
 		case judge.Gone(v.Member.Pod) && v.Member.Updated: // the next pod there has it from its birth
@@ -213,9 +209,20 @@ func (o Options) guard(verdicts []*judge.Verdict) *guarded {
 			t.touched++
 		}
 	}
-	g.lose(there)
+	g.lose(present(verdicts))
 	g.loseToOthers()
 	return g
+}
+
+// present are the verdicts on the pods that are there.
+func present(verdicts []*judge.Verdict) map[types.UID]*judge.Verdict {
+	of := map[types.UID]*judge.Verdict{}
+	for _, v := range verdicts {
+		if !judge.Gone(v.Member.Pod) {
+			of[v.Member.Pod.UID] = v
+		}
+	}
+	return of
 }
 
 // of returns the trial that a member is part of.
@@ -230,11 +237,10 @@ func (g *guarded) class(name string) *trial {
 
 // lose counts the canaries that are gone before they have proved their size, such as by a drain, or because an autoscaler has
 // scaled in. Others follow them, but not one after the other through all pods: nobody knows that the size is not what loses them.
-// With a canary of 1, a second pod is asked, and no third one. The pods that are there have a class each: one that is of another class
-// now has gone, too.
-func (g *guarded) lose(there map[types.UID]string) {
+// With a canary of 1, a second pod is asked, and no third one. One that is of another class now has gone, too.
+func (g *guarded) lose(there map[types.UID]*judge.Verdict) {
 	for _, c := range g.record.Canaries {
-		if class, is := there[c.UID]; (!is || class != c.Class) && !c.Proved && !g.losses.Unasked(c.UID) {
+		if v := there[c.UID]; (v == nil || v.Member.Class != c.Class) && !c.Proved && !g.losses.Unasked(c.UID) {
 			t := g.class(c.Class)
 			t.lost = append(t.lost, c.Name)
 		}
@@ -544,12 +550,7 @@ func (g *guarded) fail() {
 
 // asksCanaries records the pods that this step asks while others wait for them. None is asked where there is no room for that.
 func (g *guarded) asksCanaries(s *Step, o Options) {
-	there := map[types.UID]*judge.Verdict{}
-	for _, v := range s.Verdicts {
-		if !judge.Gone(v.Member.Pod) {
-			there[v.Member.Pod.UID] = v
-		}
-	}
+	there := present(s.Verdicts)
 	isCanary := func(m judge.Member) bool {
 		v := there[m.Pod.UID]
 		return v != nil && !v.HasSize() && !g.open(v) && !g.rescues(m)
