@@ -84,25 +84,27 @@ func TestGuardKnowsWhatIsHeld(t *testing.T) {
 	}
 }
 
+// readPolicies returns the variables of the policies, by the name of the file.
+func readPolicies(t *testing.T) map[string][]admissionv1.Variable {
+	t.Helper()
+	all := map[string][]admissionv1.Variable{}
+	for _, object := range must.Get(Objects(Cluster, User))(t) {
+		switch policy := object.(type) {
+		case *admissionv1.MutatingAdmissionPolicy:
+			all[strings.TrimPrefix(policy.Name, "inplace-rollout-")] = policy.Spec.Variables
+		case *admissionv1.ValidatingAdmissionPolicy:
+			all[strings.TrimPrefix(policy.Name, "inplace-rollout-")] = policy.Spec.Variables
+		}
+	}
+	return all
+}
+
 // readVariables returns the expressions of the variables of the policies, by the name
 // of the file and of the variable.
 func readVariables(t *testing.T) map[string]map[string]string {
 	t.Helper()
-	objects := must.Get(Objects(Cluster, User))(t)
 	all := map[string]map[string]string{}
-	for _, object := range objects {
-		var name string
-		var variables []admissionv1.Variable
-		switch policy := object.(type) {
-		case *admissionv1.MutatingAdmissionPolicy:
-			name, variables = policy.Name, policy.Spec.Variables
-		case *admissionv1.ValidatingAdmissionPolicy:
-			name, variables = policy.Name, policy.Spec.Variables
-		}
-		file := strings.TrimPrefix(name, "inplace-rollout-")
-		if name == "" || all[file] != nil {
-			continue
-		}
+	for file, variables := range readPolicies(t) {
 		all[file] = map[string]string{}
 		for _, v := range variables {
 			all[file][v.Name] = strings.TrimSpace(v.Expression)

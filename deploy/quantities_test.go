@@ -93,17 +93,8 @@ func fill(v reflect.Value, path string, leaf func(path string, set func(string))
 // is of, and in whichever of two ways the API server shows them the objects: from 1.37 on, that depends
 // on what it has evaluated before.
 func TestEveryQuantity(t *testing.T) {
-	objects := must.Get(Objects(Cluster, User))(t)
 	found := 0
-	for _, object := range objects {
-		var name string
-		var variables []admissionv1.Variable
-		switch policy := object.(type) {
-		case *admissionv1.MutatingAdmissionPolicy:
-			name, variables = policy.Name, policy.Spec.Variables
-		case *admissionv1.ValidatingAdmissionPolicy:
-			name, variables = policy.Name, policy.Spec.Variables
-		}
+	for name, variables := range readPolicies(t) {
 		if !slices.ContainsFunc(variables, func(v admissionv1.Variable) bool { return v.Name == "quantities" }) {
 			continue
 		}

@@ -312,9 +312,7 @@ func TestFairQueue(t *testing.T) {
 // The controller's queue is one in which namespaces take turns, and those that are held come first.
 func TestQueueInTurns(t *testing.T) {
 	e := newEngine(t, Options{})
-	if err := e.informer.GetStore().Add(e.w); err != nil { // it is held
-		t.Fatal(err)
-	}
+	must.Do(t, e.informer.GetStore().Add(e.w)) // it is held
 	for _, name := range append(names("many/1 many/2 many/3 few/1"), e.session.name) {
 		e.queue.Add(name)
 	}

@@ -370,7 +370,7 @@ func rememberHow(m *judge.Member, guard *Guard, now time.Time) {
 	}
 	m.Cure = m.Cure || m.Before == nil && judge.DownBefore(m.Pod, m.Target.Resized)
 	m.Before = m.Before.Of(m.Pod, m.State, m.Target.Resized, now)
-	if c := guard.canary(m.Pod.UID); c != nil {
+	if c := guard.Record.canary(m.Pod.UID); c != nil {
 		m.Cure, m.Before = c.Unready, c.health(m.Target.Resized)
 	}
 }

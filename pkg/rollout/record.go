@@ -135,14 +135,6 @@ func (r *Record) canary(pod types.UID) *Canary {
 	return nil
 }
 
-// canary returns what is recorded of a pod; nil if it is no canary, or g is nil.
-func (g *Guard) canary(pod types.UID) *Canary {
-	if g == nil {
-		return nil
-	}
-	return g.Record.canary(pod)
-}
-
 // asBefore takes over from an earlier record, which may be nil, how the canary was before, if it was one then.
 func (c *Canary) asBefore(earlier *Record) {
 	if earlier == nil || earlier.canary(c.UID) == nil {

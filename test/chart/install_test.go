@@ -133,9 +133,8 @@ func newWorld(t *testing.T, hold string) *world {
 
 func (w *world) helm(args ...string) {
 	w.t.Helper()
-	if _, _, err := helm(w.t.Context(), w.t, w.cp.Kubeconfig(), append(args, "--namespace", platform)...); err != nil {
-		w.t.Fatal(err)
-	}
+	_, _, err := helm(w.t.Context(), w.t, w.cp.Kubeconfig(), append(args, "--namespace", platform)...)
+	must.Do(w.t, err)
 }
 
 func (w *world) kubectl(args ...string) string {
@@ -180,7 +179,7 @@ func (w *world) startController() {
 func (w *world) applyStatefulSet(name string) {
 	w.t.Helper()
 	file := filepath.Join(w.t.TempDir(), name+".yaml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(`
+	must.Do(w.t, os.WriteFile(file, []byte(strings.ReplaceAll(`
 apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: web, labels: {inplace-rollout.io/enabled: "true"}}
@@ -194,9 +193,7 @@ spec:
       terminationGracePeriodSeconds: 0 # the simulated kubelet has no graceful termination
       containers:
       - {name: app, image: "app:1", resources: {requests: {cpu: 100m}, limits: {cpu: "1"}}}
-`, "web", name)), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+`, "web", name)), 0o600))
 	w.kubectl("apply", "--filename", file)
 	w.complete(name)
 }

@@ -32,9 +32,8 @@ func TestLint(t *testing.T) {
 // TestPackage: the package has what the links of files/ lead to, and gives the same objects.
 func TestPackage(t *testing.T) {
 	dir := t.TempDir()
-	if _, _, err := helm(t.Context(), t, os.DevNull, "package", folder(), "--version", "1.2.3", "--app-version", "v1.2.3", "--destination", dir); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := helm(t.Context(), t, os.DevNull, "package", folder(), "--version", "1.2.3", "--app-version", "v1.2.3", "--destination", dir)
+	must.Do(t, err)
 	packed := filepath.Join(dir, "inplace-rollout-1.2.3.tgz")
 	file := must.Get(os.Open(packed))(t)
 	defer file.Close()
@@ -204,9 +203,8 @@ func TestUmbrella(t *testing.T) {
 	must.Do(t, os.MkdirAll(filepath.Join(umbrella, "charts"), 0o700))
 	const chart = `{apiVersion: v2, name: umbrella, version: 0.0.1, dependencies: [{name: inplace-rollout, version: ">=0.0.0-0", condition: inplace-rollout.enabled}]}`
 	must.Do(t, os.WriteFile(filepath.Join(umbrella, "Chart.yaml"), []byte(chart), 0o600))
-	if _, _, err := helm(t.Context(), t, os.DevNull, "package", folder(), "--destination", filepath.Join(umbrella, "charts")); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := helm(t.Context(), t, os.DevNull, "package", folder(), "--destination", filepath.Join(umbrella, "charts"))
+	must.Do(t, err)
 	for enabled, want := range map[string]bool{"true": true, "false": false} {
 		objects, err := template(t, umbrella, "platform", "--set", "inplace-rollout.hold=policy,inplace-rollout.enabled="+enabled)
 		if err != nil {

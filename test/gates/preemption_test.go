@@ -87,7 +87,7 @@ func newFull(t *testing.T, filler string, forbidden bool) *full {
 		timeout = "5s"
 	}
 	file := filepath.Join(t.TempDir(), "full.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, `
+	must.Do(t, os.WriteFile(file, fmt.Appendf(nil, `
 apiVersion: apps/v1
 kind: StatefulSet
 metadata:
@@ -115,9 +115,7 @@ spec:
   priorityClassName: %[3]q
   terminationGracePeriodSeconds: 0
   containers: [{name: app, image: app, resources: {requests: {cpu: 1800m}}}]
-`, name, timeout, filler), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`, name, timeout, filler), 0o600))
 	f.run("apply", "--filename", file)
 	f.run("wait", "pod/filler", "--for=condition=Ready", "--timeout=60s")
 	f.run("rollout", "status", "statefulset/web", "--timeout=60s")

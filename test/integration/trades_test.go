@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // limited has a LimitRange in the namespace before the pods are made.
@@ -46,12 +47,10 @@ func TestInvalidSize(t *testing.T) {
 // A kubelet that is too old to resize an init container is named.
 func TestUnsupportedByNode(t *testing.T) {
 	parallel(t)
-	if err := cp.AddNode(t.Context(), "old", controlplane.Node{
+	must.Do(t, cp.AddNode(t.Context(), "old", controlplane.Node{
 		CPU: "4", Memory: "16Gi", Labels: map[string]string{"pool": "old"}, Old: true,
 		Taints: []corev1.Taint{{Key: "pool", Value: "old", Effect: corev1.TaintEffectNoSchedule}},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w := newWorkload(t, options{Replicas: 2, Meta: liveOnly, Pod: "{nodeSelector: {pool: old}, tolerations: [{key: pool, operator: Exists}], " +
 		"initContainers: [{name: init, image: none, resources: {requests: {cpu: 100m}}}]}"})
 	before := w.uids()
