@@ -433,8 +433,8 @@ func (r *statusReport) refuse(p rollout.Plan) {
 			pod.Reason, pod.Why = r.Reason, "not restarted: "+why
 		case slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }):
 			pod.Reason, pod.Why = r.Reason, "as the condition says"
-		case pod.State == stateWaiting && pod.Reason == judge.ReasonProgressing && judge.Acts[r.Reason].Rests == judge.OnNodes:
-			pod.Why = "as the condition says, or waiting for the pods before it"
+		case pod.Why == besideOthers, pod.Why == behindOthers && (r.Workload.Kind != statefulSets.name || judge.Acts[r.Reason].Rests == judge.OnNodes):
+			pod.Why = "as the condition says, or " + pod.Why
 		}
 	}
 }
@@ -542,6 +542,9 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 		rest := "waiting for the kubelet"
 		if f.Observed == resize.Actuated {
 			rest = "it has its size, and is about to be marked"
+			if r.recorded != nil && !r.recorded.back { // a new leader has it proved anew
+				rest = "it has its size, and is marked when the controller has seen it Ready for long enough"
+			}
 		}
 		p.Why = cmp.Or(p.Why, r.awaitsPerson(), rest)
 	}
@@ -614,6 +617,12 @@ func (r *statusReport) awaitsPerson() string {
 	return ""
 }
 
+// What pods wait for whose turn has not come.
+const (
+	behindOthers = "waiting for the pods before it"
+	besideOthers = "waiting for other pods"
+)
+
 // awaits says what a pod waits for that is not asked yet; empty if no plan tells.
 func (r *statusReport) awaits(plan rollout.Plan) string {
 	switch {
@@ -624,9 +633,9 @@ func (r *statusReport) awaits(plan rollout.Plan) string {
 	case plan.Canary:
 		return "waiting for the canary"
 	case len(plan.Verdicts) > 0 && len(r.Pods) == 0: // the first one may have been lost
-		return "waiting for other pods"
+		return besideOthers
 	case len(plan.Verdicts) > 0:
-		return "waiting for the pods before it"
+		return behindOthers
 	default:
 		return ""
 	}

@@ -258,6 +258,9 @@ func TestStatus(t *testing.T) {
 			s.deploy.Annotations[api.CanaryAnnotation], s.deploy.Annotations[api.CanaryDurationAnnotation] = "1", "10m"
 			s.recorded(rollout.Record{Phase: rollout.PhaseCanary, Of: rollout.EditNamed("5209"), From: "a"}, s.pods[2])
 		}),
+		"deployment-refused": heldDeploymentOf(3, func(s *stage) { // all have been asked
+			s.deploy.Status.Conditions[0].Reason, s.deploy.Status.Conditions[0].Message = "AdmissionDenied", "0 of 3 pods resized; web-2: a policy says no; likewise web-1, web-0"
+		}),
 		"deployment-detached": heldDeploymentOf(2, func(s *stage) { s.resized(1); s.detached("web-old-0") }),
 		// A pause that is wished for in the middle counts from the end.
 		"deployment-pause": heldDeploymentOf(3, func(s *stage) {
@@ -284,6 +287,12 @@ func TestStatus(t *testing.T) {
 			s.pods[2].ManagedFields = nil
 			build.ResizedAt(now.Add(-time.Hour))(s.pods[2])
 			judge.ConditionReady(s.pods[2]).LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
+			s.recorded(rollout.Record{Phase: rollout.PhaseRolling, Of: rollout.RevisionNamed("web-b"), From: "web-a"})
+		}),
+		"canary-anew": changed(canaryStage, func(s *stage) { // a new leader does not know for how long it has been well
+			build.Resized(&s.set.Spec.Template)(s.pods[1])
+			build.ResizedAt(now.Add(-time.Hour))(s.pods[1])
+			judge.ConditionReady(s.pods[1]).LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
 			s.recorded(rollout.Record{Phase: rollout.PhaseRolling, Of: rollout.RevisionNamed("web-b"), From: "web-a"})
 		}),
 		"canary-back": changed(canaryStage, func(s *stage) {

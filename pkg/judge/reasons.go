@@ -87,7 +87,7 @@ var Acts = map[string]Act{
 	ReasonDisruptionBudget:    {"Wait, allow a disruption in the PodDisruptionBudget, or leave the pod only one; it is tried again every 30 s", false, OnMemory},
 	ReasonNotReadyAfterResize: {"See what `kubectl describe pod` says of it; if the size is wrong, edit it again", false, OnTheWorkload},
 	ReasonResizeFailed:        {"Choose another size, go back with `kubectl inplace-rollout undo`, or try it again with retry", true, OnMemory},
-	ReasonCheckUnknown:        {"Mend the check, or edit again without the annotation inplace-rollout.io/checks; if only its result is missing, `kubectl inplace-rollout promote` ends the canary", false, OnMemory},
+	ReasonCheckUnknown:        {"Mend the check, or edit again without the annotation inplace-rollout.io/checks; `kubectl inplace-rollout promote` ends a canary that waits for it", false, OnMemory},
 	ReasonReverted:            {"Choose another size, or undo the edit: `kubectl rollout restart` uses the size that failed", true, OnTheWorkload},
 	ReasonPodRejected:         {"", true, OnMemory},
 	ReasonDeletedAfterResize:  {"Have these pods left alone and try it again: `kubectl inplace-rollout retry`, which restarts them with --action=Restart", true, OnMemory},
