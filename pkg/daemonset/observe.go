@@ -362,7 +362,7 @@ func (o observation) settles() time.Duration {
 	if templateGeneration(o.set) != firstGeneration {
 		return 0
 	}
-	return o.Settles(o.set.Status.NumberAvailable >= o.set.Status.DesiredNumberScheduled)
+	return o.Settles(o.set.CreationTimestamp, o.set.Status.NumberAvailable >= o.set.Status.DesiredNumberScheduled)
 }
 
 // firstGeneration is that of a template that was never edited.

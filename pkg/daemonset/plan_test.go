@@ -505,6 +505,7 @@ func TestNewSetSettles(t *testing.T) {
 		{name: "nothing happens any more", places: "updated|updated, not ready", changes: []change{isNew}, quiet: 2 * time.Second},
 		{name: "the last pod has just come", places: "updated|updated", changes: []change{isNew}, quiet: 50 * time.Millisecond, want: 450 * time.Millisecond},
 		{name: "all pods are there", places: "updated|updated", changes: []change{isNew}, quiet: 500 * time.Millisecond},
+		{name: "others write its status all the time", places: "updated|updated, not ready", changes: []change{isNew, func(o *observation) { o.set.CreationTimestamp.Time = o.Now.Add(-time.Minute) }}},
 		{name: "a rollout is over", places: "updated|updated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

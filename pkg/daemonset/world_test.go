@@ -103,7 +103,7 @@ func newNode(i int) *corev1.Node {
 func webSet(v version) *appsv1.DaemonSet {
 	return &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "web", UID: "uid-of-web", ResourceVersion: "0", Generation: 1,
+			Namespace: "default", Name: "web", UID: "uid-of-web", ResourceVersion: "0", Generation: 1, CreationTimestamp: metav1.NewTime(build.Start),
 			Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{appsv1.DeprecatedTemplateGeneration: "1"},
 		},
 		Spec: appsv1.DaemonSetSpec{

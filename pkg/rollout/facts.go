@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -164,21 +165,21 @@ type Bounded interface {
 
 // While the pods of a new workload come up, its status changes all the time, and a write that names its version fails.
 // So it waits until the status has been quiet for settleTime: then the next pod takes long, or never comes. When all
-// pods are available, there is little left to change.
+// pods are available, there is little left to change. Others may write it again and again, so it waits for no longer than settleAtMost.
 const (
 	settleTime     = 2 * time.Second
 	lastSettleTime = 500 * time.Millisecond
+	settleAtMost   = time.Minute
 )
 
-// Settles returns for how long letting go of a new workload waits while its status changes; 0 if it does not. There is
-// nothing to hurry for: its pods are made of the only template that there is, and it is not Complete before they are
-// available.
-func (f Facts) Settles(allAvailable bool) time.Duration {
+// Settles returns for how long letting go of a new workload, which was made then, waits while its status changes; 0 if it does not. There
+// is nothing to hurry for: its pods are made of the only template that there is, and it is not Complete before they are available.
+func (f Facts) Settles(made metav1.Time, allAvailable bool) time.Duration {
 	quiet := settleTime
 	if allAvailable {
 		quiet = lastSettleTime
 	}
-	return max(f.VersionSince.Add(quiet).Sub(f.Now), 0)
+	return max(min(f.VersionSince.Add(quiet).Sub(f.Now), made.Add(settleAtMost).Sub(f.Now)), 0)
 }
 
 // Options returns what the settings and the defaults say about a rollout. The limits, the guard, the

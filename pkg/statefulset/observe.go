@@ -379,10 +379,10 @@ func (o observation) asMade() bool {
 
 // settles returns for how long letting go of a new set waits; 0 if it does not, or the set is not new.
 func (o observation) settles() time.Duration {
-	if !o.asMade() {
+	if o.set.Generation > 1 { // it was edited, or let go before
 		return 0
 	}
-	return o.Settles(int(o.set.Status.AvailableReplicas) >= replicas(o.set))
+	return o.Settles(o.set.CreationTimestamp, int(o.set.Status.AvailableReplicas) >= replicas(o.set))
 }
 
 // patience is for how long the hold of a set under OnDelete stays while no pod gets its size.

@@ -807,7 +807,8 @@ func TestNewSetSettles(t *testing.T) {
 		{name: "nothing happens any more", places: "missing|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest}, quiet: 2 * time.Second},
 		{name: "the last pod has just come", places: "updated|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest, available}, quiet: 50 * time.Millisecond, want: 450 * time.Millisecond},
 		{name: "all pods are there", places: "updated|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest, available}, quiet: 500 * time.Millisecond},
-		{name: "a rollout is over", places: "updated|updated", changes: []func(*appsv1.StatefulSet){available}},
+		{name: "others write its status all the time", places: "missing|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest, func(set *appsv1.StatefulSet) { set.CreationTimestamp.Time = build.Start.Add(-50 * time.Second) }}},
+		{name: "an edit", places: "missing|updated", changes: []func(*appsv1.StatefulSet){currentIsNewest, func(set *appsv1.StatefulSet) { set.Generation = 2 }}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := observed(t, tt.places, append(tt.changes, held("0", everything))...)

@@ -79,7 +79,7 @@ func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
 func webSet(v version, replicas int) *appsv1.StatefulSet {
 	return &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "web", UID: "uid-of-web", ResourceVersion: "0", Generation: 1,
+			Namespace: "default", Name: "web", UID: "uid-of-web", ResourceVersion: "0", Generation: 1, CreationTimestamp: metav1.NewTime(build.Start),
 			Labels: map[string]string{api.EnabledLabel: "true"}, Annotations: map[string]string{},
 		},
 		Spec: appsv1.StatefulSetSpec{

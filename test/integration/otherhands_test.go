@@ -3,11 +3,13 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	policyv1 "k8s.io/api/admissionregistration/v1"
@@ -15,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/webhook"
@@ -311,4 +314,27 @@ func TestAdmissionBesideTheEdit(t *testing.T) {
 			t.Errorf("%s requests %s of memory, want 100Mi", name, got)
 		}
 	}
+}
+
+// Somebody else writes the status again and again, such as an operator that has a condition of its own in it.
+func TestStatusWrittenByOthers(t *testing.T) {
+	parallel(t)
+	w := newWorkload(t, options{})
+	w.waitComplete()
+	before := w.uids()
+	written := make(chan struct{})
+	writes, stop := context.WithCancel(t.Context())
+	go func() {
+		defer close(written)
+		for i := 0; writes.Err() == nil; i++ {
+			patch := fmt.Appendf(nil, `{"status": {"conditions": [{"type": "example.com/Seen", "status": "True", "message": "%d"}]}}`, i)
+			_, _ = client.AppsV1().StatefulSets(w.namespace).Patch(writes, "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+			time.Sleep(200 * time.Millisecond)
+		}
+	}()
+	w.setResources("cpu=150m", "")
+	w.waitComplete()
+	stop()
+	<-written
+	w.assertReplaced(before)
 }
