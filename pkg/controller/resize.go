@@ -70,7 +70,7 @@ func (s *Session[W, K]) noteBeside(w W, m judge.Member, beside []resize.Change) 
 	if s.Notes.Note(m.Pod.UID).Beside = beside; len(beside) > 0 {
 		s.Requeue()
 		s.RecordPod(w, m.Pod, corev1.EventTypeWarning, judge.EventAdmissionDenied,
-			"an admission plugin changed more than was asked for, which is taken back where that restarts nothing: "+resize.Describe(beside))
+			"an admission plugin changed more than was asked for; where that restarts nothing, it is changed back: "+resize.Describe(beside))
 	}
 }
 
