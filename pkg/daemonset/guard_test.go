@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -36,17 +37,25 @@ func TestGuardedRollouts(t *testing.T) {
 // guarded is the cluster for the trials of guarded rollouts.
 func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 	return c.Guarded(t, defaults, simulated.Guarded{
-		Annotate: func(annotations map[string]string) {
-			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { maps.Copy(set.Annotations, annotations) }) })
+		Meta: func(change func(metav1.Object)) {
+			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { change(set) }) })
 		},
 		Edit: c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) || policy.Recorded(c.Set) }, Annotations: func() map[string]string { return c.Set.Annotations },
 		Template:  func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
 		MayBeDown: func(n int) { c.strategy(rollingUpdate(intstr.FromInt(n), intstr.FromInt32(0))) },
 		OnDelete:  func() { c.strategy(appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}) },
-		OptOut: func() {
-			c.Change(func() { c.User(func(set *appsv1.DaemonSet) { delete(set.Labels, api.EnabledLabel) }) })
-		}, Marks: true,
+		Marks:     true,
 	})
+}
+
+// enlarge has these nodes be of a class that has a size of its own.
+func (c *cluster) enlarge(g simulated.Guarded, nodes ...string) {
+	for _, name := range nodes {
+		c.changeNode(name, func(node *corev1.Node) { node.Labels["size"] = "large" })
+	}
+	c.nodesChange()
+	g.Annotate(map[string]string{api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`})
+	c.Rounds(60)
 }
 
 // TestGuardAndClasses: pods whose class of node has a size of its own, which the edit does not change, are no canaries: they
@@ -54,12 +63,7 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 func TestGuardAndClasses(t *testing.T) {
 	c := newCluster(t, 6, controller.Options{})
 	g := c.guarded(t)
-	for _, name := range []string{"node-0", "node-1", "node-2"} {
-		c.changeNode(name, func(node *corev1.Node) { node.Labels["size"] = "large" })
-	}
-	c.nodesChange()
-	g.Annotate(map[string]string{api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`})
-	c.Rounds(60)
+	c.enlarge(g, "node-0", "node-1", "node-2")
 	had := g.Doomed(policy.OnFailureHold)
 	g.Edit(newer)
 	if name := g.Stops(t, had); capacity.TargetNode(c.Pods[name]) < "node-3" {
@@ -102,13 +106,8 @@ func TestCanaryOnALostNode(t *testing.T) {
 func TestCanaryOfAPercentage(t *testing.T) {
 	c := newCluster(t, 20, controller.Options{})
 	g := c.guarded(t)
-	for _, name := range []string{"node-0", "node-1"} {
-		c.changeNode(name, func(node *corev1.Node) { node.Labels["size"] = "large" })
-	}
-	c.nodesChange()
 	g.Annotate(map[string]string{api.CanaryAnnotation: "10%", api.CanaryDurationAnnotation: policy.Manual})
-	g.Annotate(map[string]string{api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`})
-	c.Rounds(60)
+	c.enlarge(g, "node-0", "node-1")
 	g.Edit(version{Image: 1, CPU: 1, Memory: 1})
 	c.Rounds(100)
 	asked := 0
@@ -126,13 +125,8 @@ func TestCanaryOfEachClass(t *testing.T) {
 	c := newCluster(t, 6, controller.Options{})
 	g := c.guarded(t)
 	large := []string{"node-0", "node-1", "node-2"}
-	for _, name := range large {
-		c.changeNode(name, func(node *corev1.Node) { node.Labels["size"] = "large" })
-	}
-	c.nodesChange()
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
-	g.Annotate(map[string]string{api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`})
-	c.Rounds(60)
+	c.enlarge(g, large...)
 	if n := len(c.Sized(version{CPU: 9})); n != len(large) || simulated.Count(c.Events, judge.EventCanaryStarted) > 0 {
 		t.Errorf("%d pods have the size of their class, want %d without a canary: %q", n, len(large), c.Events)
 	}
@@ -153,13 +147,8 @@ func TestCanaryOfEachClass(t *testing.T) {
 func TestHostileRelabelled(t *testing.T) {
 	c := newCluster(t, 8, controller.Options{})
 	g := c.guarded(t)
-	c.changeNode("node-0", func(node *corev1.Node) { node.Labels["size"] = "large" })
-	c.nodesChange()
-	g.Annotate(map[string]string{
-		api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual,
-		api.NodeResourcesAnnotation: `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "9m"}}}}]`,
-	})
-	c.Rounds(60)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
+	c.enlarge(g, "node-0")
 	g.Edit(version{Image: 1, CPU: 1, Memory: 1})
 	for range 7 {
 		c.Rounds(30)

@@ -320,8 +320,7 @@ func TestNextStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.places, tt.changes...))
 			simulated.Does(t, p, err, does(p), tt.want)
-			simulated.LooksAfter(t, p, tt.after)
-			simulated.LooksFirst(t, p, tt.want, "resize", "mark")
+			simulated.Looks(t, p, tt.after, tt.want, "resize", "mark")
 		})
 	}
 }
@@ -514,7 +513,7 @@ func TestNewSetSettles(t *testing.T) {
 			p, err := planned(o)
 			want := map[bool]string{true: "release"}[tt.want == 0]
 			simulated.Does(t, p, err, does(p), want)
-			simulated.LooksAfter(t, p, tt.want)
+			simulated.Looks(t, p, tt.want, want)
 		})
 	}
 }

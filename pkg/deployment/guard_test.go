@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -35,19 +36,11 @@ func TestGuardedRollouts(t *testing.T) {
 // guarded is the cluster for the trials of guarded rollouts.
 func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 	return c.Guarded(t, defaults, simulated.Guarded{
-		Annotate: func(annotations map[string]string) {
-			c.change(func(d *appsv1.Deployment) {
-				if d.Annotations == nil {
-					d.Annotations = map[string]string{}
-				}
-				maps.Copy(d.Annotations, annotations)
-			})
-		},
+		Meta:  func(change func(metav1.Object)) { c.change(func(d *appsv1.Deployment) { change(d) }) },
 		Scale: func(replicas int32) { c.change(func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas }) },
 		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(&Deployment{Deployment: c.d}) }, Held: func() bool { return policy.Held(c.d) }, Annotations: func() map[string]string { return c.d.Annotations },
 		Template:  func() simulated.Version { return simulated.VersionOf(&c.d.Spec.Template.Spec) },
 		MayBeDown: func(n int) { c.change(func(d *appsv1.Deployment) { bounds(0, int32(n))(&scene{d: d}) }) },
-		OptOut:    func() { c.change(func(d *appsv1.Deployment) { delete(d.Labels, api.EnabledLabel) }) },
 	})
 }
 

@@ -521,8 +521,7 @@ func TestNextStep(t *testing.T) {
 			if p.Condition.Complete || !strings.Contains(p.Condition.Message(), tt.waits) {
 				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
 			}
-			simulated.LooksAfter(t, p, tt.after)
-			simulated.LooksFirst(t, p, tt.want, "resize")
+			simulated.Looks(t, p, tt.after, tt.want, "resize")
 		})
 	}
 }

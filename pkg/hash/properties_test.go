@@ -58,9 +58,7 @@ func TestDifferencesAreEmptyIffHashesAreEqual(t *testing.T) {
 		}
 		return toJSON(t, template)
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		differing(t, mutated(t, "a"), mutated(t, "b"))
-	})
+	rapid.Check(t, func(t *rapid.T) { differing(t, mutated(t, "a"), mutated(t, "b")) })
 }
 
 func decode(t T, raw []byte) map[string]any {

@@ -56,9 +56,7 @@ func (c *cluster) editUnmarked(v version) {
 // guarded is the cluster for the trials of guarded rollouts.
 func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 	return c.Guarded(t, defaults, simulated.Guarded{
-		Annotate: func(annotations map[string]string) {
-			c.change(func(set *appsv1.StatefulSet) { maps.Copy(set.Annotations, annotations) })
-		},
+		Meta:  func(change func(metav1.Object)) { c.change(func(set *appsv1.StatefulSet) { change(set) }) },
 		Scale: func(replicas int32) { c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = &replicas }) },
 		Edit:  c.edit, Condition: func() *rollout.StoredCondition { return condition(c.Set) }, Held: func() bool { return policy.Held(c.Set) }, Annotations: func() map[string]string { return c.Set.Annotations },
 		Template: func() simulated.Version { return simulated.VersionOf(&c.Set.Spec.Template.Spec) },
@@ -68,7 +66,7 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 			})
 		},
 		OnDelete: func() { underOnDelete(c) },
-		OptOut:   func() { c.change(func(set *appsv1.StatefulSet) { delete(set.Labels, api.EnabledLabel) }) }, Marks: true,
+		Marks:    true,
 	})
 }
 
@@ -88,7 +86,9 @@ func TestGuardAndPartition(t *testing.T) {
 				}
 			}
 			promote := func() {
-				g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+				if duration == policy.Manual {
+					g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+				}
 			}
 			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: duration})
 			partitionAt := func(n int32) {
@@ -98,17 +98,15 @@ func TestGuardAndPartition(t *testing.T) {
 			g.Edit(newer)
 			c.Rounds(15)
 			asked("the canary", 1)
-			if duration == policy.Manual {
-				promote()
-			}
+			promote()
 			c.completes(t, "above the partition")
 			asked("those above the partition", 3)
 			partitionAt(0)
 			if duration == policy.Manual {
 				c.Rounds(100)
 				asked("no other before they are promoted", 3)
-				promote()
 			}
+			promote()
 			c.Rounds(5)
 			asked("all at once", 5)
 			c.completes(t, "the rest")

@@ -95,9 +95,7 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 	log := d.logPods()
 	time.Sleep(time.Second) // of two pods that are out of date the DaemonSet controller keeps the older one, and times have no fractions
 	d.patch(notReady)
-	d.waitFor("the surge", func(o *appsv1.DaemonSet) bool {
-		return observed(o) && len(d.pods()) == 4
-	})
+	d.waitFor("the surge", func(o *appsv1.DaemonSet) bool { return observed(o) && len(d.pods()) == 4 })
 	d.waitImage("app:2", 1)
 	if said := d.warnings("set", "resources", d.ref, "--requests=cpu=150m"); !strings.Contains(said, "the previous rollout with maxSurge is not over") {
 		t.Errorf("after the edit the API server says %s", said)

@@ -27,15 +27,9 @@ import (
 func TestGuardedRollouts(t *testing.T) {
 	parallel(t)
 	o := options{Meta: "annotations: {inplace-rollout.io/canary: '1', inplace-rollout.io/canary-duration: 1h}"}
-	inParallel(t, "StatefulSet", func(t *testing.T) {
-		testGuarded(t, newWorkload(t, o).sandbox)
-	})
-	inParallel(t, "Deployment", func(t *testing.T) {
-		testGuarded(t, newDeployment(t, o).sandbox)
-	})
-	inParallel(t, "DaemonSet", func(t *testing.T) {
-		testGuarded(t, newDaemonSet(t, o).sandbox)
-	})
+	inParallel(t, "StatefulSet", func(t *testing.T) { testGuarded(t, newWorkload(t, o).sandbox) })
+	inParallel(t, "Deployment", func(t *testing.T) { testGuarded(t, newDeployment(t, o).sandbox) })
+	inParallel(t, "DaemonSet", func(t *testing.T) { testGuarded(t, newDaemonSet(t, o).sandbox) })
 	inParallel(t, "DaemonSet under OnDelete", func(t *testing.T) {
 		testGuarded(t, newDaemonSet(t, options{Meta: o.Meta, Spec: "updateStrategy: {type: OnDelete}"}).sandbox)
 	})

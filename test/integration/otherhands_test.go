@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -322,19 +323,18 @@ func TestStatusWrittenByOthers(t *testing.T) {
 	w := newWorkload(t, options{})
 	w.waitComplete()
 	before := w.uids()
-	written := make(chan struct{})
+	var writing sync.WaitGroup
 	writes, stop := context.WithCancel(t.Context())
-	go func() {
-		defer close(written)
+	writing.Go(func() {
 		for i := 0; writes.Err() == nil; i++ {
 			patch := fmt.Appendf(nil, `{"status": {"conditions": [{"type": "example.com/Seen", "status": "True", "message": "%d"}]}}`, i)
 			_, _ = client.AppsV1().StatefulSets(w.namespace).Patch(writes, "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 			time.Sleep(200 * time.Millisecond)
 		}
-	}()
+	})
 	w.setResources("cpu=150m", "")
 	w.waitComplete()
 	stop()
-	<-written
+	writing.Wait()
 	w.assertReplaced(before)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -39,17 +41,16 @@ type Guarded struct {
 	Restart func()
 	// Cordon has the controller see that the nodes take no pods any more: what is deleted then is drained.
 	Cordon func()
-	// Annotate sets annotations, and Edit the template.
-	Annotate func(annotations map[string]string)
-	Edit     func(v Version)
+	// Meta changes the metadata of the workload, and Edit its template.
+	Meta func(change func(metav1.Object))
+	Edit func(v Version)
 	// Scale sets the replicas; nil where there are none.
 	Scale func(replicas int32)
 	// MayBeDown lets so many pods be down at once; nil under OnDelete, a strategy that OnDelete sets, where there is one.
 	MayBeDown func(n int)
 	OnDelete  func()
-	// OptOut takes the label away. The built-in controller then takes a canary that has passed for updated, if it Marks such pods.
-	OptOut func()
-	Marks  bool
+	// Marks: the built-in controller takes a canary that has passed for updated once the workload is opted out.
+	Marks bool
 	// Condition is what the workload says, and Held whether it is held.
 	Condition func() *rollout.StoredCondition
 	Held      func() bool
@@ -62,6 +63,14 @@ type Guarded struct {
 	// Recorded are the events, and Written the writes of the controller.
 	Recorded, Written func() []string
 }
+
+// Annotate sets annotations.
+func (g Guarded) Annotate(annotations map[string]string) {
+	g.Meta(func(o metav1.Object) { o.SetAnnotations(labels.Merge(o.GetAnnotations(), annotations)) })
+}
+
+// OptOut takes the label away.
+func (g Guarded) OptOut() { g.Meta(func(o metav1.Object) { delete(o.GetLabels(), api.EnabledLabel) }) }
 
 // Stopped reports whether the condition says that a guarded rollout was stopped.
 func Stopped(c *rollout.StoredCondition) bool {

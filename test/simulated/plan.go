@@ -91,18 +91,13 @@ func InWords(p rollout.Plan, others func(w rollout.Write, say func(does string, 
 	return strings.Join(parts, ", ")
 }
 
-// LooksAfter checks after which time a plan looks again; 0 is not of interest.
-func LooksAfter(t *testing.T, p rollout.Plan, want time.Duration) {
+// Looks checks after which time a plan looks again, where that is not 0; and fails the test where it does anything but what these words
+// say, and does not look at the API server before that; or looks in vain.
+func Looks(t *testing.T, p rollout.Plan, after time.Duration, does string, harmless ...string) {
 	t.Helper()
-	if want != 0 && p.RequeueAfter != want {
-		t.Errorf("looks again after %s, want %s", p.RequeueAfter, want)
+	if after != 0 && p.RequeueAfter != after {
+		t.Errorf("looks again after %s, want %s", p.RequeueAfter, after)
 	}
-}
-
-// LooksFirst fails the test where a plan does anything but what these words say, and does not look at the API server before that; or
-// looks in vain.
-func LooksFirst(t *testing.T, p rollout.Plan, does string, harmless ...string) {
-	t.Helper()
 	serious := slices.ContainsFunc(strings.Split(does, ", "), func(one string) bool {
 		return one != "" && !slices.ContainsFunc(harmless, func(word string) bool { return strings.HasPrefix(one, word) })
 	})
