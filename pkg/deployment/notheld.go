@@ -63,10 +63,11 @@ func (p *plan) notHeld(o observation, unavailable int) {
 }
 
 // done completes the plan where nothing is rolled out. Once Complete, a Deployment stays so when it
-// is scaled, or a pod is lost.
+// is scaled, or a pod is lost. A pod that was rejected keeps none from being restarted then.
 func (p *plan) done(o observation) {
 	p.Started = ""
-	if condition(o.deployment).Complete() || len(p.Waits) == 0 {
+	rejected := func(w rollout.Wait) bool { return w.Reason == judge.ReasonPodRejected }
+	if condition(o.deployment).Complete() || len(slices.DeleteFunc(slices.Clone(p.Waits), rejected)) == 0 {
 		p.Condition = builtInCondition(o.deployment)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -352,8 +354,13 @@ func (w *world) unfinishedBut(admitted func(*corev1.Pod) bool) string {
 }
 
 // unstuck gets the Deployment controller out of what it takes for a scaling event for ever: its replicas were changed to what its only
-// active ReplicaSet happened to have in the middle of a rollout, or there are several, and the strategy is Recreate.
+// active ReplicaSet happened to have in the middle of a rollout, or there are several, and the strategy is Recreate. Where a pod is left as
+// it is because none may be unavailable, its user lets one be.
 func (s *simulation) unstuck() {
+	if c := condition(&Deployment{Deployment: s.d}); !policy.Held(s.d) && c.Has(judge.ReasonInfeasible) && strings.Contains(c.Message, "maxUnavailable is 0") {
+		s.user(func(d *appsv1.Deployment) { bounds(0, 1)(&scene{d: d}) })
+		s.Rest()
+	}
 	running := active(slices.Collect(maps.Values(s.sets)))
 	if s.d.Spec.Paused || !slices.ContainsFunc(running, func(rs *appsv1.ReplicaSet) bool {
 		return rs.Annotations[desiredAnnotation] != fmt.Sprint(*s.d.Spec.Replicas)
@@ -369,13 +376,13 @@ func (s *simulation) unstuck() {
 
 // history returns what of the ReplicaSets is not as it must be at rest; empty if nothing.
 func (s *simulation) history() string {
-	all := map[version]string{}
-	for _, rs := range s.sets {
-		is := simulated.VersionOf(&rs.Spec.Template.Spec)
-		if all[is] != "" {
-			return fmt.Sprintf("%s and %s are both of %v", all[is], rs.Name, is)
+	all := slices.Collect(maps.Values(s.sets))
+	for i, rs := range all {
+		for _, other := range all[:i] {
+			if len(resize.Between(&rs.Spec.Template, &other.Spec.Template)) == 0 && simulated.VersionOf(&rs.Spec.Template.Spec) == simulated.VersionOf(&other.Spec.Template.Spec) {
+				return fmt.Sprintf("%s and %s are both of %v", other.Name, rs.Name, simulated.VersionOf(&rs.Spec.Template.Spec))
+			}
 		}
-		all[is] = rs.Name
 	}
 	idle := slices.DeleteFunc(slices.Collect(maps.Values(s.sets)), func(rs *appsv1.ReplicaSet) bool { return *rs.Spec.Replicas > 0 })
 	if limit := int(*s.d.Spec.RevisionHistoryLimit); len(idle) > limit+1 || len(idle) > limit && *s.d.Spec.Replicas > 0 {

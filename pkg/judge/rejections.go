@@ -39,20 +39,26 @@ func Rejection(pod *corev1.Pod) string {
 // Rejections are the new pods of one rollout that kubelets have rejected. The first one counts until it is over: see
 // [Rejections.See]. The zero value is of no rollout yet.
 type Rejections struct {
-	edit  string // the edit that is rolled out, and the last time that its user had it tried again
-	first *Rejected
-	past  sets.Set[types.UID] // of those that are there, these are over
+	edit      string // the edit that is rolled out, and the last time that its user had it tried again
+	overtaken bool   // another one was until now
+	first     *Rejected
+	past      sets.Set[types.UID] // of those that are there, these are over
 }
 
-// Begin begins with another rollout, if it is one.
+// Begin begins with another rollout, if it is one. What comes before the first semicolon names the edit.
 func (r *Rejections) Begin(edit string) {
-	if r.edit != edit {
-		*r = Rejections{edit: edit}
+	if r.edit == edit {
+		return
 	}
+	before, _, _ := strings.Cut(r.edit, ";")
+	now, _, _ := strings.Cut(edit, ";")
+	*r = Rejections{edit: edit, overtaken: before != "" && before != now}
 }
 
 // See looks at the pods that are there, besides which so many are to come, of at least so many, and returns the first new one of the
 // newest template that its kubelet has rejected, if it was not known.
+//
+// What was rejected before an edit says nothing of it, though it may look like what the edit makes: admission may have changed it.
 //
 // It counts until all pods are Ready, and none has come back for it of the former size, which would be given up again: the
 // controller that makes them may delete it, or leave it there for long, and make others. Where the built-in controller makes the
@@ -76,13 +82,13 @@ func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(
 			continue
 		}
 		switch rejected := (&Rejected{pod.Name, why, pod.CreationTimestamp.Time}); {
-		case r.past.Has(pod.UID) || over(rejected):
+		case r.overtaken || r.past.Has(pod.UID) || over(rejected):
 			past.Insert(pod.UID)
 		case r.first == nil && newest(pod):
 			r.first, fresh = rejected, rejected
 		}
 	}
-	r.past = past
+	r.past, r.overtaken = past, false
 	return fresh
 }
 

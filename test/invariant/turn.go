@@ -138,6 +138,9 @@ func (h *history) checkOnce(w Write, work *workload, p *pod) {
 		return
 	}
 	gone, most := 1, int32(1)
+	if work.kind == "StatefulSet" && known && born.at.After(began) && !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) { // the built-in controller was behind
+		most++
+	}
 	if work.kind == "Deployment" {
 		most = 0
 		for _, v := range of {
