@@ -772,6 +772,15 @@ func TestNextStepNotHeld(t *testing.T) {
 			}
 		})
 	}
+	t.Run("one was rejected, and all are there", func(t *testing.T) {
+		o := observed(t, "a newer: newer|newer", notHeld)
+		o.Rejections = &judge.Rejections{}
+		rejected := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Message: "Pod was rejected: no room"}}
+		o.Rejections.See([]*corev1.Pod{rejected}, 1, 2, func(*corev1.Pod) bool { return true }, false)
+		p, err := planned(o)
+		simulated.Does(t, p, err, does(p), "")
+		simulated.Says(t, p, "all pods are of the newest revision", true)
+	})
 }
 
 func TestStale(t *testing.T) {

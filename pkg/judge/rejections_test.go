@@ -52,3 +52,24 @@ func TestRejectionsAreOver(t *testing.T) {
 		}
 	}
 }
+
+// TestRejectedBeforeAnEdit: what was rejected before says nothing of an edit, though it may be like what that makes. It does, if its user
+// has only had it tried again.
+func TestRejectedBeforeAnEdit(t *testing.T) {
+	rejected := func(name string) *corev1.Pod {
+		return build.Pod(name, build.Size(t, "requests: {cpu: 100m}"), func(p *corev1.Pod) {
+			p.UID, p.Status = types.UID(name), corev1.PodStatus{Phase: corev1.PodFailed, Message: "Pod was rejected: no room"}
+		})
+	}
+	r, there := &Rejections{}, []*corev1.Pod{rejected("a")}
+	for _, tt := range []struct{ edit, comes, want string }{{"1;", "", "a"}, {"1;again", "", "a"}, {"2;again", "", ""}, {"2;again", "b", "b"}} {
+		if tt.comes != "" {
+			there = append(there, rejected(tt.comes))
+		}
+		r.Begin(tt.edit)
+		r.See(there, 1, 2, func(*corev1.Pod) bool { return true }, false)
+		if first := r.First(); (first != nil) != (tt.want != "") || first != nil && first.Pod != tt.want {
+			t.Errorf("%+v: %+v counts", tt, first)
+		}
+	}
+}
