@@ -201,6 +201,9 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 		return o.reportNew(ctx, world, e.after)
 	}
 	settings, err := e.settings()
+	if err == nil {
+		_, err = rollout.ReadRecord(e.live.GetAnnotations()) // where it cannot be read, everything stays as it is
+	}
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(e.after), err)
 	}
@@ -225,7 +228,19 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if !edits {
 		under, says = o.underWay(e.live, q, &forecast)
 	}
+	switch back, err := o.goesBack(ctx, e); {
+	case err != nil:
+		return planReport{}, err
+	case back: // nothing is to be proved
+		q.Settings.Guard = nil
+		if under != nil {
+			under.back = true
+		}
+	}
 	r, err := newPlanReport(ctx, e.after, forecast, q)
+	if under != nil && under.Phase == rollout.PhaseReverting {
+		r.unknown("which pods go back to their size from before, and what restarts for it", ".")
+	}
 	r.recorded, r.infeasible = under, says != ""
 	r.unknown("which pods keep their size, of which the condition says ", says)
 	r.Waits = edits && there.Waits(settings.Action == policy.LiveResize) || !edits && policy.Held(e.live) && cmp.Or(there.Installed, there.Controller) != nil
@@ -237,29 +252,50 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	return r, err
 }
 
+// goesBack reports whether an edit, or the rollout that is under way, goes back to the size from before one that is not over.
+func (o planOptions) goesBack(ctx context.Context, e edit) (bool, error) {
+	record, err := rollout.ReadRecord(e.live.GetAnnotations())
+	if err != nil || record == nil || record.From == "" {
+		return false, err
+	}
+	former, err := kindOf(e.live).former(ctx, o.cluster, e.live, record)
+	if err != nil || former == nil {
+		return false, err
+	}
+	after, err := templateOf(e.after)
+	return err == nil && former.Means(after), err
+}
+
 // underWay has a forecast go by what has come of the rollout that is under way, and returns what is recorded of it, and what believe does.
 func (planOptions) underWay(live *unstructured.Unstructured, q capacity.Question, forecast *rollout.WorkloadForecast) (under *recorded, says string) {
 	if under = recordedOf(live, q.Settings.Guard, *forecast, q.Unanswerable); under != nil && under.Stopped() {
 		forecast.Stop()
 	}
-	if q.Unseen(*forecast, live.GetNamespace()) {
-		says = believe(live, forecast.Pods)
-	}
-	return under, says
+	return under, believe(live, forecast.Pods, q.Unseen(*forecast, live.GetNamespace()))
 }
 
+// What the controller remembers, and no plan sees: in the first case it restarts none of the pods that only a restart helps.
+var (
+	keepsAll = []string{judge.ReasonRoomUnknown, judge.ReasonPodRejected, judge.ReasonUnsupportedByNode}
+	keeps    = []string{judge.ReasonAdmissionDenied, judge.ReasonDeletedAfterResize, judge.ReasonCheckUnknown}
+)
+
 // believe has pods that only a restart gives their size be foreseen to keep theirs, where the reason of the condition says so, and rests on
-// nodes that whoever asks cannot see. A node that is lost says nothing of what comes later. It returns what the condition says if that can
-// be about others, too: about which, only people read there.
-func believe(u *unstructured.Unstructured, pods []judge.PodForecast) (says string) {
+// what the controller remembers, or on nodes that whoever asks cannot see. A node that is lost says nothing of what comes later. It returns
+// what the condition says if that can be about others, too: about which, only people read there.
+func believe(u *unstructured.Unstructured, pods []judge.PodForecast, unseen bool) (says string) {
 	condition := completeOf(u)
 	reason := fmt.Sprint(condition["reason"])
-	if !policy.Enabled(u) || judge.Acts[reason].Rests != judge.OnNodes || reason == judge.ReasonNodeLost {
+	kept := slices.Contains(keepsAll, reason) || unseen && judge.Acts[reason].Rests == judge.OnNodes && reason != judge.ReasonNodeLost
+	if !policy.Enabled(u) || !kept && !slices.Contains(keeps, reason) {
 		return ""
 	}
 	for i := range pods {
 		switch f := &pods[i]; f.Forecast {
 		case judge.PodRestart:
+			if !kept {
+				continue
+			}
 			f.Forecast, f.Reason = judge.Infeasible, "the condition says "+reason+"; "+f.Reason
 		case judge.Live, judge.Deferred, judge.ContainerRestart:
 			says = fmt.Sprintf("%s: %s", reason, condition["message"])

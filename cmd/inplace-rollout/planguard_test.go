@@ -81,7 +81,7 @@ func TestNext(t *testing.T) {
 		{func(r *rollout.Record) { r.Canaries, r.Began = nil, metav1.NewTime(now.Add(-6*time.Minute)) }, nil, "Canary: web-2, created 5m ago. The others follow when it has been Ready for 10m0s."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseRolling }, nil, "Complete when each pod has been Ready at its new size for 10m0s."},
 		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverting }, nil, "The pods go back to their size from before."},
-		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverted }, nil, "The pods keep their size from before until you edit, undo or retry."},
+		{func(r *rollout.Record) { r.Phase = rollout.PhaseReverted }, nil, "The pods that have gone back stay so until you edit, undo or retry."},
 	} {
 		u := s.live(t)
 		record := must.Get(rollout.ReadRecord(u.GetAnnotations()))(t)

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -89,10 +89,15 @@ func (o promoteOptions) follow(ctx context.Context, u *unstructured.Unstructured
 			return "but no other pod is resized before the checks are mended: " + why
 		}
 	}
-	if there := o.reportOf(ctx, u.GetNamespace()); cmp.Or(there.Installed, there.Controller) != nil {
+	if !o.hasController(ctx, u.GetNamespace()) {
 		return "and the other pods follow when a controller is ready"
 	}
-	if kindOf(u) == deployments && (settings.Action == policy.Restart || strings.Contains(policy.AnnotationsInForce(u.GetAnnotations())[api.ResizePolicyAnnotation], string(policy.RestartOnly))) {
+	restarts := settings.Action == policy.Restart || o.told(ctx, u.GetNamespace()).defaults.ResizePolicy == policy.RestartOnly ||
+		strings.Contains(policy.AnnotationsInForce(u.GetAnnotations())[api.ResizePolicyAnnotation], string(policy.RestartOnly))
+	switch {
+	case restarts && strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
+		return "and the other pods follow, those that only a restart helps when they are deleted"
+	case restarts && kindOf(u) == deployments:
 		return "and the other pods follow, those that are restarted when it has been Ready for its duration"
 	}
 	return "and the other pods follow"

@@ -89,7 +89,7 @@ func (r *recorded) next(now time.Time) string {
 	case rollout.PhaseReverting:
 		return "The pods go back to their size from before."
 	case rollout.PhaseReverted:
-		return "The pods keep their size from before until you edit, undo or retry."
+		return "The pods that have gone back stay so until you edit, undo or retry."
 	default:
 		switch {
 		case r.back:

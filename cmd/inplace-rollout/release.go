@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,7 +271,7 @@ func (o releaseOptions) hold(ctx context.Context, world *capacity.Cluster, u *un
 	switch {
 	case back && size.former == nil:
 		h.outlook = name + "stays held, because " + size.why + ", and its template from before is not known"
-		h.stays = fmt.Errorf("%s is not released: %s, and its template from before is not known\nEdit it, or use --stopped", nameOf(u), size.why)
+		h.stays = fmt.Errorf("%s is not released: %s, and its template from before is not known\n%s", nameOf(u), size.why, cmp.Or(size.advice, "Edit it, or use --stopped"))
 		return h, nil
 	case back:
 		if after, err = withTemplate(u, size.former); err != nil {
@@ -292,6 +293,7 @@ func (o releaseOptions) hold(ctx context.Context, world *capacity.Cluster, u *un
 type unprovedSize struct {
 	what, why string
 	former    *hash.Template // from before it; nil if that is not known
+	advice    string         // what helps then; empty if an edit does
 }
 
 // unprovedSize returns that of a workload; nil if there is none. No controller is expected to prove the size.
@@ -300,7 +302,7 @@ func (c *cluster) unprovedSize(ctx context.Context, u *unstructured.Unstructured
 	size := &unprovedSize{what: "the size that has failed"}
 	switch {
 	case err != nil:
-		return &unprovedSize{what: "a size that might have failed", why: err.Error()}, nil //nolint:nilerr // the workload stays held, and that says why
+		return &unprovedSize{what: "a size that might have failed", why: err.Error(), advice: "Use --stopped, or a controller that can read it"}, nil //nolint:nilerr // the workload stays held, and that says why
 	case record == nil:
 		return nil, nil
 	case record.Stopped():

@@ -110,7 +110,7 @@ func (o retryOptions) runAll(ctx context.Context, out io.Writer) error {
 			continue
 		}
 		inFlight++
-		if rollout.Stopped(u.GetAnnotations()) && !o.stopped {
+		if r, err := rollout.ReadRecord(u.GetAnnotations()); err == nil && r.Stopped() && !o.stopped {
 			if _, err := fmt.Fprintf(out, "%s (namespace %s) was stopped because a pod failed, and is left alone: name it, or use --stopped\n", nameOf(u), u.GetNamespace()); err != nil {
 				return err
 			}
@@ -156,6 +156,9 @@ func (o retryOptions) retry(ctx context.Context, u *unstructured.Unstructured) (
 		return nothing + over, err
 	}
 	waits, err := o.keepsHold(ctx, u)
+	if err == nil {
+		_, err = rollout.ReadRecord(u.GetAnnotations())
+	}
 	if err != nil {
 		return "", fmt.Errorf("retrying %s: %w", nameOf(u), err)
 	}

@@ -175,7 +175,7 @@ func (o statusOptions) follow(ctx context.Context, screen *screen, complaints io
 		}
 		reports, err = o.next(over, args, screen)
 	}
-	if ctx.Err() == nil && over.Err() != nil {
+	if ctx.Err() == nil && over.Err() != nil && last != nil {
 		if _, err := fmt.Fprintf(complaints, "Error: not complete after %s\n", o.timeout); err != nil {
 			return err
 		}
@@ -355,6 +355,9 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	settings, err := policy.InForce(u.GetAnnotations())
 	if err == nil && kindOf(u) == daemonSets {
 		_, err = policy.ReadClasses(u.GetAnnotations())
+	}
+	if err == nil {
+		_, err = rollout.ReadRecord(u.GetAnnotations())
 	}
 	if err != nil {
 		r.now(rollout.Plan{Condition: rollout.Invalid(err)}, false)

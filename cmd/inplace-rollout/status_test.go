@@ -295,6 +295,12 @@ func TestStatus(t *testing.T) {
 			judge.ConditionReady(s.pods[1]).LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
 			s.recorded(rollout.Record{Phase: rollout.PhaseRolling, Of: rollout.RevisionNamed("web-b"), From: "web-a"})
 		}),
+		"reverted-restart": heldSetOf(3, func(s *stage) {
+			s.updated(2)
+			s.set.Annotations[api.OnFailureAnnotation], s.set.Annotations[api.ResizeActionAnnotation], s.set.Annotations[api.CanaryAnnotation] = "Revert", "Restart", "1"
+			s.recorded(rollout.Record{Phase: rollout.PhaseReverted, Of: rollout.RevisionNamed("web-b"), From: "web-a", Failed: "web-2 failed: OOMKilled"}, s.pods[2])
+			s.set.Status.Conditions[0].Reason = "Reverted"
+		}),
 		"canary-back": changed(canaryStage, func(s *stage) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseRolling, Of: rollout.RevisionNamed("web-b"), From: "web-b"})
 		}),

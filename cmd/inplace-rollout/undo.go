@@ -121,7 +121,7 @@ func (o undoOptions) undo(ctx context.Context, u *unstructured.Unstructured) (ou
 		outcome += " (dry run)"
 	case policy.WishedPaused(u, paused):
 		outcome += "\nIt is paused: nothing happens until you resume it."
-	case policy.Enabled(u):
+	case policy.Enabled(u) && o.hasController(ctx, u.GetNamespace()):
 		outcome += fmt.Sprintf("\nTo wait for it: kubectl wait --for=condition=%s %s -n %s --timeout=10m", api.ConditionComplete, nameOf(u), u.GetNamespace())
 	}
 	return outcome, nil

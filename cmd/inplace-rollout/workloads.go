@@ -96,6 +96,12 @@ func (c *cluster) reportOf(ctx context.Context, namespace string) prerequisite.R
 	})
 }
 
+// hasController reports whether all is there that in-place rollouts in a namespace need, and a controller, as far as the user may see that.
+func (c *cluster) hasController(ctx context.Context, namespace string) bool {
+	there := c.reportOf(ctx, namespace)
+	return cmp.Or(there.Installed, there.Controller) == nil
+}
+
 // told is what the controller of a namespace says beside its heartbeat, as far as the user may see it.
 type told struct {
 	defaults policy.Defaults

@@ -107,7 +107,8 @@ func (o observation) deserted() (plan, bool) {
 		p.write = revert{newest, newest.previous.template}
 	case o.deployment.replicas() > 0:
 		p.Condition = p.Step.Condition()
-		p.Condition.Details = "no ReplicaSet has the size from before: no pod comes before an edit, or a retry"
+		p.Condition.Details += "; no ReplicaSet has the size from before: no pod comes before an edit, or a retry"
+		p.Condition.Next = "Choose another size, or try it again with retry"
 		return p, options.Guard.Stopped()
 	}
 	p.Condition = p.Step.Condition()

@@ -108,7 +108,9 @@ func (f Facts) Plan(o Observation, annotations map[string]string) (p Plan, err e
 		f.Settings, err = policy.InForce(annotations)
 	}
 	if err != nil {
-		p = Plan{Condition: Invalid(err)}
+		if p = (Plan{Condition: Invalid(err)}); !known { // nobody can mend it: admission keeps what it says
+			p.Condition.Next = "Use a controller that can read it, or let go: `kubectl inplace-rollout release --stopped`"
+		}
 		if bounded, is := o.(Bounded); is && known {
 			p = bounded.Bound(f, p)
 		}

@@ -43,18 +43,17 @@ func GoBack(o Options, forth, back Evaluator, to Revision, label string) (Plan, 
 	return p, nil
 }
 
-// reverted is the condition of a rollout whose pods go back, or have gone back, to the size from before.
-func (s Step) reverted(g *Guard) Condition {
+// reverted is the condition of a rollout whose pods go back, or have gone back, to the size from before. None is restarted for that.
+func (s *Step) reverted(g *Guard) Condition {
 	c := s.progress()
-	waits := slices.Clone(s.Waits)
-	for i, w := range waits {
+	for i, w := range s.Waits {
 		for _, r := range s.Restart {
 			if r.Member.Name == w.Member.Name {
-				waits[i].Reason, waits[i].Message = judge.ReasonInfeasible, "left as it is, because only a restart would bring it back: "+r.Reason
+				s.Waits[i].Reason, s.Waits[i].Message = judge.ReasonInfeasible, "left as it is, because only a restart would bring it back: "+r.Reason
 			}
 		}
 	}
-	_, c.Details = Spell(waits)
+	_, c.Details = Spell(s.Waits)
 	c.Reason, c.Phase, c.Version, c.Why = judge.ReasonResizeFailed, PhaseReverted, g.called, g.Record.Failed
 	if len(s.Resize)+len(s.MarkUpdated)+s.unmarked == 0 && !slices.ContainsFunc(s.Verdicts, func(v *judge.Verdict) bool { return v.Decision == policy.Wait || v.Decision == policy.Resize }) {
 		c.Reason = judge.ReasonReverted
