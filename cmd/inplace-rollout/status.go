@@ -538,6 +538,9 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 	}
 	p.Applied = m.Target.Applied()
 	p.show(f, len(waits) > 0 && p.Reason == judge.ReasonProgressing)
+	if r.Rollout != nil && slices.Contains([]rollout.Phase{rollout.PhaseReverting, rollout.PhaseReverted}, r.Rollout.Phase) {
+		p.Wanted = nil // it has failed
+	}
 	if why := r.awaits(plan); p.State == stateWaiting && f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
 		p.Reason, p.Why = judge.ReasonProgressing, why
 	}

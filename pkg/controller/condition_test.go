@@ -301,11 +301,11 @@ func TestLeftOut(t *testing.T) {
 		"it is held, and nothing is to be": {annotations: map[string]string{api.HoldAnnotation: ""}, dryRun: true},
 		"it is held, and may restart nothing": {
 			annotations: map[string]string{api.HoldAnnotation: "", api.InForceAnnotation: "LiveResize;"}, patches: []string{condition},
-			says: "this rollout stays held, because its action is LiveResize. `kubectl inplace-rollout release` leaves it to the Plain controller",
+			says: "this rollout stays held, because its action is LiveResize. `kubectl inplace-rollout release` lets go of it",
 		},
 		"it is held, and its size has failed": {
 			annotations: map[string]string{api.HoldAnnotation: "", api.RolloutAnnotation: `{"phase":"Stopped","version":1}`}, patches: []string{condition},
-			says: "this rollout stays held, because the size has failed, or its canary has not proved it. `kubectl inplace-rollout release` leaves it",
+			says: "this rollout stays held, because the size has failed, or its canary has not proved it. `kubectl inplace-rollout release` lets go of it",
 		},
 		"it is held, and its canary is over": {
 			annotations: map[string]string{api.HoldAnnotation: "", api.RolloutAnnotation: `{"phase":"Rolling","version":1}`}, patches: []string{release, release},

@@ -198,10 +198,10 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 	held, oldest := 0, time.Time{}
 	stopped := map[string]int{judge.ReasonResizeFailed: 0, judge.ReasonReverted: 0}
 	for _, obj := range c.informer.GetStore().List() {
-		if object, ok := obj.(metav1.Object); !ok || !policy.Held(object) {
+		object, ok := obj.(metav1.Object)
+		if !ok || !policy.Held(object) && !policy.Recorded(object) {
 			continue
 		}
-		held++
 		w, err := c.access.Decode(obj)
 		if err != nil {
 			continue
@@ -214,6 +214,10 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 		default:
 			stopped[judge.ReasonResizeFailed]++
 		}
+		if !policy.Held(object) { // a DaemonSet under OnDelete
+			continue
+		}
+		held++
 		if have != nil && !have.Complete() && !have.Pending() {
 			if began := have.LastTransitionTime.Time; oldest.IsZero() || began.Before(oldest) {
 				oldest = began

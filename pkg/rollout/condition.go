@@ -109,7 +109,7 @@ func LeftOut(kind, namespace, because string) Condition {
 	why := "the namespaceSelector of the webhooks excludes namespace " + namespace + ": "
 	if because != "" {
 		return Condition{Reason: judge.ReasonNamespaceLeftOut, Why: why + "this rollout stays held, because " + because +
-			". `kubectl inplace-rollout release` leaves it to the " + kind + " controller"}
+			". `kubectl inplace-rollout release` lets go of it"}
 	}
 	return Condition{Reason: judge.ReasonNamespaceLeftOut, Why: why + "edits are not held, and the " + kind + " controller makes the rollouts"}
 }

@@ -300,7 +300,7 @@ func TestEvaluateWarns(t *testing.T) {
 	p, edited := load(t), strings.Replace(set, "100m", "200m", 1)
 	restarts := strings.Replace(edited, "metadata:", "metadata:\n  annotations: {inplace-rollout.io/resource-resize-action: Restart}", 1)
 	for object, want := range map[string][]string{
-		set: nil, edited: nil, restarts: {"pods of another size will restart, because the annotation inplace-rollout.io/resource-resize-action is Restart"},
+		set: nil, edited: nil, restarts: {"pods get another size by restarts only, because the annotation inplace-rollout.io/resource-resize-action is Restart"},
 	} {
 		response := must.Get(p.Evaluate(t.Context(), prerequisite.HoldPolicy, update(t, "", "alice", object)))(t)
 		if !slices.Equal(response.Warnings, want) {

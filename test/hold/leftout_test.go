@@ -172,7 +172,7 @@ func TestRewrittenSelectors(t *testing.T) {
 	rewrite(t, clouds...)
 	begin()
 	set.is(t, "NamespaceLeftOut", "edits are not held, and the StatefulSet controller makes the rollouts", false)
-	live.is(t, "NamespaceLeftOut", "because its action is LiveResize. `kubectl inplace-rollout release` leaves it to the StatefulSet controller", true)
+	live.is(t, "NamespaceLeftOut", "because its action is LiveResize. `kubectl inplace-rollout release` lets go of it", true)
 	said := ours("release", "-n", "gatekeeper-system", "statefulset/live", "--yes")
 	t.Log(said)
 	live.is(t, "NamespaceLeftOut", "edits are not held, and the StatefulSet controller makes the rollouts", false)
