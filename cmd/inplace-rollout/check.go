@@ -71,8 +71,9 @@ The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster doe
 				return err
 			}
 			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // they are about the workloads of the dry runs
-			if err := o.connect(); err != nil {
-				return err
+			if err := o.connect(); err != nil {              // that is no answer
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
+				return cli.Unknown
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
@@ -481,7 +482,7 @@ func rightsIn(namespace string, retries bool) []right {
 	return []right{
 		{what: "see the progress of rollouts, with status", needs: reads("list")},
 		{what: "preview rollouts, with plan", needs: reads("get")},
-		{what: "preview whether nodes have room", needs: func(*kind) []authorizationv1.ResourceAttributes {
+		{what: "preview whether nodes have room for pods without volumes", needs: func(*kind) []authorizationv1.ResourceAttributes {
 			return []authorizationv1.ResourceAttributes{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}
 		}},
 		{what: writes, but: ", unless a policy forbids it", needs: func(k *kind) []authorizationv1.ResourceAttributes {

@@ -40,7 +40,7 @@ func (o observation) nothingToDo(base *replicaSet) (rollout.Condition, bool) {
 // before it goes: that needs the hold. Where no old pod may be there beside a new one, the Deployment
 // controller is given a reason to replace them all.
 func (p *plan) notHeld(o observation, unavailable int) {
-	p.Condition = p.Step.Condition()
+	p.Condition = p.Step.Condition().NotHeld()
 	stale := o.stale()
 	if stale != "" {
 		p.Condition = o.deployment.incomplete(stale).And(p.Condition)

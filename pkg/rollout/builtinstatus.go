@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/kubectl/pkg/util/podutils"
 
-	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
@@ -89,6 +88,9 @@ func (u BuiltInStatus) Plan(p Plan, have *StoredCondition) (notHeld Plan, remove
 	if done {
 		return u.done(p, have), nil
 	}
+	if u.BuiltIn {
+		p.Condition = p.Condition.NotHeld()
+	}
 	for _, r := range p.Restart {
 		if r.Now && u.BuiltIn && !judge.Gone(r.Member.Pod) {
 			remove = append(remove, r)
@@ -110,9 +112,7 @@ func (u BuiltInStatus) done(p Plan, have *StoredCondition) Plan {
 		reason, details := Spell(unfit)
 		p.Condition.Complete, p.Condition.Reason = false, reason
 		p.Condition.Details += details
-		if reason == judge.ReasonInfeasible { // the size of a class, for which no pod restarts
-			p.Condition.Next = "Choose another size for the class, in the annotation " + api.NodeResourcesAnnotation
-		}
+		p.Condition.Next = ofClass(unfit, reason)
 	}
 	// Whoever reads that it is Complete, and no more, does not look for such sizes to take back.
 	if u.complete(have) && slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.InPlaceOnly }) {

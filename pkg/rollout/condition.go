@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -142,6 +143,14 @@ func Over(version Version, partition int) Condition {
 // Because returns the condition with another reason why the rollout is not ours to make.
 func (c Condition) Because(why string) Condition {
 	c.Why = why
+	return c
+}
+
+// NotHeld returns the condition of a workload that nobody holds: nothing can be tried again, before another edit.
+func (c Condition) NotHeld() Condition {
+	if c.Next == "" && slices.Contains([]string{judge.ReasonInfeasible, judge.ReasonUnsupportedByNode, judge.ReasonRoomUnknown}, c.Reason) {
+		c.Next = "Edit it once more, to another size or with the action LiveResizePreferred"
+	}
 	return c
 }
 

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 )
 
@@ -23,7 +24,18 @@ func (s Step) Condition() Condition {
 	c := s.progress()
 	c.Reason, c.Details = Spell(s.Waits)
 	c.Details += s.faults()
+	c.Next = ofClass(s.Waits, c.Reason)
 	return s.guardedCondition(c)
+}
+
+// ofClass is what a person does where only pods that never restart for it lack the size of their node's class; empty if others wait for
+// the same.
+func ofClass(waits []Wait, reason string) string {
+	others := func(w Wait) bool { return w.Reason == reason && !w.Member.InPlaceOnly }
+	if reason != judge.ReasonInfeasible && reason != judge.ReasonUnsupportedByNode || slices.ContainsFunc(waits, others) {
+		return ""
+	}
+	return "Choose another size for the class, in the annotation " + api.NodeResourcesAnnotation
 }
 
 // Spell returns the reason that the waits name, and spells them out for the details of a condition.
