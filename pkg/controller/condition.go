@@ -229,7 +229,7 @@ func (c *Controller[W, K]) messageDue(w W, p rollout.Plan) time.Duration {
 	case p.LastWord():
 		return m.wrote.Add(lastInterval).Sub(now)
 	case p.Condition.Complete:
-		return lasted
+		return min(lasted, long)
 	case p.Condition.Reason == judge.ReasonProgressing && p.Urgency == rollout.Later && policy.Held(w):
 		return long
 	case p.Condition.Reason == judge.ReasonProgressing:

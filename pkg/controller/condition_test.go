@@ -357,3 +357,16 @@ func TestLeftOut(t *testing.T) {
 		})
 	}
 }
+
+// TestMessageOfWhatIsComplete: one that changes again and again is brought up to date all the same.
+func TestMessageOfWhatIsComplete(t *testing.T) {
+	e := newEngine(t, Options{})
+	for second := range 600 {
+		p := rollout.Plan{Step: rollout.Step{Total: 1}, Condition: rollout.Condition{Complete: true, Reason: judge.ReasonComplete, Why: fmt.Sprint(second/5, " have the size of their class")}}
+		must.Get(e.record(t.Context(), e.session, e.w, p))(t)
+		e.pass(time.Second)
+	}
+	if n := e.kind.patches; n < 5 || n > 15 {
+		t.Errorf("%d writes: it says %q", n, e.kind.condition.Message)
+	}
+}

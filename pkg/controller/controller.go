@@ -269,12 +269,20 @@ func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	return w, nil
 }
 
-// keepWritten leaves nothing of managedFields but when the workload was last written and, where its user has had a rollout
-// tried again, when that was written, and when our status was.
+// keepWritten leaves nothing of managedFields but when the workload was last written, and when its status was, and, where its user has
+// had a rollout tried again, when that was written, and when our status was.
 func keepWritten(w metav1.Object) {
 	var keep []metav1.ManagedFieldsEntry
-	if at := written(w); at != nil {
-		keep = []metav1.ManagedFieldsEntry{{Time: at}}
+	for _, of := range []string{"", "status"} { // the second for all subresources
+		last := metav1.ManagedFieldsEntry{Subresource: of}
+		for _, entry := range w.GetManagedFields() {
+			if (entry.Subresource == "") == (of == "") && entry.Time != nil && (last.Time == nil || last.Time.Before(entry.Time)) {
+				last.Time = entry.Time
+			}
+		}
+		if last.Time != nil {
+			keep = append(keep, last)
+		}
 	}
 	if w.GetAnnotations()[api.RetryAnnotation] != "" {
 		for _, entry := range w.GetManagedFields() {

@@ -129,6 +129,10 @@ func changes(now *corev1.PodTemplateSpec) []change {
 func changesOfPods() []change {
 	return []change{
 		{"unschedulable", build.Unschedulable},
+		{"gated", func(pod *corev1.Pod) {
+			build.Unschedulable(pod)
+			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+		}},
 		{"not ready", build.NotReady},
 		{"terminating", build.Terminating},
 		{"held by a finalizer", func(pod *corev1.Pod) { build.Terminating(pod); pod.Finalizers = []string{"example.com/drain"} }},

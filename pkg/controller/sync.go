@@ -3,13 +3,16 @@ package controller
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -477,12 +480,24 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 			due = wait
 			continue
 		}
+		if rollout.NeedsLiveRead(write) && c.overtaken(s.name, w) { // a pod's version is all that its own write tells
+			failed[together+i] = apierrors.NewConflict(schema.GroupResource{Resource: c.access.Kind}, w.GetName(), errOvertaken)
+			break
+		}
 		if err = c.applyOne(ctx, s, w, p, write); errors.Is(err, ErrEdited) {
 			c.edited(s, w, err)
 		}
 		failed[together+i] = err
 	}
 	return due, errors.Join(failed...)
+}
+
+var errOvertaken = errors.New("it has been written since the plan was made")
+
+// overtaken reports whether the watch has brought another version of w since the plan was made, of which more than the status differs.
+func (c *Controller[W, K]) overtaken(name cache.ObjectName, w W) bool {
+	now, exists, err := c.get(name)
+	return err == nil && exists && (now.GetUID() != w.GetUID() || now.GetGeneration() != w.GetGeneration() || !policy.Enabled(now) || !maps.Equal(now.GetAnnotations(), w.GetAnnotations()))
 }
 
 func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, p rollout.Plan, write rollout.Write) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -409,7 +410,7 @@ func (o observation) revision() rollout.Revision {
 func (o observation) look(base *replicaSet, options rollout.Options) *rollout.Look {
 	return o.Look(rollout.Basis{
 		Generation: o.deployment.Generation, Annotations: o.deployment.Annotations,
-		CacheKey: cacheKey{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation], o.back, o.Admission.Shows(o.deployment.template.PodTemplateSpec)},
+		CacheKey: cacheKey{base.UID, base.Generation, base.Annotations[api.AdoptedAnnotation], o.back, options.ReadyTimeout, o.Admission.Shows(o.deployment.template.PodTemplateSpec)},
 	}, options, o.revision(), func(_ int, pod *corev1.Pod) (judge.Place, error) { return o.place(base, pod) })
 }
 
@@ -419,6 +420,7 @@ type cacheKey struct {
 	generation int64
 	adopted    string
 	back       bool
+	ready      time.Duration
 	shows      string
 }
 

@@ -119,7 +119,7 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, drained func(*corev1.Pod
 		after := now.Sub(r.at)
 		phase := r.pod.Status.Phase
 		followed := phase != corev1.PodFailed && phase != corev1.PodSucceeded && after < lossTime
-		if followed && left[uid] {
+		if left[uid] && (followed || after <= l.probation() && !l.doubt.IsZero()) {
 			continue
 		}
 		delete(l.asked, uid)
@@ -127,13 +127,13 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, drained func(*corev1.Pod
 			fresh = append(fresh, Lost{r.pod, after})
 		}
 	}
+	if l.outlived(now) {
+		l.doubt = time.Time{}
+	}
 	slices.SortFunc(fresh, func(a, b Lost) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
 	l.lost = append(l.lost, fresh...)
 	if len(fresh) > 0 {
 		l.doubt = now
-	}
-	if l.outlived(now) {
-		l.doubt = time.Time{}
 	}
 	return fresh
 }

@@ -45,6 +45,7 @@ type PodNote struct {
 	// Trusted is the generation with which an event has told that the pod counts as resized though its kubelet does not show it.
 	Trusted int64
 	Proving time.Time // since when it has a size that is guarded, and has not proved it
+	Proved  string    // which size it has proved last, and in which rollout
 
 	// Recorded is the reason of the last wait that an event was recorded for.
 	Recorded string

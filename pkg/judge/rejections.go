@@ -21,6 +21,7 @@ type Rejected struct {
 	Why string
 
 	made time.Time
+	node string
 }
 
 // AndThen is what helps where a pod was rejected.
@@ -60,13 +61,16 @@ func (r *Rejections) Begin(edit string) {
 //
 // What was rejected before an edit says nothing of it, though it may look like what the edit makes: admission may have changed it.
 //
-// It counts until all pods are Ready, and none has come back for it of the former size, which would be given up again: the
+// It counts until one in its very place is Ready, or all pods are, and none has come back for it of the former size, which would be given up again: the
 // controller that makes them may delete it, or leave it there for long, and make others. Where the built-in controller makes the
 // rollout, some pod is missing nearly always, or none ever is, as new ones come first: there it counts until a later pod has been let in.
 func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
 	over := func(rejected *Rejected) bool {
 		if builtIn {
 			return lastLetIn(there, newest).After(rejected.made)
+		}
+		if slices.ContainsFunc(there, func(pod *corev1.Pod) bool { return rejected.replacedBy(pod) && newest(pod) }) {
+			return true
 		}
 		return toCome == 0 && allReady(there, replicas) && !slices.ContainsFunc(there, func(pod *corev1.Pod) bool {
 			return rejected.succeeded(pod) && !newest(pod)
@@ -81,7 +85,7 @@ func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(
 		if why == "" {
 			continue
 		}
-		switch rejected := (&Rejected{pod.Name, why, pod.CreationTimestamp.Time}); {
+		switch rejected := (&Rejected{pod.Name, why, pod.CreationTimestamp.Time, pod.Spec.NodeName}); {
 		case r.overtaken || r.past.Has(pod.UID) || over(rejected):
 			past.Insert(pod.UID)
 		case r.first == nil && newest(pod):
@@ -97,6 +101,13 @@ func (r *Rejected) succeeded(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	random := owner != nil && owner.Kind != "StatefulSet"
 	return !Gone(pod) && (pod.Name == r.Pod || random && !pod.CreationTimestamp.Time.Before(r.made))
+}
+
+// replacedBy reports whether a pod is Ready that has come in the very place of the rejected one: a node of a DaemonSet, or an ordinal.
+func (r *Rejected) replacedBy(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	there := pod.Name == r.Pod || owner != nil && owner.Kind == "DaemonSet" && pod.Spec.NodeName == r.node
+	return there && !Gone(pod) && podutils.IsPodReady(pod) && !pod.CreationTimestamp.Time.Before(r.made)
 }
 
 // allReady reports whether all pods are Ready but those that are gone, and so many are.

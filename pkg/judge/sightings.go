@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -52,11 +53,12 @@ func (n *PodNotes) See(verdicts []*Verdict) {
 	}
 }
 
-// Prove notes since when pods have the size of a guarded rollout, and have not proved it.
-func (n *PodNotes) Prove(verdicts []*Verdict, since map[types.UID]time.Time) {
+// Prove notes since when pods have the size of a guarded rollout, and have not proved it; and which have.
+func (n *PodNotes) Prove(verdicts []*Verdict, since map[types.UID]time.Time, proved map[types.UID]string) {
 	for _, v := range verdicts {
 		if pod := v.Member.Pod; pod != nil {
-			n.Note(pod.UID).Proving = since[pod.UID]
+			note := n.Note(pod.UID)
+			note.Proving, note.Proved = since[pod.UID], cmp.Or(proved[pod.UID], note.Proved)
 		}
 	}
 }

@@ -285,3 +285,23 @@ func TestDoubt(t *testing.T) {
 	doubts(8, true, at(5+2*2))
 	doubts(9, false, time.Time{})
 }
+
+// TestDoubtEnds: one pod was deleted so long after its resize, and the next one that is asked lives on.
+func TestDoubtEnds(t *testing.T) {
+	for _, after := range []int{20, 40, 59} {
+		var l Losses
+		l.Begin("1", false)
+		at := func(second int) time.Time { return build.Start.Add(time.Duration(second) * time.Second) }
+		one, two := build.Pod("web-1", build.Size(t, "")), build.Pod("web-2", build.Size(t, ""))
+		l.Asked(one, at(0))
+		l.See([]*corev1.Pod{one, two}, 3, drainsNothing, at(1))
+		l.See([]*corev1.Pod{two}, 3, drainsNothing, at(after))
+		l.Asked(two, at(after+1))
+		for second := after + 2; second < 4*after; second++ {
+			l.See([]*corev1.Pod{two}, 3, drainsNothing, at(second))
+		}
+		if doubt, _ := l.Doubt(); doubt {
+			t.Errorf("lost after %d s: it is doubted for ever", after)
+		}
+	}
+}

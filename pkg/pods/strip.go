@@ -47,7 +47,7 @@ func stripMeta(pod *corev1.Pod) metav1.ObjectMeta {
 
 func stripSpec(spec *corev1.PodSpec) corev1.PodSpec {
 	return corev1.PodSpec{
-		NodeName: spec.NodeName, OS: spec.OS,
+		NodeName: spec.NodeName, OS: spec.OS, SchedulingGates: spec.SchedulingGates,
 		NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations,
 		Overhead: spec.Overhead, Resources: spec.Resources,
 		InitContainers: stripContainers(spec.InitContainers), Containers: stripContainers(spec.Containers),

@@ -342,13 +342,10 @@ func (g *Guard) patience() time.Duration { return g.NotReadyTimeout + 2*g.Durati
 
 // proving returns since when the pod has the size, and has not proved it yet; zero if it is not so.
 func (g *guarded) proving(v *judge.Verdict, now time.Time) time.Time {
-	if at := g.provedAt(v); !v.Settled() || !v.HasSize() || !at.IsZero() && !at.After(now) {
+	if at := g.provedAt(v); !v.Settled() || !v.HasSize() || g.hasProved(v) || !at.IsZero() && !at.After(now) {
 		return time.Time{}
 	}
 	if c := g.record.canary(v.Member.Pod.UID); c != nil && c.Done != nil {
-		if c.Proved {
-			return time.Time{}
-		}
 		return c.Done.Time
 	}
 	if since := g.notes.Of(v.Member.Pod.UID).Proving; !since.IsZero() {
@@ -431,9 +428,28 @@ func (g *guarded) provedAt(v *judge.Verdict) time.Time {
 	return since.Add(g.Duration)
 }
 
+// proof names the size that a pod has, and the rollout in which it proves that.
+func (g *guarded) proof(v *judge.Verdict) string {
+	return fmt.Sprintf("%s of generation %d", g.record.Name(), v.Member.Pod.Generation)
+}
+
+// hasProved reports whether the pod has been well for long enough since it got its size in this rollout. That it is not Ready for a moment
+// later takes nothing back; whether it fails is judged all the same.
+func (g *guarded) hasProved(v *judge.Verdict) bool {
+	m := &v.Member
+	if judge.Gone(m.Pod) || !v.HasSize() {
+		return false
+	}
+	c := g.record.canary(m.Pod.UID)
+	return c != nil && c.Proved && c.Class == m.Class || g.notes.Of(m.Pod.UID).Proved == g.proof(v)
+}
+
 // well reports whether the pod has been well with its size for long enough, and has passed all checks.
 func (g *guarded) well(v *judge.Verdict, o Options) bool {
 	m, at := &v.Member, g.provedAt(v)
+	if g.hasProved(v) {
+		return true
+	}
 	if at.IsZero() || at.After(o.Now) {
 		return false
 	}
@@ -488,7 +504,7 @@ func (g *guarded) end(s *Step, o Options) {
 		return
 	}
 	s.guard, s.Failures, s.Subjects, s.Checks, s.record = g.Guard, g.failures, g.subjects, g.Checks, &g.record
-	s.provingSince = map[types.UID]time.Time{}
+	s.provingSince, s.proved = map[types.UID]time.Time{}, map[types.UID]string{}
 	s.unready = unready(s.Verdicts)
 	if g.Stopped() || len(g.failures) > 0 {
 		if s.stop(); !g.Stopped() {
@@ -505,7 +521,9 @@ func (g *guarded) end(s *Step, o Options) {
 			s.RequeueWithin(since.Add(g.patience()).Sub(o.Now))
 			s.provingSince[v.Member.Pod.UID] = since
 		}
-		s.prove(g, v, o)
+		if s.prove(g, v, o); g.well(v, o) {
+			s.proved[v.Member.Pod.UID] = g.proof(v)
+		}
 	}
 	s.Canary = s.Canary || g.awaits(s.Verdicts, o) || g.deserted(s.Verdicts, o)
 	if g.over() {
@@ -642,7 +660,8 @@ func (s *Step) prove(g *guarded, v *judge.Verdict, o Options) {
 
 // Proving reports whether a guarded rollout waits for pods to prove their size, or to be promoted: it moves, though no pod does.
 func (s Step) Proving() bool {
-	return (s.Canary || s.Guarding) && !s.record.Stopped()
+	refused := func(v *judge.Verdict) bool { return v.State == resize.Refused }
+	return (s.Guarding || s.Canary && !slices.ContainsFunc(s.Verdicts, refused)) && !s.record.Stopped()
 }
 
 // SizeUnproved reports whether the size of a guarded rollout is not proved, be there pods that wait for it or not: those that are made

@@ -98,6 +98,7 @@ type Step struct {
 	record      *Record // as it is to be; nil where the rollout is not guarded
 	// provingSince is since when pods have the size that is guarded, and have not proved it.
 	provingSince map[types.UID]time.Time
+	proved       map[types.UID]string // see [guarded.proof]
 }
 
 // Urgency is when a condition is written of which nothing but the message is new.
@@ -347,10 +348,10 @@ func (s Step) progress() Condition {
 	return Condition{Phase: PhaseResizing, Updated: s.Updated + s.unmarked + s.unready, Total: s.Total + s.Beside}
 }
 
-// Prove notes since when pods have the size of a guarded rollout, and have not proved it.
+// Prove notes since when pods have the size of a guarded rollout, and have not proved it, and which have.
 func (s Step) Prove(notes *judge.PodNotes) {
 	if s.guard != nil {
-		notes.Prove(s.Verdicts, s.provingSince)
+		notes.Prove(s.Verdicts, s.provingSince, s.proved)
 	}
 }
 

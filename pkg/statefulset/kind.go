@@ -54,11 +54,20 @@ func reaches(before controller.Reached, set *appsv1.StatefulSet, count func() in
 	if !policy.Held(set) || rolling(set) {
 		return controller.Reached{}
 	}
-	of, updated := set.Status.UpdateRevision+" "+set.Annotations[api.RetryAnnotation]+set.Annotations[api.RolloutAnnotation], count()
+	of, updated := set.Status.UpdateRevision+" "+set.Annotations[api.RetryAnnotation]+recorded(set), count()
 	if before.Of != of || updated > before.Updated {
 		return controller.Reached{Of: of, Updated: updated, Since: now}
 	}
 	return before
+}
+
+// recorded names the guarded rollout, and its phase. What becomes of its canaries is no news.
+func recorded(set *appsv1.StatefulSet) string {
+	r, err := rollout.ReadRecord(set.Annotations)
+	if err != nil || r == nil {
+		return ""
+	}
+	return r.Name() + string(r.Phase)
 }
 
 // HasSynced is that of controller.KindState: all of it is read when it is needed.

@@ -226,3 +226,16 @@ func (*Nodes) OnChange(func()) {}
 
 // HasSynced is always true.
 func (*Nodes) HasSynced() bool { return true }
+
+// Deadline is that of controller.Deadlined; there is none where the kind has none.
+func (k *Kind[W, K]) Deadline(w W) (time.Duration, bool) {
+	if d, is := k.Kind.(controller.Deadlined[W]); is {
+		return d.Deadline(w)
+	}
+	return 0, false
+}
+
+// NewDeadline is that of controller.Deadlined.
+func (k *Kind[W, K]) NewDeadline(w W, exceeded bool, now metav1.Time) any {
+	return k.Kind.(controller.Deadlined[W]).NewDeadline(w, exceeded, now)
+}
