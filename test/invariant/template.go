@@ -296,7 +296,7 @@ func (h *history) checkTemplate(w Write) {
 	}
 	of := work.edition(made, w.at)
 	had, revision := h.newest(work, came.Name)
-	if of < 0 || had <= of || work.any(work.editions[had].at, func(v version) bool { return v.partition > 0 }) ||
+	if of < 0 || had <= of || differOnlyInSize(made, work.revisions[revision]) || work.any(work.editions[had].at, func(v version) bool { return v.partition > 0 }) ||
 		work.any(w.Since, func(v version) bool { return !v.enabled() }) {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -309,7 +310,8 @@ func (s *Simulation[S, K]) cured() {
 			continue
 		}
 		have, needs := AppliedSize(pod), s.NeedsRestart(pod, s.Set)
-		if !needs && s.tried(pod, want) {
+		told := strings.Contains(s.Fields.Condition(s.Set).Message, pod.Name+": not restarted before") // another one, which is for people to mend
+		if told || !needs && s.tried(pod, want) {
 			continue
 		}
 		if needs || have.CPU != want.CPU || have.Memory != want.Memory {
