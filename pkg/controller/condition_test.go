@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -229,6 +230,11 @@ func TestRetryWhileAway(t *testing.T) {
 	w := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{status}}}
 	if keepWritten(w); len(w.ManagedFields) != 1 || w.ManagedFields[0].Manager != "" {
 		t.Errorf("without a retry, %+v is kept", w.ManagedFields)
+	}
+	w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: at(3), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{}}}`)}}, {Manager: "cron", Time: at(9)}}
+	want := []metav1.ManagedFieldsEntry{{Time: at(3)}, {Subresource: "status", Time: at(9)}}
+	if keepWritten(w); !equality.Semantic.DeepEqual(w.ManagedFields, want) {
+		t.Errorf("of an edit and an annotation of others, %+v is kept", w.ManagedFields)
 	}
 }
 

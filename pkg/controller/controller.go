@@ -6,10 +6,12 @@
 package controller
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -269,14 +271,18 @@ func (c *Controller[W, K]) strip(obj any) (w W, err error) {
 	return w, nil
 }
 
-// keepWritten leaves nothing of managedFields but when the workload was last written, and when its status was, and, where its user has
-// had a rollout tried again, when that was written, and when our status was.
+// keepWritten leaves nothing of managedFields but when the workload was last edited, and when it was written otherwise, and, where its user
+// has had a rollout tried again, when that was written, and when our status was.
 func keepWritten(w metav1.Object) {
 	var keep []metav1.ManagedFieldsEntry
-	for _, of := range []string{"", "status"} { // the second for all subresources
+	edits := func(entry metav1.ManagedFieldsEntry) bool { return entry.Subresource == "" }
+	if slices.ContainsFunc(w.GetManagedFields(), ofTemplate) {
+		edits = ofTemplate
+	}
+	for _, of := range []string{"", "status"} { // the second for all that edit nothing
 		last := metav1.ManagedFieldsEntry{Subresource: of}
 		for _, entry := range w.GetManagedFields() {
-			if (entry.Subresource == "") == (of == "") && entry.Time != nil && (last.Time == nil || last.Time.Before(entry.Time)) {
+			if edits(entry) == (of == "") && entry.Time != nil && (last.Time == nil || last.Time.Before(entry.Time)) {
 				last.Time = entry.Time
 			}
 		}
@@ -293,6 +299,11 @@ func keepWritten(w metav1.Object) {
 		}
 	}
 	w.SetManagedFields(keep)
+}
+
+// ofTemplate reports whether the entry is of somebody who has written fields of the pod template.
+func ofTemplate(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Subresource == "" && entry.FieldsV1 != nil && bytes.Contains(entry.FieldsV1.Raw, []byte(`"f:template"`))
 }
 
 // isStatus reports whether the entry is about the status that we write.

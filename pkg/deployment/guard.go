@@ -70,7 +70,7 @@ func has(digest string) func(*hash.Template) bool {
 	return func(t *hash.Template) bool { return t.Digest() == digest }
 }
 
-// editedAt is when the Deployment itself, but for its status and its replicas, was written last, by the clock of the API server.
+// editedAt is when the Deployment was edited last, as far as the watch tells, by the clock of the API server.
 func editedAt(d *Deployment) (last time.Time) {
 	for _, entry := range d.ManagedFields {
 		if entry.Subresource == "" && entry.Time != nil && entry.Time.After(last) {

@@ -129,7 +129,11 @@ func decodeDeployment(obj any) (*Deployment, error) {
 	return d, err
 }
 
-// writes are the entries of managedFields without the fields, which are large: who has written the object, and when.
+// ofTemplate are the fields of those who have written fields of the pod template.
+var ofTemplate = &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{}}}`)}
+
+// writes are the entries of managedFields without the fields, which are large: who has written the object, and when. Of them only is left
+// whether the template is among them.
 func writes(u *unstructured.Unstructured) (entries []metav1.ManagedFieldsEntry) {
 	stored, _, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", "managedFields")
 	list, _ := stored.([]any)
@@ -141,6 +145,9 @@ func writes(u *unstructured.Unstructured) (entries []metav1.ManagedFieldsEntry) 
 		entry := metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource}
 		if at, err := time.Parse(time.RFC3339, text); err == nil {
 			entry.Time = ptr.To(metav1.NewTime(at))
+		}
+		if _, edits, _ := unstructured.NestedFieldNoCopy(of, "fieldsV1", "f:spec", "f:template"); edits {
+			entry.FieldsV1 = ofTemplate
 		}
 		entries = append(entries, entry)
 	}
