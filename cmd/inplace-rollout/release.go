@@ -349,7 +349,7 @@ func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u 
 	what, other := "finds nothing left to do", leftBehind(forecast)
 	switch {
 	case len(other) > 0 && kindOf(u) == statefulSets && strategyOf(u) == string(appsv1.OnDeleteStatefulSetStrategyType):
-		what = fmt.Sprintf("deletes no pod, but an operator might: %s differ from the template: %s", plural.Of(len(other), "pod"), list(other, many))
+		what = "deletes no pod, but an operator might, as some differ from the template: " + list(other, many)
 	case len(other) > 0 && back:
 		what += ", but some pods keep the new size until you delete them, or a controller reverts them: " + list(other, many)
 	case len(other) > 0:
