@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -492,12 +491,17 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 	return due, errors.Join(failed...)
 }
 
-var errOvertaken = errors.New("it has been written since the plan was made")
+var errOvertaken = errors.New("it was edited since the plan was made")
 
-// overtaken reports whether the watch has brought another version of w since the plan was made, of which more than the status differs.
+// overtaken reports whether the watch has brought another edit of w since the plan was made, or another word on its rollout.
 func (c *Controller[W, K]) overtaken(name cache.ObjectName, w W) bool {
 	now, exists, err := c.get(name)
-	return err == nil && exists && (now.GetUID() != w.GetUID() || now.GetGeneration() != w.GetGeneration() || !policy.Enabled(now) || !maps.Equal(now.GetAnnotations(), w.GetAnnotations()))
+	if err != nil || !exists {
+		return false
+	}
+	return now.GetUID() != w.GetUID() || now.GetGeneration() != w.GetGeneration() || !policy.Enabled(now) || slices.ContainsFunc(
+		[]string{api.HoldAnnotation, api.InForceAnnotation, api.RetryAnnotation, api.RolloutAnnotation},
+		func(key string) bool { return now.GetAnnotations()[key] != w.GetAnnotations()[key] })
 }
 
 func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, p rollout.Plan, write rollout.Write) error {

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,6 +59,9 @@ func (s *sandbox[W]) comesBack(cpu string, history bool) {
 	}
 	s.kubectl("scale", s.ref, "--replicas=0")
 	s.waitFor("no pods", func(W) bool { return len(s.pods()) == 0 })
+	if s.kind == "Deployment" && history {
+		s.waitFor("the ReplicaSet that is scaled out next to have the size", func(W) bool { return s.youngestCPU() == cpu })
+	}
 	s.kubectl("scale", s.ref, "--replicas=3")
 	if s.kind == "Deployment" && !history {
 		s.waitCondition("ResizeFailed", "no ReplicaSet has the size from before")
@@ -69,6 +73,16 @@ func (s *sandbox[W]) comesBack(cpu string, history bool) {
 			s.t.Errorf("%s has come back with %s, want %s: %s", name, is, cpu, describe(s.get()))
 		}
 	}
+}
+
+// youngestCPU is the size of the ReplicaSet that was made last: a Deployment that is paused without pods scales that one.
+func (s *sandbox[W]) youngestCPU() string {
+	s.t.Helper()
+	sets := must.Get(client.AppsV1().ReplicaSets(s.namespace).List(s.t.Context(), metav1.ListOptions{}))(s.t)
+	youngest := slices.MaxFunc(sets.Items, func(a, b appsv1.ReplicaSet) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return cpuOf(youngest.Spec.Template.Spec.Containers[0].Resources)
 }
 
 func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
