@@ -117,6 +117,9 @@ func admitted(ctx context.Context, live, after *unstructured.Unstructured) (*uns
 // applies from the next edit of the template, or from the opt-in.
 func (e edit) settings() (policy.Settings, error) {
 	edits, err := e.edits()
+	if err == nil {
+		_, err = rollout.ReadRecord(e.live.GetAnnotations()) // where it cannot be read, everything stays as it is
+	}
 	if err != nil {
 		return policy.Settings{}, err
 	}

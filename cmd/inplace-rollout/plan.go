@@ -201,9 +201,6 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 		return o.reportNew(ctx, world, e.after)
 	}
 	settings, err := e.settings()
-	if err == nil {
-		_, err = rollout.ReadRecord(e.live.GetAnnotations()) // where it cannot be read, everything stays as it is
-	}
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(e.after), err)
 	}
@@ -228,19 +225,11 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if !edits {
 		under, says = o.underWay(e.live, q, &forecast)
 	}
-	switch back, err := o.goesBack(ctx, e); {
-	case err != nil:
+	if err := o.unguard(ctx, e, &q, under); err != nil {
 		return planReport{}, err
-	case back: // nothing is to be proved
-		q.Settings.Guard = nil
-		if under != nil {
-			under.back = true
-		}
 	}
 	r, err := newPlanReport(ctx, e.after, forecast, q)
-	if under != nil && under.Phase == rollout.PhaseReverting {
-		r.unknown("which pods go back to their size from before, and what restarts for it", ".")
-	}
+	r.unknown("which pods go back to their size from before, and what restarts for it", under.reverts())
 	r.recorded, r.infeasible = under, says != ""
 	r.unknown("which pods keep their size, of which the condition says ", says)
 	r.Waits = edits && there.Waits(settings.Action == policy.LiveResize) || !edits && policy.Held(e.live) && cmp.Or(there.Installed, there.Controller) != nil
@@ -250,6 +239,18 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r.unknown("whether the API server takes the edit: ", shown.unknown)
 	r.unknown("whether the edit removes what the manifest does not say (kubectl apply does not): ", strings.Join(e.unsaid, ", "))
 	return r, err
+}
+
+// unguard takes the guard away where the size from before is what comes: nothing is to be proved.
+func (o planOptions) unguard(ctx context.Context, e edit, q *capacity.Question, under *recorded) error {
+	back, err := o.goesBack(ctx, e)
+	if err != nil || !back {
+		return err
+	}
+	if q.Settings.Guard = nil; under != nil {
+		under.back = true
+	}
+	return nil
 }
 
 // goesBack reports whether an edit, or the rollout that is under way, goes back to the size from before one that is not over.

@@ -101,6 +101,14 @@ func (r *recorded) next(now time.Time) string {
 	}
 }
 
+// reverts ends a sentence about pods that go back; empty if none do.
+func (r *recorded) reverts() string {
+	if r == nil || r.Phase != rollout.PhaseReverting {
+		return ""
+	}
+	return ", as the rollout is reverted"
+}
+
 // noneFollows says why.
 func (r *recorded) noneFollows() string {
 	return "No further pod is resized before the checks are mended: " + r.awaits + "."

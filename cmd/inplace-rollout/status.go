@@ -538,9 +538,7 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 	}
 	p.Applied = m.Target.Applied()
 	p.show(f, len(waits) > 0 && p.Reason == judge.ReasonProgressing)
-	if r.Rollout != nil && slices.Contains([]rollout.Phase{rollout.PhaseReverting, rollout.PhaseReverted}, r.Rollout.Phase) {
-		p.Wanted = nil // it has failed
-	}
+	p.Wanted = r.stillWanted(p.Wanted)
 	if why := r.awaits(plan); p.State == stateWaiting && f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
 		p.Reason, p.Why = judge.ReasonProgressing, why
 	}
@@ -556,6 +554,14 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 	}
 	r.prove(&p, f)
 	return p
+}
+
+// stillWanted is the size that a pod is to have; nil if that has failed, and pods go back.
+func (r *statusReport) stillWanted(size resize.Size) resize.Size {
+	if r.Rollout != nil && slices.Contains([]rollout.Phase{rollout.PhaseReverting, rollout.PhaseReverted}, r.Rollout.Phase) {
+		return nil
+	}
+	return size
 }
 
 // waitsOf returns the waits of a pod, or those of its ReplicaSet if that is not the one whose pods are resized.

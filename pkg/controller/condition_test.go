@@ -231,7 +231,7 @@ func TestRetryWhileAway(t *testing.T) {
 	if keepWritten(w); len(w.ManagedFields) != 1 || w.ManagedFields[0].Manager != "" {
 		t.Errorf("without a retry, %+v is kept", w.ManagedFields)
 	}
-	w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: at(3), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{}}}`)}}, {Manager: "cron", Time: at(9)}}
+	w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: at(3), FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:template":{}}}`)}, {Manager: "cron", Time: at(9)}}
 	want := []metav1.ManagedFieldsEntry{{Time: at(3)}, {Subresource: "status", Time: at(9)}}
 	if keepWritten(w); !equality.Semantic.DeepEqual(w.ManagedFields, want) {
 		t.Errorf("of an edit and an annotation of others, %+v is kept", w.ManagedFields)

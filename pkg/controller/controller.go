@@ -6,7 +6,6 @@
 package controller
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -303,7 +302,7 @@ func keepWritten(w metav1.Object) {
 
 // ofTemplate reports whether the entry is of somebody who has written fields of the pod template.
 func ofTemplate(entry metav1.ManagedFieldsEntry) bool {
-	return entry.Subresource == "" && entry.FieldsV1 != nil && bytes.Contains(entry.FieldsV1.Raw, []byte(`"f:template"`))
+	return entry.Subresource == "" && strings.Contains(entry.FieldsV1.GetRawString(), `"f:template"`)
 }
 
 // isStatus reports whether the entry is about the status that we write.

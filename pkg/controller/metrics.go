@@ -193,6 +193,18 @@ func (c *Controller[W, K]) ended(name cache.ObjectName, result result, took time
 	}
 }
 
+// stoppedAs returns the reason of a guarded rollout that was stopped; empty if it was not.
+func stoppedAs(w metav1.Object) string {
+	switch r, _ := rollout.ReadRecord(w.GetAnnotations()); {
+	case !r.Stopped():
+		return ""
+	case r.Phase == rollout.PhaseReverted:
+		return judge.ReasonReverted
+	default:
+		return judge.ReasonResizeFailed
+	}
+}
+
 // collect sends the gauges of what is held now.
 func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 	held, oldest := 0, time.Time{}
@@ -207,12 +219,8 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		have := c.access.Condition(w)
-		switch r, _ := rollout.ReadRecord(w.GetAnnotations()); {
-		case !r.Stopped():
-		case r.Phase == rollout.PhaseReverted:
-			stopped[judge.ReasonReverted]++
-		default:
-			stopped[judge.ReasonResizeFailed]++
+		if reason := stoppedAs(w); reason != "" {
+			stopped[reason]++
 		}
 		if !policy.Held(object) { // a DaemonSet under OnDelete
 			continue

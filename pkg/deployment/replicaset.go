@@ -130,7 +130,7 @@ func decodeDeployment(obj any) (*Deployment, error) {
 }
 
 // ofTemplate are the fields of those who have written fields of the pod template.
-var ofTemplate = &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{}}}`)}
+var ofTemplate = metav1.NewFieldsV1(`{"f:spec":{"f:template":{}}}`)
 
 // writes are the entries of managedFields without the fields, which are large: who has written the object, and when. Of them only is left
 // whether the template is among them.

@@ -98,6 +98,11 @@ func (l *Losses) Spare(pod *corev1.Pod) {
 	}
 }
 
+// onProbation reports whether a pod that was asked so long ago has still to show that it outlives the doubt.
+func (l *Losses) onProbation(after time.Duration) bool {
+	return !l.doubt.IsZero() && after <= l.probation()
+}
+
 // See looks at the pods that are there, and at how many there are to be, and returns which have been lost since the last look.
 //
 // If there are to be fewer pods than before, nobody knows which of them go for that. A pod that goes from a node which is
@@ -119,7 +124,7 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, drained func(*corev1.Pod
 		after := now.Sub(r.at)
 		phase := r.pod.Status.Phase
 		followed := phase != corev1.PodFailed && phase != corev1.PodSucceeded && after < lossTime
-		if left[uid] && (followed || after <= l.probation() && !l.doubt.IsZero()) {
+		if left[uid] && (followed || l.onProbation(after)) {
 			continue
 		}
 		delete(l.asked, uid)

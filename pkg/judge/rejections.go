@@ -2,7 +2,6 @@ package judge
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -61,20 +60,15 @@ func (r *Rejections) Begin(edit string) {
 //
 // What was rejected before an edit says nothing of it, though it may look like what the edit makes: admission may have changed it.
 //
-// It counts until one in its very place is Ready, or all pods are, and none has come back for it of the former size, which would be given up again: the
-// controller that makes them may delete it, or leave it there for long, and make others. Where the built-in controller makes the
+// It counts until one in its very place is Ready, or all pods are, and none has come back for it of the former size, which would be given
+// up again: the controller that makes them may delete it, or leave it there for long, and make others. Where the built-in controller makes the
 // rollout, some pod is missing nearly always, or none ever is, as new ones come first: there it counts until a later pod has been let in.
 func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(*corev1.Pod) bool, builtIn bool) (fresh *Rejected) {
 	over := func(rejected *Rejected) bool {
 		if builtIn {
 			return lastLetIn(there, newest).After(rejected.made)
 		}
-		if slices.ContainsFunc(there, func(pod *corev1.Pod) bool { return rejected.replacedBy(pod) && newest(pod) }) {
-			return true
-		}
-		return toCome == 0 && allReady(there, replicas) && !slices.ContainsFunc(there, func(pod *corev1.Pod) bool {
-			return rejected.succeeded(pod) && !newest(pod)
-		})
+		return rejected.over(there, newest, toCome == 0 && allReady(there, replicas))
 	}
 	if r.first != nil && over(r.first) {
 		r.first = nil
@@ -94,6 +88,19 @@ func (r *Rejections) See(there []*corev1.Pod, toCome, replicas int, newest func(
 	}
 	r.past, r.overtaken = past, false
 	return fresh
+}
+
+// over reports whether a new pod is Ready in the very place of the rejected one, or all are that are to be there, and none has come for it
+// that is of another template.
+func (r *Rejected) over(there []*corev1.Pod, newest func(*corev1.Pod) bool, all bool) bool {
+	succeeded := false
+	for _, pod := range there {
+		if r.replacedBy(pod) && newest(pod) {
+			return true
+		}
+		succeeded = succeeded || r.succeeded(pod) && !newest(pod)
+	}
+	return all && !succeeded
 }
 
 // succeeded reports whether the pod is one that has come for the rejected one: it has its name or, where names are random, is not older.
