@@ -220,12 +220,8 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if err != nil {
 		return planReport{}, err
 	}
-	var under *recorded
-	var says string
-	if !edits {
-		under, says = o.underWay(e.live, q, &forecast)
-	}
-	if err := o.unguard(ctx, e, &q, under); err != nil {
+	under, says, err := o.underWay(ctx, e, edits, &q, &forecast)
+	if err != nil {
 		return planReport{}, err
 	}
 	r, err := newPlanReport(ctx, e.after, forecast, q)
@@ -239,18 +235,6 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r.unknown("whether the API server takes the edit: ", shown.unknown)
 	r.unknown("whether the edit removes what the manifest does not say (kubectl apply does not): ", strings.Join(e.unsaid, ", "))
 	return r, err
-}
-
-// unguard takes the guard away where the size from before is what comes: nothing is to be proved.
-func (o planOptions) unguard(ctx context.Context, e edit, q *capacity.Question, under *recorded) error {
-	back, err := o.goesBack(ctx, e)
-	if err != nil || !back {
-		return err
-	}
-	if q.Settings.Guard = nil; under != nil {
-		under.back = true
-	}
-	return nil
 }
 
 // goesBack reports whether an edit, or the rollout that is under way, goes back to the size from before one that is not over.
@@ -267,12 +251,23 @@ func (o planOptions) goesBack(ctx context.Context, e edit) (bool, error) {
 	return err == nil && former.Means(after), err
 }
 
-// underWay has a forecast go by what has come of the rollout that is under way, and returns what is recorded of it, and what believe does.
-func (planOptions) underWay(live *unstructured.Unstructured, q capacity.Question, forecast *rollout.WorkloadForecast) (under *recorded, says string) {
-	if under = recordedOf(live, q.Settings.Guard, *forecast, q.Unanswerable); under != nil && under.Stopped() {
-		forecast.Stop()
+// underWay has a forecast go by what has come of the rollout that is under way, if nothing is edited, and returns what is recorded of it,
+// and what believe does. Where the size from before is what comes, nothing guards it.
+func (o planOptions) underWay(ctx context.Context, e edit, edits bool, q *capacity.Question, forecast *rollout.WorkloadForecast) (under *recorded, says string, err error) {
+	if !edits {
+		if under = recordedOf(e.live, q.Settings.Guard, *forecast, q.Unanswerable); under != nil && under.Stopped() {
+			forecast.Stop()
+		}
+		says = believe(e.live, forecast.Pods, q.Unseen(*forecast, e.live.GetNamespace()))
 	}
-	return under, believe(live, forecast.Pods, q.Unseen(*forecast, live.GetNamespace()))
+	back, err := o.goesBack(ctx, e)
+	if err != nil || !back {
+		return under, says, err
+	}
+	if q.Settings.Guard = nil; under != nil {
+		under.back = true
+	}
+	return under, says, nil
 }
 
 // What the controller remembers, and no plan sees: in the first case it restarts none of the pods that only a restart helps.
