@@ -34,10 +34,7 @@ func newNamer(t *testing.T) func(t rapid.TB, image, container string) (version, 
 	var c *compiler
 	for _, object := range objects {
 		if policy, is := object.(*admissionv1.MutatingAdmissionPolicy); is {
-			c = newCompiler(t, policy.Name, true)
-			for _, v := range policy.Spec.Variables {
-				c.variable(t, v.Name, v.Expression)
-			}
+			c = newCompiler(t, policy.Name, true, policy.Spec.Variables, nil)
 		}
 	}
 	result := c.CompileCELExpression(expression{`variables.images[0] + variables.versions[0] + " " + variables.images[0]`, celgo.StringType}, c.options, environment.NewExpressions)

@@ -32,13 +32,7 @@ func TestExpressions(t *testing.T) {
 	for _, object := range slices.Concat(objects, estimates, former) {
 		switch policy := object.(type) {
 		case *admissionv1.ValidatingAdmissionPolicy:
-			c := newCompiler(t, policy.Name, policy.Spec.ParamKind != nil)
-			for _, v := range policy.Spec.Variables {
-				c.variable(t, v.Name, v.Expression)
-			}
-			for _, m := range policy.Spec.MatchConditions {
-				c.check(t, m.Expression, celgo.BoolType)
-			}
+			c := newCompiler(t, policy.Name, policy.Spec.ParamKind != nil, policy.Spec.Variables, policy.Spec.MatchConditions)
 			for _, v := range policy.Spec.Validations {
 				c.check(t, v.Expression, celgo.BoolType)
 				if v.MessageExpression != "" {
@@ -46,13 +40,7 @@ func TestExpressions(t *testing.T) {
 				}
 			}
 		case *admissionv1.MutatingAdmissionPolicy:
-			c := newCompiler(t, policy.Name, policy.Spec.ParamKind != nil)
-			for _, v := range policy.Spec.Variables {
-				c.variable(t, v.Name, v.Expression)
-			}
-			for _, m := range policy.Spec.MatchConditions {
-				c.check(t, m.Expression, celgo.BoolType)
-			}
+			c := newCompiler(t, policy.Name, policy.Spec.ParamKind != nil, policy.Spec.Variables, policy.Spec.MatchConditions)
 			c.options.HasPatchTypes = true
 			for _, m := range policy.Spec.Mutations {
 				if m.JSONPatch != nil {
@@ -73,10 +61,17 @@ type compiler struct {
 	options cel.OptionalVariableDeclarations
 }
 
-func newCompiler(t *testing.T, policy string, params bool) *compiler {
+func newCompiler(t *testing.T, policy string, params bool, variables []admissionv1.Variable, conditions []admissionv1.MatchCondition) *compiler {
 	t.Helper()
 	composited := must.Get(cel.NewCompositedCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 33))))(t)
-	return &compiler{composited, policy, cel.OptionalVariableDeclarations{HasParams: params, HasAuthorizer: true}}
+	c := &compiler{composited, policy, cel.OptionalVariableDeclarations{HasParams: params, HasAuthorizer: true}}
+	for _, v := range variables {
+		c.variable(t, v.Name, v.Expression)
+	}
+	for _, m := range conditions {
+		c.check(t, m.Expression, celgo.BoolType)
+	}
+	return c
 }
 
 func (c *compiler) variable(t *testing.T, name, text string) {

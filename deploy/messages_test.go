@@ -78,11 +78,7 @@ func TestNobodyReadsAMessage(t *testing.T) {
 func TestEveryKind(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Error(err)
-		}
-		return string(content)
+		return string(must.Get(os.ReadFile(file))(t))
 	}
 	resource := func(kind string) string { return strings.ToLower(kind) + "s" }
 	files := []string{"../test/controlplane/audit-policy.yaml"}

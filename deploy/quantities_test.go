@@ -123,7 +123,7 @@ func newEvaluator(t *testing.T, policy string, variables []admissionv1.Variable,
 // newMeter is newEvaluator for any kind, which says what the evaluation costs, too.
 func newMeter(t *testing.T, policy string, variables []admissionv1.Variable, text expression) func(t *testing.T, kind string, object, old runtime.Object, typed bool) (ref.Val, int64) {
 	t.Helper()
-	c := newCompiler(t, policy, true)
+	c := newCompiler(t, policy, true, nil, nil)
 	c.options.HasPatchTypes = true
 	for _, v := range variables {
 		c.variable(t, v.Name, v.Expression)

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
@@ -41,13 +40,9 @@ func estimated(t *testing.T, args string, objects ...runtime.Object) (out, warni
 	o := estimateOptions{usage: newUsageOptions(), now: func() time.Time { return build.Start }}
 	o.client, o.namespace = fake.NewClientset(objects...), "web"
 	o.read = func(_ context.Context, h history.Options) (estimate.Source, error) {
-		var known build.Usage
-		for _, u := range estimateUsage(t) {
-			if slices.Contains(h.Images, u.Of.Image.AnyVersion()) && (h.Namespaces == nil || slices.Contains(h.Namespaces, u.Of.Namespace)) {
-				known = append(known, u)
-			}
-		}
-		return known, nil
+		return build.Usage(build.Those(estimateUsage(t), func(u build.Used) bool {
+			return slices.Contains(h.Images, u.Of.Image.AnyVersion()) && (h.Namespaces == nil || slices.Contains(h.Namespaces, u.Of.Namespace))
+		})), nil
 	}
 	cmd := o.command()
 	must.Do(t, cmd.ParseFlags(strings.Fields("--prometheus-url=http://127.0.0.1:9090 "+args)))
@@ -208,26 +203,20 @@ func TestEstimatePatch(t *testing.T) {
 				`"name":"c"`, `"name":"c","resources":{"requests":{`+cpu+`,`+memory+`}}`,
 				`"name":"d","resources":{"requests":{`, `"name":"d","resources":{"requests":{`+memory+`,`,
 			).Replace(string(original))
-			if !sameJSON(t, patched, []byte(want)) {
+			var is, wanted any
+			must.Do(t, errors.Join(json.Unmarshal(patched, &is), json.Unmarshal([]byte(want), &wanted)))
+			if !reflect.DeepEqual(is, wanted) {
 				t.Errorf("patched with\n%s\nit is\n%s\nwant\n%s", patch, patched, want)
 			}
 		})
 	}
 }
 
-func sameJSON(t *testing.T, a, b []byte) bool {
-	var x, y any
-	must.Do(t, errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)))
-	return reflect.DeepEqual(x, y)
-}
-
 // What cannot be asked is said, and what is estimated all the same.
 func TestEstimateWithoutRights(t *testing.T) {
 	o := estimateOptions{usage: newUsageOptions(), now: time.Now}
 	client := fake.NewClientset()
-	client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))
-	})
+	build.Answers(client, "list", "nodes", nil, apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no")))
 	o.client, o.namespace = client, "web"
 	o.read = func(context.Context, history.Options) (estimate.Source, error) { return estimateUsage(t), nil }
 	o.now = func() time.Time { return build.Start }
@@ -236,9 +225,7 @@ func TestEstimateWithoutRights(t *testing.T) {
 		"no configuration was provided": errors.New("no configuration was provided"),
 	} {
 		var out, warnings bytes.Buffer
-		if err := o.run(t.Context(), &out, &warnings, []string{"nginx:1.25"}, noCluster); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, o.run(t.Context(), &out, &warnings, []string{"nginx:1.25"}, noCluster))
 		if !strings.Contains(out.String(), "106m") {
 			t.Errorf("it printed %s", out.String())
 		}

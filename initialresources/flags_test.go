@@ -1,6 +1,7 @@
 package initialresources
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -74,8 +75,7 @@ func TestUsageFlags(t *testing.T) {
 		server + "--default-requests=/nonexistent":                                  "--default-requests: reading /nonexistent",
 		server + "--rung=":                                                          "--rung: at least one is needed",
 	} {
-		if _, err := usageOf(t, flags); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", flags, err, want)
-		}
+		_, err := usageOf(t, flags)
+		must.Fails(t, fmt.Sprint(flags), err, want)
 	}
 }

@@ -44,9 +44,8 @@ func TestDefaults(t *testing.T) {
 		"MySQL: {cpu: 1}":        "is not the name of an image",
 		"mysql: {cpu: 1}\ndocker.io/mysql: {cpu: 1}": "docker.io/library/mysql is listed twice",
 	} {
-		if _, err := ParseDefaults([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
+		_, err := ParseDefaults([]byte(text))
+		must.Fails(t, text, err, want)
 	}
 }
 

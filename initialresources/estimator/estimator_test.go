@@ -167,11 +167,7 @@ func (w *world) run() (stop func()) {
 
 func (w *world) eventually(what string, check func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !check(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("waited in vain for %s; the events are %q", what, w.said.events())
-		}
-	}
+	must.Eventually(w.t, time.Millisecond, time.Minute, what, func() (bool, string) { return check(), fmt.Sprintf("the events are %q", w.said.events()) })
 }
 
 // waitBooks waits until the history has been read so often again.

@@ -35,9 +35,7 @@ func objectsOf(t *testing.T, manifests string) []runtime.Object {
 		}
 		plain := must.Get(yaml.YAMLToJSON([]byte(manifest)))(t)
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(plain, nil, nil)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, manifest)
-		}
+		must.Do(t, err)
 		all = append(all, object)
 	}
 	return all
@@ -258,9 +256,7 @@ func TestUnreadable(t *testing.T) {
 	pod := podOf(t, "web", "node", "1")
 	for _, resource := range []string{"nodes", "pods", "namespaces", "resourcequotas", "limitranges"} {
 		client := fake.NewClientset(node("node", "4"), pod)
-		client.PrependReactor("*", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewInternalError(errors.New("no"))
-		})
+		build.Answers(client, "*", resource, nil, apierrors.NewInternalError(errors.New("no")))
 		if full, _, err := New(client, All, build.Start).withoutRoom(t.Context(), []judge.Member{{Place: placeOf(t, pod)}}, []*corev1.Pod{pod}, rollout.Revision{Name: "b"}, false); !apierrors.IsInternalError(err) {
 			t.Errorf("%s: got %v and %v, want that it could not be read", resource, full, err)
 		}

@@ -293,7 +293,7 @@ func TestReplayedVersions(t *testing.T) {
 	}
 	// seen waits until the handler has seen a version, and returns the one that a sync sees.
 	seen := func(comes string) (got string) {
-		err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		must.Do(t, wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 			stored, exists, err := e.informer.GetStore().GetByKey(e.session.name.String())
 			if err != nil || !exists || stored.(*appsv1.ReplicaSet).ResourceVersion != comes || e.queue.Len() == 0 {
 				return false, err
@@ -303,30 +303,22 @@ func TestReplayedVersions(t *testing.T) {
 			w, _, err := e.get(e.session.name)
 			got = w.ResourceVersion
 			return true, err
-		})
-		must.Do(t, err)
+		}))
 		return got
 	}
 	events.Add(version("5"))
 	seen("5")
-	for _, tt := range []struct{ comes, want string }{{"9", "9"}, {"7", "9"}, {"6", "9"}, {"12", "12"}} {
+	for _, tt := range []struct{ comes, want string }{{"9", "9"}, {"7", "9"}, {"6", "9"}, {"12", "12"}, {"8", "12"}} {
 		events.Modify(version(tt.comes))
 		if got := seen(tt.comes); got != tt.want {
 			t.Errorf("after version %s it is version %s, want %s", tt.comes, got, tt.want)
 		}
 	}
-	events.Modify(version("8"))
-	if got := seen("8"); got != "12" {
-		t.Errorf("after version 8 it is version %s, want 12", got)
-	}
 	events.Action(watch.Bookmark, version("1000"))
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+	must.Eventually(t, time.Millisecond, 10*time.Second, "version 8, watched up to 1000", func() (bool, string) {
 		w, _, err := e.get(e.session.name)
-		return w.ResourceVersion == "8", err
+		return w.ResourceVersion == "8", fmt.Sprint(w.ResourceVersion, err)
 	})
-	if err != nil {
-		t.Errorf("when it is watched up to version 1000: %v", err)
-	}
 }
 
 // A write that is never answered is told, with the workload. The others' syncs are not.
@@ -348,9 +340,7 @@ func TestPulse(t *testing.T) {
 	dog.Done("the sync of Plain default/large")
 	close(e.kind.hang)
 	<-done
-	if err := dog.Err(); err != nil {
-		t.Errorf("after the answer it says: %v", err)
-	}
+	must.Fails(t, "after the answer it says", dog.Err(), "")
 }
 
 // A refusal is remembered for the next plan, which is made soon; what has only changed meanwhile is none,
@@ -412,9 +402,7 @@ func TestResizedOtherwise(t *testing.T) {
 		pod := build.Pod("web-0", older)
 		target := must.Get(resize.For(pod, older, newer))(t)
 		e, client := newEngine(t, Options{}), fake.NewClientset()
-		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, build.Pod("web-0", build.Template(t, tt.answer)), nil
-		})
+		build.Answers(client, "patch", "pods", build.Pod("web-0", build.Template(t, tt.answer)), nil)
 		e.watches(t, e.session, client)
 		m, revision := judge.Member{Place: judge.Place{Pod: pod, Target: target}}, rollout.Revision{Name: "b", Template: newer}
 		must.Do(t, e.session.resize(t.Context(), e.w, rollout.Plan{Revision: revision}, m))
@@ -432,9 +420,7 @@ func TestBesideAskedAgain(t *testing.T) {
 	older, newer := build.Size(t, "requests: {cpu: 100m, memory: 1Gi}"), build.Size(t, "requests: {cpu: 150m, memory: 1Gi}")
 	pod := build.Pod("web-0", older, build.WithSize(newer))
 	e, client := newEngine(t, Options{}), fake.NewClientset()
-	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, build.Pod("web-0", build.Size(t, "requests: {cpu: 100m, memory: 2Gi}")), nil
-	})
+	build.Answers(client, "patch", "pods", build.Pod("web-0", build.Size(t, "requests: {cpu: 100m, memory: 2Gi}")), nil)
 	e.watches(t, e.session, client)
 	m := judge.Member{Place: judge.Place{Pod: pod, Target: must.Get(resize.For(pod, older, newer))(t)}}
 	must.Do(t, e.session.resize(t.Context(), e.w, rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}, m))

@@ -189,9 +189,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("the history was read %d times, want once, and again for a live look", n)
 	}
 	_, err := New(fake.NewClientset(&stored[0])).Gather(t.Context(), &session{KindState: &history{}}, set, func() ([]*corev1.Pod, error) { return nil, nil }, false)
-	if err == nil || !strings.Contains(err.Error(), "is not in the history") {
-		t.Errorf("Gather: %v", err)
-	}
+	must.Fails(t, "Gather", err, "is not in the history")
 }
 
 // TestHistoryOfAnotherSpelling: that is a new revision for the DaemonSet controller, and for the API
@@ -215,9 +213,7 @@ func TestHistoryOfAnotherSpelling(t *testing.T) {
 		return err
 	}
 	for range 2 { // the second time all that is stored is known
-		if err := gather(); err == nil || !strings.Contains(err.Error(), "is not in the history") {
-			t.Errorf("before there is a revision of the template: %v, and %+v is the newest", err, s.KindState.newest)
-		}
+		must.Fails(t, "before there is a revision of the template", gather(), "is not in the history")
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "b"
 	}
 	must.Get(client.AppsV1().ControllerRevisions(set.Namespace).Create(t.Context(), newRevision(t, set, "c", 2), metav1.CreateOptions{}))(t)

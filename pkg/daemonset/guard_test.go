@@ -48,6 +48,15 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 	})
 }
 
+// newGuarded has so many nodes, and a set with these annotations.
+func newGuarded(t *testing.T, nodes int, annotations map[string]string) (*cluster, simulated.Guarded) {
+	t.Helper()
+	c := newCluster(t, nodes, controller.Options{})
+	g := c.guarded(t)
+	g.Annotate(annotations)
+	return c, g
+}
+
 // enlarge has these nodes be of a class that has a size of its own.
 func (c *cluster) enlarge(g simulated.Guarded, nodes ...string) {
 	for _, name := range nodes {
@@ -61,8 +70,7 @@ func (c *cluster) enlarge(g simulated.Guarded, nodes ...string) {
 // TestGuardAndClasses: pods whose class of node has a size of its own, which the edit does not change, are no canaries: they
 // prove nothing of the size that the others get.
 func TestGuardAndClasses(t *testing.T) {
-	c := newCluster(t, 6, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 6, nil)
 	c.enlarge(g, "node-0", "node-1", "node-2")
 	had := g.Doomed(policy.OnFailureHold)
 	g.Edit(newer)
@@ -74,9 +82,8 @@ func TestGuardAndClasses(t *testing.T) {
 // TestGuardAndSurge: with maxSurge the DaemonSet controller makes new pods first, so that the restarts are its own. Resizes
 // are guarded.
 func TestGuardAndSurge(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
+	c, g := newGuarded(t, 3, nil)
 	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
-	g := c.guarded(t)
 	had := g.Doomed(policy.OnFailureHold)
 	g.Edit(newer)
 	g.Stops(t, had)
@@ -84,9 +91,7 @@ func TestGuardAndSurge(t *testing.T) {
 
 // TestCanaryOnALostNode: another one takes its place, and no third one.
 func TestCanaryOnALostNode(t *testing.T) {
-	c := newCluster(t, 5, controller.Options{})
-	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	c, g := newGuarded(t, 5, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
 	g.Edit(simulated.Newer)
 	for n := range 2 {
 		g.Until(t, "a canary", func() bool { return len(c.Sized(simulated.Newer)) == n+1 })
@@ -102,19 +107,16 @@ func TestCanaryOnALostNode(t *testing.T) {
 	}
 }
 
+// resized: it has a memory of 1.
+func resized(pod *corev1.Pod) bool { return simulated.SizeOf(pod).Memory == 1 }
+
 // TestCanaryOfAPercentage: it is one of the pods of each class.
 func TestCanaryOfAPercentage(t *testing.T) {
-	c := newCluster(t, 20, controller.Options{})
-	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "10%", api.CanaryDurationAnnotation: policy.Manual})
+	c, g := newGuarded(t, 20, map[string]string{api.CanaryAnnotation: "10%", api.CanaryDurationAnnotation: policy.Manual})
 	c.enlarge(g, "node-0", "node-1")
 	g.Edit(version{Image: 1, CPU: 1, Memory: 1})
 	c.Rounds(100)
-	asked := 0
-	for _, pod := range c.Pods {
-		asked += map[int]int{1: 1}[simulated.SizeOf(pod).Memory]
-	}
-	if asked != 3 {
+	if asked := c.Having(resized); asked != 3 {
 		t.Errorf("%d pods were asked, want 1 of 2 large ones, and 2 of 18 others: %+v", asked, condition(c.Set))
 	}
 }
@@ -122,8 +124,7 @@ func TestCanaryOfAPercentage(t *testing.T) {
 // TestCanaryOfEachClass: each class of nodes has a canary, where the edit changes the size of all of them. A change of the classes
 // alone has none.
 func TestCanaryOfEachClass(t *testing.T) {
-	c := newCluster(t, 6, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 6, nil)
 	large := []string{"node-0", "node-1", "node-2"}
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
 	c.enlarge(g, large...)
@@ -134,7 +135,7 @@ func TestCanaryOfEachClass(t *testing.T) {
 	c.Rounds(60)
 	canaries := map[bool]int{}
 	for name, pod := range c.Pods {
-		if simulated.SizeOf(pod).Memory == 1 {
+		if resized(pod) {
 			canaries[slices.Contains(large, capacity.TargetNode(c.Pods[name]))]++
 		}
 	}
@@ -145,33 +146,26 @@ func TestCanaryOfEachClass(t *testing.T) {
 
 // TestHostileRelabelled: a canary whose node gets another class, and the next one, and so on: they do not go through all pods.
 func TestHostileRelabelled(t *testing.T) {
-	c := newCluster(t, 8, controller.Options{})
-	g := c.guarded(t)
-	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
+	c, g := newGuarded(t, 8, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
 	c.enlarge(g, "node-0")
 	g.Edit(version{Image: 1, CPU: 1, Memory: 1})
 	for range 7 {
 		c.Rounds(30)
 		for _, pod := range c.Pods {
-			if simulated.SizeOf(pod).Memory == 1 {
+			if resized(pod) {
 				c.changeNode(capacity.TargetNode(pod), func(node *corev1.Node) { node.Labels["size"] = "large" })
 			}
 		}
 		c.nodesChange()
 	}
-	asked := 0
-	for _, pod := range c.Pods {
-		asked += asInt(simulated.SizeOf(pod).Memory == 1)
-	}
-	if have := condition(c.Set); asked != 4 || !simulated.Stopped(have) {
+	if have, asked := condition(c.Set), c.Having(resized); asked != 4 || !simulated.Stopped(have) {
 		t.Errorf("%d pods are asked, want 4 (one of the large, and three others): %+v", asked, have)
 	}
 }
 
 func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.Guarded, func() []string) {
 	t.Helper()
-	c := newCluster(t, 4, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 4, nil)
 	had := g.Doomed(policy.OnFailureHold)
 	g.Annotate(annotations)
 	return c, g, had
@@ -180,9 +174,8 @@ func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.G
 // A canary that is infeasible on its node does not keep a rollout with maxSurge for ever.
 func TestHostileInfeasibleWithSurge(t *testing.T) {
 	for _, guarded := range []bool{false, true} {
-		c := newCluster(t, 4, controller.Options{})
+		c, g := newGuarded(t, 4, nil)
 		c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
-		g := c.guarded(t)
 		if guarded {
 			g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "5s"})
 		}
@@ -232,9 +225,9 @@ func TestHostileBornBetween(t *testing.T) {
 func TestRejectedByKubelet(t *testing.T) {
 	for gone, strategy := range []appsv1.DaemonSetUpdateStrategy{strategies[3], strategies[0]} { // maxSurge, maxUnavailable
 		simulated.RejectedByKubelet(t, gone, func(t *testing.T) simulated.Guarded {
-			c := newCluster(t, 3, controller.Options{})
+			c, g := newGuarded(t, 3, nil)
 			c.strategy(strategy)
-			return c.guarded(t)
+			return g
 		})
 	}
 }

@@ -90,7 +90,8 @@ func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 	}
 	pod := build.Pod("web-"+strings.TrimPrefix(node, "node-"), templates[is.of], is.changes...)
 	pod.Labels[appsv1.ControllerRevisionHashLabelKey], pod.Labels[templateGenerationLabel] = is.of.String(), is.generation
-	pod.Spec.NodeName, pod.Spec.Affinity, pod.Spec.Tolerations = node, pinned(node), tolerations
+	build.PinnedTo(node)(pod)
+	pod.Spec.Tolerations = tolerations
 	switch situation {
 	case "unknown":
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "gone"
@@ -575,12 +576,8 @@ func FuzzPlan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		rapid.MakeFuzz(func(r *rapid.T) {
 			places := rapid.SliceOfN(rapid.SampledFrom(situations), 1, 5).Draw(r, "places")
-			var changes []change
-			for _, change := range []change{maxSurge("1"), lagging, minReady, lost(0), small(0), misscheduled(0), notHeld, userWaits} {
-				if rapid.Bool().Draw(r, "changed") {
-					changes = append(changes, change)
-				}
-			}
+			all := []change{maxSurge("1"), lagging, minReady, lost(0), small(0), misscheduled(0), notHeld, userWaits}
+			changes := build.Those(all, func(change) bool { return rapid.Bool().Draw(r, "changed") })
 			live := rapid.Bool().Draw(r, "LiveResize")
 			if live {
 				changes = append(changes, inForce("LiveResize;"))

@@ -197,7 +197,6 @@ func TestSimulation(t *testing.T) {
 		lags, happens := rapid.IntRange(0, 3).Draw(r, "lags"), simulated.Steps(happenings).Draw(r, "steps")
 
 		s := newSimulation(t, r, set, nodes, outcomes)
-		defer s.Stop()
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
 		s.Ends(happens)
 	})
@@ -215,7 +214,6 @@ func TestSimulationOfRoom(t *testing.T) {
 		outcomes, happens := simulated.OutcomesOfRoom(r), simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, set, nodes, outcomes)
-		defer s.Stop()
 		s.Ends(happens)
 	})
 }
@@ -234,7 +232,6 @@ func TestSimulationOfCanaries(t *testing.T) {
 		outcomes, happens := simulated.Outcomes(r), simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, set, nodes, outcomes)
-		defer s.Stop()
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
 		s.GuardedEnds(onFailure, spares, happens)
 	})
@@ -255,7 +252,6 @@ func TestSimulationOfHands(t *testing.T) {
 		fromBirth, happens := rapid.IntRange(0, 3).Draw(r, "from birth") > 0, simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, set, nodes, outcomes)
-		defer s.Stop()
 		s.HandsOn(hands, fromBirth)
 		s.Converges(happens)
 	})
@@ -275,7 +271,6 @@ func TestSimulationOfComplete(t *testing.T) {
 		happens := simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, set, nodes, outcomes)
-		defer s.Stop()
 		s.Completes(happens)
 	})
 }

@@ -158,15 +158,6 @@ var tolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
 }
 
-// pinned is the affinity of a pod that belongs to the node (ReplaceDaemonSetPodNodeNameNodeAffinity).
-func pinned(node string) *corev1.Affinity {
-	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
-		}}},
-	}}}
-}
-
 // newPod is a pod of the set for the node that nobody has scheduled yet.
 func (w *world) newPod(set *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 	uid := w.NextUID()
@@ -177,7 +168,8 @@ func (w *world) newPod(set *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 		pod.Labels[templateGenerationLabel] = generation
 	}
 	pod.OwnerReferences = owners(set)
-	pod.Spec.Affinity, pod.Spec.Tolerations = pinned(node), tolerations
+	build.PinnedTo(node)(pod)
+	pod.Spec.NodeName, pod.Spec.Tolerations = "", tolerations
 	return pod
 }
 

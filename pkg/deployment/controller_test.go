@@ -177,10 +177,7 @@ func (c *cluster) neverResizes(name string) {
 	c.Infeasible(func(pod *corev1.Pod) bool { return pod.Name == name })
 }
 
-func maxUnavailable1(d *appsv1.Deployment) {
-	s := &scene{d: d}
-	bounds(0, 1)(s)
-}
+var maxUnavailable1 = bounded(0, 1)
 
 // TestLimitsAreReadForNewPods: a rollout that makes no pod reads the limits of the namespace when they are old, however often it
 // looks at what the API server has. Where a pod is replaced, they are read again.

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
@@ -44,10 +43,20 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 	})
 }
 
+func newGuarded(t *testing.T, replicas int, change ...func(*appsv1.Deployment)) (*cluster, simulated.Guarded) {
+	t.Helper()
+	c := newCluster(t, replicas, controller.Options{}, change...)
+	return c, c.guarded(t)
+}
+
+// bounded lets so many more pods be there, and so many be down.
+func bounded(surge, unavailable int32) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) { bounds(surge, unavailable)(&scene{d: d}) }
+}
+
 // TestGuardAndTwoReplicaSets: a size is edited while another image is rolled out, so that there are pods of two ReplicaSets.
 func TestGuardAndTwoReplicaSets(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 4)
 	g.Edit(otherImage)
 	c.Until(50, func() bool { return len(c.sets) == 2 && len(c.Pods) > 4 })
 	had := g.Doomed(policy.OnFailureHold)
@@ -61,8 +70,7 @@ func TestGuardAndTwoReplicaSets(t *testing.T) {
 // have the one from before.
 func TestGuardedRestarts(t *testing.T) {
 	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert, ""} {
-		c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 3)(&scene{d: d}) })
-		g := c.guarded(t)
+		c, g := newGuarded(t, 4, bounded(0, 3))
 		had := g.Doomed(onFailure)
 		g.Annotate(map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
 		phase := map[string]rollout.Phase{policy.OnFailureHold: rollout.PhaseStopped, policy.OnFailureRevert: rollout.PhaseReverted, "": rollout.PhaseCanary}[onFailure]
@@ -77,26 +85,19 @@ func TestGuardedRestarts(t *testing.T) {
 		if have := g.Condition(); len(had()) != 1 || !slices.Equal(g.Sized(newer), had()) || g.Phase() != phase || len(g.Sized(older)) != 5 {
 			t.Errorf("%s: %v have had the size, %v have it, the phase is %s, and the condition says %+v", onFailure, had(), g.Sized(newer), g.Phase(), have)
 		}
-		for _, n := range []int32{0, 4} {
-			g.Scale(n)
-			c.Rounds(20)
-		}
+		g.ToZero(4)
 		if len(g.Sized(newer)) > asInt(onFailure == "") || len(c.Pods) < 4 || g.Phase() != phase { // another canary
 			t.Errorf("%s: after a scaling to zero, %v have the size, and the phase is %s", onFailure, g.Sized(newer), g.Phase())
 		}
 		if onFailure == "" {
-			g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
-			if g.Completes(t); len(g.Sized(newer)) != 4 {
-				t.Errorf("promoted: %v have the size", g.Sized(newer))
-			}
+			g.Promoted(t, 4)
 		}
 	}
 }
 
 // TestGuardAndImage: while there are pods of two ReplicaSets, those that get another image have no canary, and stop nothing if they fail.
 func TestGuardAndImage(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 4)
 	g.Edit(otherImage)
 	c.Until(50, func() bool { return len(c.sets) == 2 && len(c.Pods) > 4 })
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
@@ -104,26 +105,20 @@ func TestGuardAndImage(t *testing.T) {
 	v := otherImage
 	v.CPU = newer.CPU
 	g.Edit(v)
-	former := func() (n int) {
-		for _, pod := range c.Pods {
-			n += asInt(simulated.VersionOf(&pod.Spec).Image != v.Image)
-		}
-		return n
-	}
 	for range 200 {
 		if c.Rounds(1); simulated.Stopped(g.Condition()) {
 			t.Fatalf("it is stopped: %+v", g.Condition())
 		}
 	}
-	if n := former(); n > 0 || g.Held() {
+	former := func(pod *corev1.Pod) bool { return simulated.VersionOf(&pod.Spec).Image != v.Image }
+	if n := c.Having(former); n > 0 || g.Held() {
 		t.Errorf("%d pods have the former image, held: %t: %+v", n, g.Held(), g.Condition())
 	}
 }
 
 // TestGuardAndRecreate: pods that need a restart are restarted together, and wait for no promotion.
 func TestGuardAndRecreate(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) { recreate(&scene{d: d}) })
-	g := c.guarded(t)
+	c, g := newGuarded(t, 3, func(d *appsv1.Deployment) { recreate(&scene{d: d}) })
 	g.Annotate(map[string]string{
 		api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart),
 	})
@@ -151,12 +146,9 @@ func TestGuardAndProgressDeadline(t *testing.T) {
 
 func testNotReady(t *testing.T, deadline int32, says string) {
 	t.Helper()
-	c := newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = &deadline })
-	g := c.guarded(t)
+	c, g := newGuarded(t, 3, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = &deadline })
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s", api.NotReadyTimeoutAnnotation: says})
-	c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
-		return simulated.Outcome{Unready: v.CPU == newer.CPU}
-	}
+	c.Judge = simulated.UnreadyWith(newer)
 	g.Edit(newer)
 	c.Rounds(18)
 	if simulated.Stopped(g.Condition()) {
@@ -171,8 +163,7 @@ func testNotReady(t *testing.T, deadline int32, says string) {
 // TestGuardAndUndo: kubectl rollout undo takes the annotations of a Deployment from the ReplicaSet, which may be from before it was guarded.
 // It is guarded all the same.
 func TestGuardAndUndo(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 3)
 	g.Edit(newer)
 	g.Completes(t)
 	guards := map[string]string{
@@ -200,8 +191,7 @@ func TestGuardAndUndo(t *testing.T) {
 
 func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.Guarded) {
 	t.Helper()
-	c := newCluster(t, 4, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 4)
 	g.Doomed(policy.OnFailureHold)
 	g.Annotate(annotations)
 	return c, g
@@ -213,10 +203,7 @@ func TestHostileScaledToZeroWithoutHistory(t *testing.T) {
 	c.change(func(d *appsv1.Deployment) { d.Spec.RevisionHistoryLimit = ptr.To[int32](0) })
 	g.Edit(newer)
 	c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
-	for _, n := range []int32{0, 4} {
-		g.Scale(n)
-		c.Rounds(20)
-	}
+	g.ToZero(4)
 	if len(c.Pods) > 0 || !simulated.Stopped(g.Condition()) || !g.Held() {
 		t.Errorf("%v have the size that has failed, held: %t: %+v", g.Sized(newer), g.Held(), g.Condition())
 	}
@@ -235,8 +222,7 @@ func TestHostileScaledToZero(t *testing.T) {
 		"one that is older": {other, older},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 4, controller.Options{})
-			g := c.guarded(t)
+			c, g := newGuarded(t, 4)
 			for _, v := range edits {
 				g.Edit(v)
 				g.Completes(t)
@@ -245,10 +231,7 @@ func TestHostileScaledToZero(t *testing.T) {
 			g.Doomed(policy.OnFailureHold)
 			g.Edit(newer)
 			c.Until(200, func() bool { return simulated.Stopped(g.Condition()) })
-			for _, n := range []int32{0, 4} {
-				g.Scale(n)
-				c.Rounds(20)
-			}
+			g.ToZero(4)
 			if got := g.Sized(had); len(got) != 4 || !simulated.Stopped(g.Condition()) || !g.Held() {
 				t.Errorf("%v have the size from before, held: %t: %+v", got, g.Held(), g.Condition())
 			}
@@ -300,8 +283,7 @@ func TestHostileRejectedCanary(t *testing.T) {
 // restarting is a Deployment whose canary is restarted, with that many pods, and what was evicted.
 func restarting(t *testing.T, pods int, surge, unavailable int32) (c *cluster, g simulated.Guarded, evicted func() int) {
 	t.Helper()
-	c = newCluster(t, pods, controller.Options{}, func(d *appsv1.Deployment) { bounds(surge, unavailable)(&scene{d: d}) })
-	g = c.guarded(t)
+	c, g = newGuarded(t, pods, bounded(surge, unavailable))
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual, api.ResizeActionAnnotation: string(policy.Restart)})
 	return c, g, func() int { return simulated.Count(g.Written(), "eviction") }
 }
@@ -323,9 +305,7 @@ func TestHostileDetached(t *testing.T) {
 			"edited back": func(g simulated.Guarded) { g.Edit(older) }, "scaled to zero": func(g simulated.Guarded) { g.Scale(0) },
 		} {
 			c, g, _ := restarting(t, pods, 1, 0)
-			c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
-				return simulated.Outcome{Unready: v.CPU == newer.CPU}
-			}
+			c.Judge = simulated.UnreadyWith(newer)
 			g.Edit(newer)
 			c.Until(100, func() bool { return len(c.takenOut()) == 1 && len(g.Sized(newer)) == 1 })
 			before := c.takenOut()
@@ -381,10 +361,7 @@ func TestHostileGivenBack(t *testing.T) {
 			continue
 		}
 		g.Completes(t)
-		left := 0
-		for _, uid := range c.UIDs() {
-			left += asInt(slices.Contains(before, uid))
-		}
+		left := c.Having(func(pod *corev1.Pod) bool { return slices.Contains(before, pod.UID) })
 		if len(c.Pods) != 3 || len(c.takenOut()) > 0 || refused == "" && left != 3 {
 			t.Errorf("refused %q: %d of 3 old pods are left, of %v: %q", refused, left, c.UIDs(), g.Written())
 		}
@@ -406,8 +383,7 @@ func TestHostileDetachedLoops(t *testing.T) {
 			t.Errorf("its new pod is gone: %v have the size, %v are detached, after %d writes %q: %+v", g.Sized(newer), c.takenOut(), writes, g.Written()[before:], g.Condition())
 		}
 
-		c = newCluster(t, pods, controller.Options{}, func(d *appsv1.Deployment) { bounds(1, 0)(&scene{d: d}) })
-		g = c.guarded(t)
+		c, g = newGuarded(t, pods, bounded(1, 0))
 		g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "30s"})
 		c.Infeasible(func(*corev1.Pod) bool { return true })
 		g.Edit(newer)
@@ -430,12 +406,8 @@ func TestHostileRestartedOnce(t *testing.T) {
 			"rejected": func(c *cluster) {
 				c.Rejects = func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU == newer.CPU }
 			},
-			"never made": func(c *cluster) { c.noPods = true },
-			"never Ready": func(c *cluster) {
-				c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
-					return simulated.Outcome{Unready: v.CPU == newer.CPU}
-				}
-			},
+			"never made":   func(c *cluster) { c.noPods = true },
+			"never Ready":  func(c *cluster) { c.Judge = simulated.UnreadyWith(newer) },
 			"well with it": func(*cluster) {},
 		} {
 			c, g, evicted := restarting(t, 5, 0, unavailable)
@@ -462,8 +434,7 @@ func TestHostileRestartedOnce(t *testing.T) {
 
 // A canary that goes with others as the Deployment is scaled in, before it is asked for the size, is not lost by it.
 func TestHostileScaledIn(t *testing.T) {
-	c := newCluster(t, 6, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 6)
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "10m"})
 	canaries := func() []rollout.Canary { return must.Get(rollout.ReadRecord(c.d.Annotations))(t).Canaries }
 	g.Edit(newer)
@@ -533,9 +504,7 @@ func TestHostileOvertaken(t *testing.T) {
 // The new pod of a restarted canary comes before that goes, and is not available for long. Who comes meanwhile has the size from before.
 func TestHostileComesFirst(t *testing.T) {
 	c, g, _ := restarting(t, 4, 1, 0)
-	c.Judge = func(_ *corev1.Pod, v version) simulated.Outcome {
-		return simulated.Outcome{Unready: v.CPU == newer.CPU}
-	}
+	c.Judge = simulated.UnreadyWith(newer)
 	g.Edit(newer)
 	c.Rounds(20)
 	g.Scale(8)
@@ -546,10 +515,7 @@ func TestHostileComesFirst(t *testing.T) {
 	c.Judge = nil
 	g.Scale(4)
 	c.Rounds(60)
-	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
-	if g.Completes(t); len(g.Sized(newer)) != 4 {
-		t.Errorf("promoted: %v have the size", g.Sized(newer))
-	}
+	g.Promoted(t, 4)
 }
 
 // While a budget refuses to let the canary go, what comes has the size from before.
@@ -575,15 +541,11 @@ func TestHostileBudget(t *testing.T) {
 // TestHostileInfeasible: no node has room for any pod's new size. One is restarted as the canary, and what comes meanwhile has the size
 // from before.
 func TestHostileInfeasible(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 1)(&scene{d: d}) })
-	g := c.guarded(t)
+	c, g := newGuarded(t, 4, bounded(0, 1))
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "1m"})
 	c.Infeasible(func(*corev1.Pod) bool { return true })
-	had := func() (n int) {
-		for _, pod := range c.Pods {
-			n += asInt(simulated.AppliedSize(pod).CPU == newer.CPU)
-		}
-		return n
+	had := func() int {
+		return c.Having(func(pod *corev1.Pod) bool { return simulated.AppliedSize(pod).CPU == newer.CPU })
 	}
 	g.Edit(newer)
 	c.Until(400, func() bool { return had() == 1 })
@@ -603,16 +565,13 @@ func TestHostileInfeasible(t *testing.T) {
 
 func TestRejectedByKubelet(t *testing.T) {
 	simulated.RejectedByKubelet(t, 1, func(t *testing.T) simulated.Guarded {
-		return newCluster(t, 3, controller.Options{}, func(d *appsv1.Deployment) {
-			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0))}
-		}).guarded(t)
+		return newCluster(t, 3, controller.Options{}, bounded(0, 1)).guarded(t)
 	}, policy.OnFailureHold, policy.OnFailureRevert)
 }
 
 // A new pod that its kubelet has let in, beside another one that was rejected, goes back in place.
 func TestRevertBesideRejected(t *testing.T) {
-	c := newCluster(t, 4, controller.Options{}, func(d *appsv1.Deployment) { bounds(0, 2)(&scene{d: d}) })
-	g := c.guarded(t)
+	c, g := newGuarded(t, 4, bounded(0, 2))
 	g.Annotate(map[string]string{api.OnFailureAnnotation: policy.OnFailureRevert, api.CanaryAnnotation: "2"})
 	c.Infeasible(func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU == newer.CPU })
 	var letIn *corev1.Pod

@@ -838,10 +838,7 @@ func TestSortAsDeleted(t *testing.T) {
 	}
 	sortAsDeleted(pods)
 	want := []string{"unassigned", "pending", "not ready but dear", "cheap", "doubled up", "doubled up too", "of no cost that is a number", "ready", "dear"}
-	got := make([]string, len(pods))
-	for i, pod := range pods {
-		got[i] = pod.Name
-	}
+	got := build.Each(pods, func(pod *corev1.Pod) string { return pod.Name })
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -1192,11 +1189,9 @@ func FuzzPlan(f *testing.F) {
 			if rapid.Bool().Draw(r, "bounds") {
 				changes = append(changes, bounds(int32(rapid.IntRange(0, 2).Draw(r, "surge")), int32(rapid.IntRange(0, 2).Draw(r, "unavailable"))))
 			}
-			for _, c := range []change{recreate, lagging, minReady, failing, restartsContainer} {
-				if rapid.IntRange(0, 3).Draw(r, "changed") == 0 {
-					changes = append(changes, c)
-				}
-			}
+			changes = append(changes, build.Those([]change{recreate, lagging, minReady, failing, restartsContainer}, func(change) bool {
+				return rapid.IntRange(0, 3).Draw(r, "changed") == 0
+			})...)
 			o := observed(t, sets, changes...)
 			p := must.Get(planned(o))(t)
 			for _, write := range p.Writes {

@@ -421,7 +421,6 @@ func TestSimulationOfHands(t *testing.T) {
 		fromBirth, happens := rapid.IntRange(0, 3).Draw(r, "from birth") > 0, simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, d, outcomes)
-		defer s.Stop()
 		s.handsOn(hands, fromBirth)
 		s.All(slices.Concat(happens...))
 		s.Converges(s.Unfinished, func() string {
@@ -479,7 +478,6 @@ func TestSimulationOfRoom(t *testing.T) {
 		outcomes, happens := simulated.OutcomesOfRoom(r), simulated.Steps(ofRoom).Draw(r, "steps")
 
 		s := newSimulation(t, r, d, outcomes)
-		defer s.Stop()
 		s.All(slices.Concat(happens...))
 		s.comeToRest(t)
 	})
@@ -501,7 +499,6 @@ func TestSimulationOfCanaries(t *testing.T) {
 		outcomes, happens := simulated.Outcomes(r), simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, d, outcomes)
-		defer s.Stop()
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
 		dooms := s.Dooms(spares)
 		guards := map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "45s", api.OnFailureAnnotation: onFailure} // long enough for a kubelet that seldom looks
@@ -554,7 +551,6 @@ func simulate(t *testing.T, images []int, often map[string]int) {
 		lags, happens := rapid.IntRange(0, 7).Draw(r, "lags"), simulated.Steps(often).Draw(r, "steps")
 
 		s := newSimulation(t, r, d, outcomes)
-		defer s.Stop()
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
 		s.All(slices.Concat(happens...))
 		s.comeToRest(t)
@@ -601,7 +597,6 @@ func TestWatchOfPodsIsBehind(t *testing.T) {
 	for _, replicas := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d others are resized", replicas-1), func(t *testing.T) {
 			s := newSimulation(t, t, webDeployment(older, replicas), nil)
-			defer s.Stop()
 			infeasible := s.Pods[slices.Min(slices.Collect(maps.Keys(s.Pods)))]
 			s.Infeasible(func(pod *corev1.Pod) bool { return pod.UID == infeasible.UID })
 			s.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[newer] })
@@ -655,7 +650,6 @@ func TestRecreateEditedAtOnce(t *testing.T) {
 			d := webDeployment(older, 3)
 			recreate(&scene{d: d})
 			s := newSimulation(t, t, d, nil)
-			defer s.Stop()
 			before := slices.Sorted(maps.Keys(s.Pods))
 			for i, v := range []version{newer, other, older} {
 				s.user(func(d *appsv1.Deployment) { d.Spec.Template = *templates[v] })
@@ -697,7 +691,6 @@ func TestRecreateDuringAHold(t *testing.T) {
 			d := webDeployment(older, replicas)
 			d.Spec.Strategy.RollingUpdate.MaxSurge, d.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt(tt.surge)), ptr.To(intstr.FromInt(tt.unavailable))
 			s := newSimulation(t, t, d, nil)
-			defer s.Stop()
 			infeasible := s.Pods[slices.Max(slices.Collect(maps.Keys(s.Pods)))]
 			s.Infeasible(func(pod *corev1.Pod) bool { return pod.UID == infeasible.UID })
 			s.user(func(d *appsv1.Deployment) {

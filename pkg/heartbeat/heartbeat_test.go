@@ -20,6 +20,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -41,9 +42,8 @@ func newServer(user string) *server {
 	s.former.Store("")
 	s.checks.Store("")
 	s.defaults.Store("")
-	s.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user}}}, nil
-	})
+	review := &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user}}}
+	build.Answers(s, "create", "selfsubjectreviews", review, nil)
 	s.PrependReactor("get", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if s.patches.Load() == 0 {
 			return false, nil, nil
@@ -231,9 +231,7 @@ func TestBeats(t *testing.T) {
 		if !heart.Leads() || began.Load() != 1 {
 			t.Errorf("leads %t, and has begun %d times", heart.Leads(), began.Load())
 		}
-		if err := heart.Err(); err != nil {
-			t.Errorf("it beats: %v", err)
-		}
+		must.Fails(t, "it beats", heart.Err(), "")
 		missing.Store(true)
 		time.Sleep(time.Minute)
 		expect("while it is not ready", 3, saying(start.Add(65*time.Second)))
@@ -249,9 +247,7 @@ func TestBeats(t *testing.T) {
 		s.down.Store(false)
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if err := heart.Err(); err != nil {
-			t.Errorf("it beats again: %v", err)
-		}
+		must.Fails(t, "it beats again", heart.Err(), "")
 		if began.Load() != 3 {
 			t.Errorf("it has begun %d times, want at the start, after it was not ready, and after it failed", began.Load())
 		}

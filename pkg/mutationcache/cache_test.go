@@ -49,11 +49,7 @@ func newWatched(t *testing.T) *watched {
 
 func (w *watched) until(done func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatal("the watch does not bring it")
-		}
-	}
+	must.Eventually(w.t, time.Millisecond, 10*time.Second, "the watch to bring it", func() (bool, string) { return done(), "it does not" })
 }
 
 // stores has the watch bring this version of the pod.

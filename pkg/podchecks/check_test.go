@@ -137,10 +137,7 @@ func FuzzTemplate(f *testing.F) {
 			if err != nil || rest[0] != '"' {
 				t.Fatalf("%q begins with no string: %v", rest, err)
 			}
-			value, err := strconv.Unquote(rest[:end])
-			if err != nil {
-				t.Fatalf("%s is no string: %v", rest[:end], err)
-			}
+			value := must.Get(strconv.Unquote(rest[:end]))(t)
 			if expression, err := regexp.Compile("^(?s:" + value + ")$"); err != nil || !expression.MatchString(strings.ToValidUTF8(name, "\uFFFD")) {
 				t.Errorf("%s does not match %q: %v", value, name, err)
 			}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,8 +21,7 @@ import (
 // TestAnnotationsAdmission asks the admission policy and Go about the same values: both accept, or both refuse in the same words.
 // What was there before is not judged, but when it comes into force.
 func TestAnnotationsAdmission(t *testing.T) {
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "validate-annotations.yaml")
-	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	accepts := accepting(t, "validate-annotations.yaml")
 	set := func(annotations map[string]string) *appsv1.StatefulSet {
 		return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: annotations}}
 	}
@@ -80,8 +78,7 @@ func TestAnnotationsAdmission(t *testing.T) {
 
 // TestUnknownAnnotations: a slip of the pen is refused where it would have been in force, and nothing that any version has written is.
 func TestUnknownAnnotations(t *testing.T) {
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "validate-annotations.yaml")
-	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	accepts := accepting(t, "validate-annotations.yaml")
 	set := func(label string, names ...string) *appsv1.StatefulSet {
 		s := &appsv1.StatefulSet{ObjectMeta: labelled(label).ObjectMeta}
 		s.Annotations = map[string]string{"a": "b", api.HoldAnnotation: "0"}
@@ -180,8 +177,7 @@ func TestUnknownAnnotations(t *testing.T) {
 
 // TestUnknownChecks: a name of a check that there is not is refused in the write that brings it, as long as it is known which there are.
 func TestUnknownChecks(t *testing.T) {
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "validate-checks.yaml")
-	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	accepts := accepting(t, "validate-checks.yaml")
 	set := func(label, checks string) *appsv1.StatefulSet {
 		s := &appsv1.StatefulSet{ObjectMeta: labelled(label).ObjectMeta}
 		s.Annotations = map[string]string{api.ChecksAnnotation: checks}

@@ -24,7 +24,7 @@ func labelled(value string) *appsv1.DaemonSet {
 
 // TestLabelAdmission: a value of the label that means nothing is refused in the write that brings it.
 func TestLabelAdmission(t *testing.T) {
-	accepts := optInPolicy(t)
+	accepts := accepting(t, "validate-opt-in.yaml")
 	const isNew = "new"
 	for _, before := range []string{isNew, "none", "true", "false", "True", "yes"} {
 		for _, now := range []string{"none", "true", "false", "True", "TRUE", "1", "yes", "", "enabled", `a"b`} {
@@ -45,10 +45,10 @@ func TestLabelAdmission(t *testing.T) {
 	}
 }
 
-// optInPolicy is validate-opt-in.yaml: does it let in a write, and if not, what does it say?
-func optInPolicy(t *testing.T) func(t *testing.T, w write) (allowed bool, said string) {
+// accepting is a policy of deploy/cluster: does it let in a write, and if not, what does it say?
+func accepting(t testing.TB, file string) func(t *testing.T, w write) (allowed bool, said string) {
 	t.Helper()
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "validate-opt-in.yaml")
+	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, file)
 	return compile(t, p.Spec.Variables, p.Spec.Validations...)
 }
 
@@ -64,7 +64,7 @@ func deployed(namespace, account string, optedIn bool) *appsv1.Deployment {
 
 // TestSelfAdmission: what we run in is not opted in, whatever it is called.
 func TestSelfAdmission(t *testing.T) {
-	accepts := optInPolicy(t)
+	accepts := accepting(t, "validate-opt-in.yaml")
 	const ns, account = "inplace-rollout", "inplace-rollout"
 	with := func(d *appsv1.Deployment, change func(*appsv1.Deployment)) *appsv1.Deployment {
 		change(d)
@@ -98,7 +98,7 @@ func TestSelfAdmission(t *testing.T) {
 
 // TestCriticalAdmission: what the cluster may need to come up is opted in by two words.
 func TestCriticalAdmission(t *testing.T) {
-	accepts := optInPolicy(t)
+	accepts := accepting(t, "validate-opt-in.yaml")
 	daemons := func(namespace, label, allow string) *appsv1.DaemonSet {
 		d := labelled(label)
 		d.Namespace = namespace
@@ -135,7 +135,7 @@ func TestCriticalAdmission(t *testing.T) {
 
 // TestStrategyAdmission: what nothing can hold is not opted in, and what is opted in is not switched to it.
 func TestStrategyAdmission(t *testing.T) {
-	accepts := optInPolicy(t)
+	accepts := accepting(t, "validate-opt-in.yaml")
 	set := func(strategy, label string) *appsv1.StatefulSet {
 		s := &appsv1.StatefulSet{ObjectMeta: labelled(label).ObjectMeta}
 		s.Spec.UpdateStrategy.Type = appsv1.StatefulSetUpdateStrategyType(strategy)

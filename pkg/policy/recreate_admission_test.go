@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +16,7 @@ import (
 
 // TestStrategyOfAHold: a webhook that changes what is in force of a held Deployment's strategy has its write refused.
 func TestStrategyOfAHold(t *testing.T) {
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard.yaml")
-	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	accepts := accepting(t, "guard.yaml")
 	deployment := func(recreates bool, marked, template string) *appsv1.Deployment {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 2, ResourceVersion: "7", Annotations: map[string]string{api.HoldAnnotation: "false"}}}
 		d.Spec.Paused, d.Spec.Template.Spec.SchedulerName = true, template
@@ -55,8 +53,7 @@ func TestStrategyOfAHold(t *testing.T) {
 
 // TestWebhookKeepsAll: a webhook that is asked last may keep all pods of a held StatefulSet back, if that is recorded as wished.
 func TestWebhookKeepsAll(t *testing.T) {
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard.yaml")
-	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	accepts := accepting(t, "guard.yaml")
 	const all = 2147483647
 	set := func(hold string, partition int32, template string) *appsv1.StatefulSet {
 		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 2, ResourceVersion: "7"}}
@@ -98,8 +95,7 @@ func TestWebhookKeepsAll(t *testing.T) {
 
 // TestUndone: whatever another policy, which may be asked after ours, undoes of a hold, the edit is refused, or what is left keeps all pods.
 func TestUndone(t *testing.T) {
-	p := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard.yaml")
-	accepts := compile(t, p.Spec.Variables, p.Spec.Validations...)
+	accepts := accepting(t, "guard.yaml")
 	about := func(hold bool) metav1.ObjectMeta {
 		o := metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 2, ResourceVersion: "7"}
 		if hold {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -73,9 +74,7 @@ func (s *apiserver) answering(t *testing.T, client *fake.Clientset) *fake.Client
 				return true, nil, apierrors.NewForbidden(appsv1.Resource("any"), patch.Name, errors.New("not yours"))
 			}
 			sent := &metav1.PartialObjectMetadata{}
-			if err := yaml.Unmarshal(patch.Patch, sent); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, yaml.Unmarshal(patch.Patch, sent))
 			if s.fails != nil {
 				return true, nil, s.fails
 			}
@@ -194,14 +193,8 @@ func TestHolding(t *testing.T) {
 			}
 			is := (&prerequisite.Cluster{Client: server.answering(t, client)}).Holding(t.Context(), tt.way)
 			for _, kind := range prerequisite.HeldKinds {
-				for of, pair := range map[string]struct {
-					is   error
-					want string
-				}{"broken": {is.Broken[kind], tt.broken[kind]}, "unattended": {is.Unattended[kind], tt.unattended[kind]}} {
-					if pair.want == "" && pair.is != nil || pair.want != "" && (pair.is == nil || !strings.Contains(pair.is.Error(), pair.want)) {
-						t.Errorf("%s, %s: %v, want %q", kind, of, pair.is, pair.want)
-					}
-				}
+				must.Fails(t, kind+", broken", is.Broken[kind], tt.broken[kind])
+				must.Fails(t, kind+", unattended", is.Unattended[kind], tt.unattended[kind])
 			}
 		})
 	}
@@ -241,9 +234,7 @@ func TestEachAPIServer(t *testing.T) {
 			}
 			must.Do(t, client.Tracker().Add(slice))
 			if tt.unreadable {
-				client.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "kubernetes", nil)
-				})
+				build.Answers(client, "get", "endpointslices", nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "kubernetes", nil))
 			}
 			is := (&prerequisite.Cluster{Client: client, At: func(address string) (kubernetes.Interface, error) {
 				switch {
@@ -356,14 +347,8 @@ func TestGateAsks(t *testing.T) {
 		is := func(when string, err, ready string, held bool) {
 			t.Helper()
 			synctest.Wait()
-			for of, pair := range map[string]struct {
-				is   error
-				want string
-			}{"Err": {gate.Err(), err}, "Ready": {gate.Ready(), ready}} {
-				if pair.want == "" && pair.is != nil || pair.want != "" && (pair.is == nil || !strings.Contains(pair.is.Error(), pair.want)) {
-					t.Errorf("%s: %s is %v, want %q", when, of, pair.is, pair.want)
-				}
-			}
+			must.Fails(t, when+", Err", gate.Err(), err)
+			must.Fails(t, when+", Ready", gate.Ready(), ready)
 			for _, kind := range prerequisite.HeldKinds {
 				if gate.Held(kind) != held {
 					t.Errorf("%s: %ss are held: %t", when, kind, !held)

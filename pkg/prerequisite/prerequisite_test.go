@@ -91,7 +91,7 @@ func with(t *testing.T, all []runtime.Object, without ...string) *fake.Clientset
 		if strings.HasSuffix(o.GetObjectKind().GroupVersionKind().Kind, "Binding") {
 			what = "binding "
 		}
-		if !slices.Contains(without, what+nameOf(t, o)) {
+		if !slices.Contains(without, what+must.Get(meta.Accessor(o))(t).GetName()) {
 			objects = append(objects, o)
 		}
 	}
@@ -101,15 +101,9 @@ func with(t *testing.T, all []runtime.Object, without ...string) *fake.Clientset
 	if !slices.Contains(without, "pods/resize") {
 		core.APIResources = append(core.APIResources, metav1.APIResource{Name: "pods/resize"})
 	}
-	client.Resources = []*metav1.APIResourceList{core, serving()}
+	policies := &metav1.APIResourceList{GroupVersion: admissionv1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "mutatingadmissionpolicies"}}}
+	client.Resources = []*metav1.APIResourceList{core, policies}
 	return as(client, "")
-}
-
-// serving is the API group version with MutatingAdmissionPolicies.
-func serving() *metav1.APIResourceList {
-	return &metav1.APIResourceList{
-		GroupVersion: admissionv1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "mutatingadmissionpolicies"}},
-	}
 }
 
 func check(t *testing.T, client kubernetes.Interface, namespace string) error {
@@ -126,12 +120,6 @@ func installed(t *testing.T) []runtime.Object {
 	t.Helper()
 	objects := must.Get(read())(t)
 	return slices.Clone(objects)
-}
-
-func nameOf(t *testing.T, object runtime.Object) string {
-	t.Helper()
-	accessor := must.Get(meta.Accessor(object))(t)
-	return accessor.GetName()
 }
 
 // edit changes one object of a cluster.
@@ -172,9 +160,7 @@ func bind(t *testing.T, client *fake.Clientset, where *admissionv1.MatchResource
 func unreadable(t *testing.T, resource string) *fake.Clientset {
 	t.Helper()
 	client := complete(t)
-	client.PrependReactor("get", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("no right")
-	})
+	build.Answers(client, "get", resource, nil, errors.New("no right"))
 	return client
 }
 
@@ -220,11 +206,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := ""
-			if err := check(t, tt.client, "team-a"); err != nil {
-				got = err.Error()
-			}
-			if want := strings.Join(tt.want, "\n"); got != want {
+			if got, want := must.Said(check(t, tt.client, "team-a")), strings.Join(tt.want, "\n"); got != want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, want)
 			}
 		})
@@ -278,20 +260,12 @@ func TestNamespaces(t *testing.T) {
 		"team-b": "MutatingAdmissionPolicyBinding " + hold + mend + "\nValidatingAdmissionPolicyBinding " + validate + mend,
 		"team-c": `reading the labels of namespace team-c: namespaces "team-c" not found`,
 	} {
-		got := ""
-		if err := check(t, client, namespace); err != nil {
-			got = err.Error()
-		}
-		if got != want {
+		if got := must.Said(check(t, client, namespace)); got != want {
 			t.Errorf("namespace %q: got:\n%s\nwant:\n%s", namespace, got, want)
 		}
 	}
-	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "team-b", errors.New("no right"))
-	})
-	if err := (&prerequisite.Cluster{Client: client, Namespace: "team-b"}).Report(t.Context()).Missing(); err != nil {
-		t.Errorf("what may not be seen is taken to be missing: %v", err)
-	}
+	build.Answers(client, "get", "namespaces", nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "team-b", errors.New("no right")))
+	must.Fails(t, "what may not be seen", (&prerequisite.Cluster{Client: client, Namespace: "team-b"}).Report(t.Context()).Missing(), "")
 }
 
 // TestDifferences: what is installed must be what the controller was built with.
@@ -376,16 +350,12 @@ func TestDifferences(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := check(t, tt.client, tt.namespace)
-			switch {
-			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
-				t.Errorf("got %v, want %q", err, tt.want)
-			case err != nil && strings.Contains(err.Error(), "\n"):
+			must.Fails(t, "the check", err, tt.want)
+			if strings.Contains(must.Said(err), "\n") {
 				t.Errorf("one difference is told as\n%v", err)
 			}
 			report := (&prerequisite.Cluster{Client: tt.client, Namespace: tt.namespace}).Report(t.Context())
-			if err := report.Missing(); err != nil {
-				t.Errorf("the command line takes another version's for missing: %v", err)
-			}
+			must.Fails(t, "another version's on the command line", report.Missing(), "")
 			if is := strings.Contains(name, "bound by the label"); report.Labelled != is {
 				t.Errorf("reported as one of single namespaces: %t, want %t", report.Labelled, is)
 			}
@@ -433,9 +403,7 @@ func beating(namespace string, annotations map[string]string) *corev1.ServiceAcc
 func TestReportOfTrouble(t *testing.T) {
 	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingadmissionpolicybindings", "serviceaccounts", "selfsubjectreviews"} {
 		client := complete(t)
-		client.PrependReactor("*", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewServiceUnavailable("starting")
-		})
+		build.Answers(client, "*", resource, nil, apierrors.NewServiceUnavailable("starting"))
 		if r := (&prerequisite.Cluster{Client: client, Namespace: "team-a"}).Report(t.Context()); r.Installed != nil || r.Controller != nil || len(r.Unseen) == 0 {
 			t.Errorf("%s are not answered: %+v", resource, r)
 		}
@@ -482,11 +450,8 @@ func TestAbsent(t *testing.T) {
 			if tt.each {
 				edit(t, client, validatingBindings, prerequisite.GuardPolicy, func(b *admissionv1.ValidatingAdmissionPolicyBinding) { b.Spec.ParamRef.Namespace = "" })
 			}
-			got := ""
 			cluster := &prerequisite.Cluster{Client: client, Namespace: tt.namespace}
-			if err := cluster.Report(t.Context()).Missing(); err != nil {
-				got = err.Error()
-			}
+			got := must.Said(cluster.Report(t.Context()).Missing())
 			if (tt.want == "") != (got == "") || !strings.HasPrefix(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -9,7 +9,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -45,9 +44,7 @@ func TestGateWatches(t *testing.T) {
 				policy := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"}, ObjectMeta: metav1.ObjectMeta{Name: hold}}
 				metadata := metadatafake.NewSimpleMetadataClient(scheme, policy)
 				if tt.refused {
-					metadata.PrependReactor("list", "mutatingadmissionpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
-						return true, nil, apierrors.NewForbidden(mutatingPolicies.GroupResource(), "", errors.New("only get"))
-					})
+					build.Answers(metadata, "list", "mutatingadmissionpolicies", nil, apierrors.NewForbidden(mutatingPolicies.GroupResource(), "", errors.New("only get")))
 				}
 				server := &apiserver{asks: true, there: true}
 				client := server.answering(t, complete(t))

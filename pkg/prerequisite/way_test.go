@@ -10,9 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // older is a cluster without MutatingAdmissionPolicy v1. Its guards are given by what the guarded way is.
@@ -88,18 +89,15 @@ func TestWays(t *testing.T) {
 	} {
 		t.Run(about, func(t *testing.T) {
 			way, err := (&prerequisite.Cluster{Client: tt.client}).Check(t.Context())
-			if way != tt.way || tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("got %q, %v; want %q, %q", way, err, tt.way, tt.want)
+			if must.Fails(t, "the check", err, tt.want); way != tt.way {
+				t.Errorf("got %q, want %q", way, tt.way)
 			}
 		})
 	}
 	blind := older(t, byWebhook(t, nil))
-	blind.PrependReactor("get", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(admissionv1.Resource("mutatingwebhookconfigurations"), prerequisite.WebhookConfiguration, nil)
-	})
-	if err := (&prerequisite.Cluster{Client: blind}).Report(t.Context()).Missing(); err != nil {
-		t.Errorf("what may not be seen is taken to be missing: %v", err)
-	}
+	const resource = "mutatingwebhookconfigurations"
+	build.Answers(blind, "get", resource, nil, apierrors.NewForbidden(admissionv1.Resource(resource), prerequisite.WebhookConfiguration, nil))
+	must.Fails(t, "what may not be seen", (&prerequisite.Cluster{Client: blind}).Report(t.Context()).Missing(), "")
 }
 
 // TestDryRun: who writes nothing may be anybody.

@@ -70,14 +70,8 @@ func FuzzAlternatives(f *testing.F) {
 		if strings.ContainsAny(filled, "\n\r\x00") || !closes(filled) {
 			t.Fatalf("%q and %q become %s, which does not end where it ends", a, b, filled)
 		}
-		expression, err := strconv.Unquote(filled)
-		if err != nil {
-			t.Fatalf("%s is no string: %v", filled, err)
-		}
-		anchored, err := regexp.Compile("^(?s:" + expression + ")$")
-		if err != nil {
-			t.Fatalf("%s is no regular expression: %v", expression, err)
-		}
+		expression := must.Get(strconv.Unquote(filled))(t)
+		anchored := must.Get(regexp.Compile("^(?s:" + expression + ")$"))(t)
 		for _, value := range []string{a, b} {
 			if utf8.ValidString(value) && !anchored.MatchString(value) {
 				t.Errorf("%s does not match %q", expression, value)

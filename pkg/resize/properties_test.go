@@ -26,11 +26,8 @@ func TestNothingIsChanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCase(t)
 		pod, older, newer := c.pod.DeepCopy(), c.older.DeepCopy(), c.newer.DeepCopy()
-		for name, look := range c.looks() {
-			target, err := look()
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+		for _, look := range c.looks() {
+			target := must.Get(look())(t)
 			askAll(t, target)
 		}
 		resize.Busy(c.pod, resize.Kubelet{})
@@ -69,7 +66,7 @@ func askAll(t *rapid.T, target resize.Target) {
 // nothing is left to do.
 func TestPatchLeadsToSpec(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawMade(t)
+		c := drawOf(t) // made of the older template or of the newer one, as [resize.For] wants it
 		target := must.Get(resize.For(c.pod, c.older, c.newer))(t)
 		patch := must.Get(target.Patch())(t)
 		resized := c.pod.DeepCopy()
@@ -136,9 +133,6 @@ func (c drawnCase) looks() map[string]func() (resize.Target, error) {
 		"SizedSince": func() (resize.Target, error) { return resize.SizedSince(c.pod, c.older, c.newer, build.Start) },
 	}
 }
-
-// drawMade draws a pod that was made of the older template or of the newer one, as [resize.For] wants it.
-func drawMade(t *rapid.T) drawnCase { return drawOf(t) }
 
 // drawCase draws a pod that may have been made of a third template, too.
 func drawCase(t *rapid.T) drawnCase { return drawOf(t, drawTemplate(t)) }

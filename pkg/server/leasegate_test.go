@@ -160,9 +160,7 @@ func TestLeaseGateLetsReadsReviewsAndDryRunsThrough(t *testing.T) {
 			http.MethodPost:  "/apis/authentication.k8s.io/v1/tokenreviews",
 			http.MethodPatch: "/api/v1/pods/a?dryRun=All&fieldManager=b",
 		} {
-			if err := w.do(t.Context(), method, path); err != nil {
-				t.Errorf("%s %s ends with %v", method, path, err)
-			}
+			must.Fails(t, method+" "+path, w.do(t.Context(), method, path), "")
 		}
 		for _, path := range []string{"/api/v1/pods/a?dryRun=", "/api/v1/pods/a?fieldManager=dryRun=All"} {
 			if err := w.do(t.Context(), http.MethodPatch, path); !errors.Is(err, errNotLeading) {
@@ -210,16 +208,12 @@ func TestLeaseGateGivesTheLeaseBackAfterTheLastAnswer(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var ended time.Time
 		go func() {
-			if err := w.do(ctx, http.MethodPatch, "/api/v1/namespaces/a/pods/web-0"); err != nil {
-				t.Errorf("the write under way ends with %v", err)
-			}
+			must.Fails(t, "the write under way", w.do(ctx, http.MethodPatch, "/api/v1/namespaces/a/pods/web-0"), "")
 			ended = time.Now()
 		}()
 		synctest.Wait()
 		stop() // the process is told to end
-		if err := w.giveBack(); err != nil {
-			t.Error(err)
-		}
+		must.Fails(t, "giving it back", w.giveBack(), "")
 		synctest.Wait()
 		if time.Now() != ended {
 			t.Errorf("given back at %s, the last write had its answer at %s", time.Now(), ended)
@@ -236,9 +230,7 @@ func TestLeaseGateWaitsForWhatWasSent(t *testing.T) {
 		w.answering = 5 * time.Second
 		begin := time.Now()
 		go func() {
-			if err := w.write(); err != nil {
-				t.Errorf("the write that was sent ends with %v", err)
-			}
+			must.Fails(t, "the write that was sent", w.write(), "")
 		}()
 		synctest.Wait()
 		w.connecting = 2 * time.Second
@@ -248,9 +240,7 @@ func TestLeaseGateWaitsForWhatWasSent(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		if err := w.giveBack(); err != nil {
-			t.Error(err)
-		}
+		must.Fails(t, "giving it back", w.giveBack(), "")
 		if after := time.Since(begin); after != 5*time.Second {
 			t.Errorf("the Lease is given back after %s, want after the last answer", after)
 		}

@@ -47,9 +47,7 @@ func reviewer(t *testing.T, asked *atomic.Int32) kubernetes.Interface {
 			answer = review
 		case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 			review := &authorizationv1.SubjectAccessReview{}
-			if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-				t.Error(err)
-			}
+			must.Fails(t, "the review", json.NewDecoder(r.Body).Decode(review), "")
 			of := review.Spec.NonResourceAttributes
 			review.Status.Allowed = review.Spec.User == "reader" && slices.Contains(review.Spec.Groups, "g") && of.Path == "/metrics" && of.Verb == "get"
 			if of.Path == "/debug/pprof/broken" {
@@ -59,9 +57,7 @@ func reviewer(t *testing.T, asked *atomic.Int32) kubernetes.Interface {
 			answer = review
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Error(err)
-		}
+		must.Fails(t, "the answer", json.NewEncoder(w).Encode(answer), "")
 	}))
 	t.Cleanup(server.Close)
 	return must.Get(kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}))(t)

@@ -31,6 +31,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
@@ -140,11 +141,8 @@ func TestRefusedLabel(t *testing.T) {
 func TestUnansweredResize(t *testing.T) {
 	c := newCluster(t, 2, controller.Options{})
 	c.edit(newer)
-	lists := func() (n int) {
-		for _, action := range c.Client.Actions() {
-			n += map[bool]int{true: 1}[action.Matches("list", "pods")]
-		}
-		return n
+	lists := func() int {
+		return build.Count(c.Client.Actions(), func(action clienttesting.Action) bool { return action.Matches("list", "pods") })
 	}
 	c.Fails, c.CarriedOut = 1, true
 	if _, err := c.Sync(); err == nil {
@@ -181,12 +179,10 @@ func TestNoRoomBesideOthers(t *testing.T) {
 	if n := simulated.Count(c.Events, "Warning "+judge.EventNoNodeFits+" web-2: not restarted"); n != 1 {
 		t.Errorf("recorded %d times, want once: %q", n, c.Events)
 	}
-	looks := 0
-	for _, action := range c.Client.Actions() {
-		if list, ok := action.(clienttesting.ListAction); ok && list.GetListRestrictions().Fields.String() == "spec.nodeName=node" {
-			looks++
-		}
-	}
+	looks := build.Count(c.Client.Actions(), func(action clienttesting.Action) bool {
+		list, ok := action.(clienttesting.ListAction)
+		return ok && list.GetListRestrictions().Fields.String() == "spec.nodeName=node"
+	})
 	if looks < 3 || looks > 3*10 { // at most once for each pod at a time
 		t.Errorf("looked %d times at the node for 3 pods in 100 s, want less and less often", looks)
 	}

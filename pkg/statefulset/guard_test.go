@@ -70,6 +70,15 @@ func (c *cluster) guarded(t *testing.T) simulated.Guarded {
 	})
 }
 
+// newGuarded is a set of older with these annotations.
+func newGuarded(t *testing.T, replicas int, annotations map[string]string) (*cluster, simulated.Guarded) {
+	t.Helper()
+	c := newCluster(t, replicas, controller.Options{})
+	g := c.guarded(t)
+	g.Annotate(annotations)
+	return c, g
+}
+
 func (c *cluster) change(change func(*appsv1.StatefulSet)) { c.Change(func() { c.User(change) }) }
 
 // TestGuardAndPartition: both count. A canary is one of the pods that may move. Those that a lower partition lets move follow at once,
@@ -77,8 +86,7 @@ func (c *cluster) change(change func(*appsv1.StatefulSet)) { c.Change(func() { c
 func TestGuardAndPartition(t *testing.T) {
 	for _, duration := range []string{"20s", policy.Manual} {
 		t.Run(duration, func(t *testing.T) {
-			c := newCluster(t, 5, controller.Options{})
-			g := c.guarded(t)
+			c, g := newGuarded(t, 5, nil)
 			asked := func(what string, want int) {
 				t.Helper()
 				if n := simulated.Count(c.Writes, "patch pods/resize"); n != want {
@@ -116,8 +124,7 @@ func TestGuardAndPartition(t *testing.T) {
 
 // TestGuardedRestarts: where only new pods can have the size, one of them is the canary.
 func TestGuardedRestarts(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 3, nil)
 	had := g.Doomed(policy.OnFailureHold)
 	g.Annotate(map[string]string{api.ResizeActionAnnotation: string(policy.Restart)})
 	g.Edit(newer)
@@ -133,9 +140,7 @@ func TestGuardedRestarts(t *testing.T) {
 
 // TestGuardedRestartsScaledOut: a canary that was restarted is well, and others that come meanwhile are no canaries.
 func TestGuardedRestartsScaledOut(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
-	g.Annotate(map[string]string{
+	c, g := newGuarded(t, 3, map[string]string{
 		api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "1m", api.ResizeActionAnnotation: string(policy.Restart),
 	})
 	g.Edit(newer)
@@ -150,8 +155,7 @@ func TestGuardedRestartsScaledOut(t *testing.T) {
 
 // TestGuardedRestartAndResize: a pod that is restarted for its size is a canary, too, as long as it is not there again.
 func TestGuardedRestartAndResize(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 3, nil)
 	had := g.Doomed(policy.OnFailureHold)
 	c.Judge = func(pod *corev1.Pod, v version) simulated.Outcome {
 		return simulated.Outcome{Refused: pod.Name == "web-2" && v.CPU == 2}
@@ -166,8 +170,7 @@ func TestGuardedRestartAndResize(t *testing.T) {
 // hostile is a guarded set of three pods that never have more than most pods with the failing size.
 func hostile(t *testing.T, annotations map[string]string) (*cluster, simulated.Guarded, func() []string) {
 	t.Helper()
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 3, nil)
 	had := g.Doomed(policy.OnFailureHold)
 	g.Annotate(annotations)
 	return c, g, had
@@ -238,9 +241,9 @@ func (c *cluster) completes(t *testing.T, what string) {
 // The size has the only pod be evicted again and again: more are lost than the canary has.
 func TestHostileEvictedAlone(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
-		c := newCluster(t, replicas, controller.Options{})
-		g := c.guarded(t)
-		g.Annotate(map[string]string{api.CanaryAnnotation: "100%", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: policy.OnFailureRevert})
+		c, g := newGuarded(t, replicas, map[string]string{
+			api.CanaryAnnotation: "100%", api.CanaryDurationAnnotation: "20s", api.OnFailureAnnotation: policy.OnFailureRevert,
+		})
 		g.Edit(newer)
 		if lost := g.Loses(300); len(lost) > 2*replicas || !simulated.Stopped(condition(c.Set)) {
 			t.Errorf("%d replicas: %v have got the size, and were lost with it: %+v", replicas, lost, condition(c.Set))
@@ -274,8 +277,7 @@ func TestHostileDeletedAsTold(t *testing.T) {
 
 // An autoscaler takes away the canary after it has passed, and others come and go: a healthy rollout.
 func TestHostileScaledInAfterPassing(t *testing.T) {
-	c := newCluster(t, 6, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 6, nil)
 	g.CanaryPasses(t)
 	for _, n := range []int32{4, 6, 3, 6} {
 		c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(n) })
@@ -303,8 +305,7 @@ func TestHostileBornDuringImage(t *testing.T) {
 
 // A pod that another edit has left with its image waits for the canary, which is restarted: the partition cannot pass those between.
 func TestHostileImageBelow(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	g := c.guarded(t)
+	c, g := newGuarded(t, 3, nil)
 	g.Edit(otherImage)
 	c.Until(100, func() bool {
 		return simulated.VersionOf(&c.Pods["web-1"].Spec).Image == otherImage.Image && simulated.VersionOf(&c.Pods["web-0"].Spec).Image != otherImage.Image
@@ -322,10 +323,7 @@ func TestHostileImageBelow(t *testing.T) {
 	if sized, writes := g.Sized(newer), len(g.Written())-before; !slices.Equal(sized, []string{"web-2"}) || writes > 12 {
 		t.Errorf("%v have the size, by %d writes %q: %+v", sized, writes, g.Written()[before:], g.Condition())
 	}
-	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
-	if g.Completes(t); len(g.Sized(newer)) != 3 {
-		t.Errorf("promoted, %v have the size", g.Sized(newer))
-	}
+	g.Promoted(t, 3)
 }
 
 func TestRejectedByKubelet(t *testing.T) {

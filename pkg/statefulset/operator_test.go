@@ -50,7 +50,6 @@ func TestSimulationOfOperators(t *testing.T) {
 		lag, happens := rapid.Bool().Draw(t, "lag"), simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, simulated.Outcomes(t))
-		defer s.Stop()
 		s.operator.there, s.Lag.BuiltIn = true, lag
 		s.Ends(happens)
 	})

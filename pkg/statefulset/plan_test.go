@@ -833,12 +833,9 @@ func FuzzPlan(f *testing.F) {
 				"live, resized by others", "left with a limit", "live", "live, just born", "live, not ready", "resizing", "resized",
 				"infeasible", "infeasible, not ready", "limited", "terminating", "missing",
 			}), 1, 5).Draw(r, "places")
-			changes := []func(*appsv1.StatefulSet){inForce("LiveResize;"), held("0", everything)}
-			for _, change := range []func(*appsv1.StatefulSet){startAt5, parallel, two, lagging, currentIsNewest, minReady, says("Restart", "cpu=RestartOnly")} {
-				if rapid.Bool().Draw(r, "changed") {
-					changes = append(changes, change)
-				}
-			}
+			all := []func(*appsv1.StatefulSet){startAt5, parallel, two, lagging, currentIsNewest, minReady, says("Restart", "cpu=RestartOnly")}
+			drawn := build.Those(all, func(func(*appsv1.StatefulSet)) bool { return rapid.Bool().Draw(r, "changed") })
+			changes := append([]func(*appsv1.StatefulSet){inForce("LiveResize;"), held("0", everything)}, drawn...)
 			o := observed(t, strings.Join(places, "|"), changes...)
 			p := must.Get(planned(o))(t)
 			partition := everything

@@ -137,7 +137,6 @@ func TestSimulation(t *testing.T) {
 		lags, happens := rapid.IntRange(0, 3).Draw(t, "lags"), simulated.Steps(happenings).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
-		defer s.Stop()
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
 		s.Ends(happens)
 	})
@@ -156,7 +155,6 @@ func TestSimulationOfRoom(t *testing.T) {
 		outcomes, happens := simulated.OutcomesOfRoom(t), simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
-		defer s.Stop()
 		s.Ends(happens)
 	})
 }
@@ -176,7 +174,6 @@ func TestSimulationOfCanaries(t *testing.T) {
 		outcomes, happens := simulated.Outcomes(t), simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
-		defer s.Stop()
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
 		s.GuardedEnds(onFailure, spares, happens)
 	})
@@ -194,7 +191,6 @@ func TestSimulationOfImages(t *testing.T) {
 		happens := simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, simulated.Outcomes(t))
-		defer s.Stop()
 		s.Ends(happens)
 	})
 }
@@ -215,7 +211,6 @@ func TestSimulationOfRefusedBirths(t *testing.T) {
 		happens := simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, nil)
-		defer s.Stop()
 		s.world.refuses = func(pod *corev1.Pod) bool { return simulated.SizeOf(pod).CPU < least }
 		if known {
 			s.Ranges = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "least"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
@@ -249,7 +244,6 @@ func TestSimulationOfHands(t *testing.T) {
 		fromBirth, happens := rapid.IntRange(0, 3).Draw(t, "from birth") > 0, simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
-		defer s.Stop()
 		s.Nodes = map[string]*corev1.Node{"node": s.Nodes["node"], "twin": simulated.Twin(s.Nodes["node"], "twin")}
 		s.Schedule = func(pod *corev1.Pod) string { return []string{"node", "twin"}[s.world.place(pod)%2] }
 		s.HandsOn(hands, fromBirth)
@@ -270,7 +264,6 @@ func TestSimulationOfComplete(t *testing.T) {
 		happens := simulated.Steps(often).Draw(t, "steps")
 
 		s := newSimulation(t, set, outcomes)
-		defer s.Stop()
 		s.Completes(happens)
 	})
 }

@@ -89,9 +89,7 @@ func conditionsOf(t *testing.T, object []byte) (complete *rollout.StoredConditio
 			}
 		}
 	}
-	if err := json.Unmarshal(object, &got); err != nil {
-		t.Fatalf("it is %s: %v", object, err)
-	}
+	must.Do(t, json.Unmarshal(object, &got))
 	for i, c := range got.Status.Conditions {
 		switch c.Type {
 		case api.ConditionComplete:

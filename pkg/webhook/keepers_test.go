@@ -255,10 +255,8 @@ func TestKeepers(t *testing.T) {
 				sync(0)
 				sync(1)
 			}
-			for i, k := range keepers {
-				if err := w.check(k); err != nil {
-					t.Fatalf("replica %d: %v", i, err)
-				}
+			for _, k := range keepers {
+				must.Do(t, w.check(k))
 			}
 		}
 	})
@@ -312,10 +310,7 @@ func TestKeeperRenews(t *testing.T) {
 	} {
 		damage()
 		sync()
-		pairs, err := parsePairs(w.secret.Data[pairsKey])
-		if err != nil {
-			t.Errorf("%s: the Secret still has it: %v", name, err)
-		}
+		pairs := must.Get(parsePairs(w.secret.Data[pairsKey]))(t)
 		for _, webhook := range w.configuration.Webhooks {
 			if !trusts(webhook.ClientConfig.CABundle, k.current().ca) || !trusts(webhook.ClientConfig.CABundle, pairs[len(pairs)-1].ca) {
 				t.Errorf("%s: the configuration lacks a CA of ours", name)
@@ -384,13 +379,12 @@ func configuration(webhooks ...registrationv1.MutatingWebhook) *registrationv1.M
 
 // TestOtherInstallation: two installations do not take each other's CAs away.
 func TestOtherInstallation(t *testing.T) {
-	ctx := context.Background()
 	theirs := registrationv1.MutatingWebhook{Name: "hold", ClientConfig: registrationv1.WebhookClientConfig{
 		Service: &registrationv1.ServiceReference{Namespace: "other", Name: "inplace-rollout-webhook"}, CABundle: []byte("theirs"),
 	}}
 	client := fake.NewClientset(configuration(theirs))
 	k := newTestKeeper(t, client)
-	if err := k.Sync(ctx); err == nil {
+	if err := k.Sync(t.Context()); err == nil {
 		t.Error("it keeps the configuration of another installation")
 	}
 	if k.Ready() == nil {
@@ -403,17 +397,14 @@ func TestOtherInstallation(t *testing.T) {
 
 // TestCertificateForAnotherName: one that was made for another Service is replaced.
 func TestCertificateForAnotherName(t *testing.T) {
-	ctx := context.Background()
 	client := fake.NewClientset(configuration(registrationv1.MutatingWebhook{Name: "hold"}))
 	former := NewKeeper(client, "inplace-rollout", "inplace-rollout-webhook", "former.inplace-rollout.svc", 24*time.Hour)
-	must.Do(t, former.Sync(ctx))
+	must.Do(t, former.Sync(t.Context()))
 	before := bundleOf(t, client)
 	k := newTestKeeper(t, client)
-	must.Do(t, k.Sync(ctx))
+	must.Do(t, k.Sync(t.Context()))
 	c := must.Get(k.Certificate())(t)
-	if err := c.Leaf.VerifyHostname(host); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, c.Leaf.VerifyHostname(host))
 	if bytes.Equal(bundleOf(t, client), before) {
 		t.Error("the CA of the former name is still trusted, and no other")
 	}
@@ -428,7 +419,6 @@ func bundleOf(t *testing.T, client *fake.Clientset) []byte {
 // TestPath: each webhook has a path of its own, which a user who is told that of another one cannot guess; it changes with
 // the certificate, and the former one is answered until no API server can ask there.
 func TestPath(t *testing.T) {
-	ctx := context.Background()
 	service := func(name string) registrationv1.MutatingWebhook {
 		return registrationv1.MutatingWebhook{Name: name, ClientConfig: registrationv1.WebhookClientConfig{
 			Service: &registrationv1.ServiceReference{Namespace: "inplace-rollout", Name: "inplace-rollout-webhook"},
@@ -452,12 +442,10 @@ func TestPath(t *testing.T) {
 			paths := func() (hold, estimate string) {
 				t.Helper()
 				for range 2 {
-					must.Do(t, k.Sync(ctx))
+					must.Do(t, k.Sync(t.Context()))
 				}
-				if err := k.Ready(); err != nil {
-					t.Error(err)
-				}
-				c := must.Get(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, prerequisite.WebhookConfiguration, metav1.GetOptions{}))(t)
+				must.Do(t, k.Ready())
+				c := must.Get(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), prerequisite.WebhookConfiguration, metav1.GetOptions{}))(t)
 				if has := len(c.Webhooks[0].ClientConfig.CABundle) > 0; has == k.pathOnly {
 					t.Errorf("the configuration has a CA of ours: %t", has)
 				}
@@ -488,7 +476,8 @@ func TestPath(t *testing.T) {
 			if paths(); k.Knows("hold", hold) {
 				t.Error("the path of a certificate that has expired is still known")
 			}
-			must.Get(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, configuration(service("hold"), service("estimate")), metav1.UpdateOptions{}))(t)
+			removed := configuration(service("hold"), service("estimate"))
+			must.Get(client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(t.Context(), removed, metav1.UpdateOptions{}))(t)
 			if third, _ := paths(); third != second {
 				t.Errorf("a path that was removed comes back as %s", third)
 			}

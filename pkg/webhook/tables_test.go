@@ -48,11 +48,7 @@ func withTables(t *testing.T, run bool, objects ...runtime.Object) (*Policies, *
 
 func until(t *testing.T, met func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !met(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain")
-		}
-	}
+	must.Eventually(t, time.Millisecond, time.Minute, "it", func() (bool, string) { return met(), "in vain" })
 }
 
 // creation of a pod, as the API server sends it.
@@ -141,9 +137,7 @@ func TestTablesNotRead(t *testing.T) {
 		t.Error("a replica that has just started does not wait for the tables")
 	}
 	tables.started = tables.started.Add(-patience)
-	if err := tables.Ready(); err != nil {
-		t.Errorf("it waits for good: %v", err)
-	}
+	must.Fails(t, "it waits for good", tables.Ready(), "")
 }
 
 // counted is the number of requests for a policy with a result.
@@ -165,9 +159,7 @@ func counted(t *testing.T, registry prometheus.Gatherer, policy, result string) 
 func TestTablesChange(t *testing.T) {
 	on := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "on"}}
 	p, tables, client := withTables(t, true, on, found("on", "120m", "1"))
-	if err := tables.Ready(); err != nil {
-		t.Error(err)
-	}
+	must.Fails(t, "it waits for good", tables.Ready(), "")
 	patch := func() string {
 		response := must.Get(p.Evaluate(t.Context(), initialResources, creation(t, "on", "")))(t)
 		return string(response.Patch)

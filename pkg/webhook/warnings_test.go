@@ -163,9 +163,7 @@ func TestWarnings(t *testing.T) {
 		for _, said := range warnings {
 			fmt.Fprintf(&out, "    %s\n", said)
 		}
-		if err != nil {
-			t.Errorf("%s: %s: %v", tt.kind, tt.what, err)
-		}
+		must.Fails(t, tt.kind+": "+tt.what, err, "")
 	}
 	golden.Assert(t, "warnings.txt", out.Bytes())
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,7 +39,7 @@ type fixture struct {
 }
 
 func (f *fixture) workloads() dynamic.ResourceInterface {
-	return f.raw.Resource(f.shape.resource()).Namespace(namespace)
+	return f.raw.Resource(appsv1.SchemeGroupVersion.WithResource(strings.ToLower(f.shape.kind) + "s")).Namespace(namespace)
 }
 
 // fill makes the workloads, opted in, and waits until they are Complete.

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/measure"
 )
@@ -70,10 +71,6 @@ func inSeconds(d time.Duration) seconds { return seconds(d.Seconds()) }
 type spread struct {
 	P50 seconds `json:"p50"`
 	P99 seconds `json:"p99"`
-}
-
-func newSpread(values []time.Duration) spread {
-	return spread{inSeconds(percentile(values, 50)), inSeconds(percentile(values, 99))}
 }
 
 // rollOut edits all workloads at once, waits until that has been rolled out, and measures it.
@@ -178,7 +175,7 @@ func (f *fixture) policies(ctx context.Context) (sum float64, err error) {
 func (f *fixture) prepare(ctx context.Context, w way) error {
 	if f.optedIn != (w == inPlace) {
 		f.optedIn = w == inPlace
-		if err := f.patch(ctx, types.MergePatchType, optIn(f.optedIn)); err != nil {
+		if err := f.patch(ctx, types.MergePatchType, fmt.Sprintf(`{"metadata": {"labels": {%q: "%t"}}}`, api.EnabledLabel, f.optedIn)); err != nil {
 			return err
 		}
 		if f.optedIn {
@@ -229,7 +226,7 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 		return fmt.Errorf("the audit log tells of %d workloads, want %d", len(t.Steps), f.shape.workloads)
 	}
 	r.Wall = inSeconds(end.Sub(begin))
-	r.First = newSpread(firsts)
+	r.First = spread{inSeconds(percentile(firsts, 50)), inSeconds(percentile(firsts, 99))}
 	return nil
 }
 

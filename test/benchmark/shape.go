@@ -10,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	deploymentutil "k8s.io/kubectl/pkg/util/deployment"
 	"sigs.k8s.io/yaml"
@@ -85,10 +84,6 @@ func (s shape) title() string {
 	return text
 }
 
-func (s shape) resource() schema.GroupVersionResource {
-	return appsv1.SchemeGroupVersion.WithResource(strings.ToLower(s.kind) + "s")
-}
-
 // simulated is the manifest of a workload with a name, so many pods, and a time that a resize
 // takes. Grace 0: simulated kubelets cannot terminate gracefully.
 const simulated = `
@@ -149,11 +144,6 @@ func (s shape) workload(name string, resize time.Duration) (*unstructured.Unstru
 // edit is the patch of the n-th edit: each brings a size that the workload has never had.
 func edit(n int) string {
 	return fmt.Sprintf(`[{"op": "replace", "path": "/spec/template/spec/containers/0/resources/requests/cpu", "value": "%dm"}]`, 100+n)
-}
-
-// optIn is the patch that opts a workload in, or out.
-func optIn(in bool) string {
-	return fmt.Sprintf(`{"metadata": {"labels": {%q: "%t"}}}`, api.EnabledLabel, in)
 }
 
 // complete reports whether the rollout is complete, as `kubectl wait` judges.

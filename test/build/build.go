@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubectl/pkg/util/qos"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -263,12 +265,17 @@ func Each[E, R any](all []E, of func(E) R) (made []R) {
 	return made
 }
 
-// Count is of how many of them it is so.
-func Count[E any](all []E, so func(E) bool) (n int) {
-	for _, one := range all {
-		if so(one) {
-			n++
-		}
-	}
-	return n
+// Answers has a fake API server answer such requests with an object, or an error.
+func Answers(client interface {
+	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
+}, verb, resource string, object runtime.Object, err error) {
+	client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, object, err })
 }
+
+// Those are the ones of which it is so.
+func Those[E any](all []E, so func(E) bool) []E {
+	return slices.DeleteFunc(slices.Clone(all), func(one E) bool { return !so(one) })
+}
+
+// Count is of how many of them it is so.
+func Count[E any](all []E, so func(E) bool) int { return len(Those(all, so)) }

@@ -52,9 +52,7 @@ func TestHelmTest(t *testing.T) {
 		t.Errorf("it says %s", said)
 	}
 	must.Get(w.client.CoreV1().Pods(platform).Patch(t.Context(), testName, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"))(t)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must.Do(t, <-done)
 }
 
 // runAs runs what a pod's container runs, as the pod's ServiceAccount: simulated nodes run no images. It returns what that printed.

@@ -97,7 +97,7 @@ func (w *world) begins(cpu string) {
 	w.t.Helper()
 	w.defers("web", true)
 	w.edit("web", cpu)
-	w.waits("web")
+	w.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='"+api.ConditionComplete+"')].reason}=Deferred", "statefulset/web", "--timeout="+patience.String())
 }
 
 // duringRollout upgrades in the middle of a rollout, which ends in place.
@@ -215,12 +215,6 @@ func (w *world) defers(name string, yes bool) {
 	w.kubectl("annotate", "--overwrite", "pod/"+name+"-1", "sim.inplace-rollout.io/resize="+says)
 }
 
-// waits until the rollout waits for that pod.
-func (w *world) waits(name string) {
-	w.t.Helper()
-	w.kubectl("wait", "--for=jsonpath={.status.conditions[?(@.type=='"+api.ConditionComplete+"')].reason}=Deferred", "statefulset/"+name, "--timeout="+patience.String())
-}
-
 func (w *world) held(name string) bool {
 	w.t.Helper()
 	set := must.Get(w.client.AppsV1().StatefulSets(w.namespace).Get(w.t.Context(), name, metav1.GetOptions{}))(w.t)
@@ -298,9 +292,7 @@ func (w *world) uninstallFails() {
 		"webhook": "mutatingwebhookconfiguration/inplace-rollout",
 	}[w.hold]
 	for _, object := range []string{"deployment/inplace-rollout", what} {
-		if out, err := w.cp.Kubectl(w.t.Context(), "get", object, "--namespace", platform); err != nil {
-			w.t.Errorf("it took away %s: %v %s", object, err, out)
-		}
+		must.Get(w.cp.Kubectl(w.t.Context(), "get", object, "--namespace", platform))(w.t)
 	}
 	if !w.held("web") {
 		w.t.Error("it let go")
@@ -308,9 +300,7 @@ func (w *world) uninstallFails() {
 	// Had the Job come so far, there would be a way back.
 	must.Get(w.cp.Kubectl(w.t.Context(), "delete", what))(w.t)
 	w.helm("rollback", release, "3")
-	if _, err := w.cp.Kubectl(w.t.Context(), "get", what); err != nil {
-		w.t.Error(err)
-	}
+	must.Get(w.cp.Kubectl(w.t.Context(), "get", what))(w.t)
 }
 
 // uninstall has Helm uninstall the chart, and returns what the hook printed.
@@ -381,9 +371,7 @@ func TestDryRun(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "all.yaml")
 		must.Do(t, os.WriteFile(file, []byte(out), 0o600))
 		applied, err := cp.Kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "--filename", file)
-		if err != nil {
-			t.Errorf("--set %s: %v", values, err)
-		}
+		must.Fails(t, "--set "+values, err, "")
 		if want, got := len(objectsIn(t, out)), strings.Count(applied, "(server dry run)"); err == nil && want != got {
 			t.Errorf("--set %s: it took %d of %d objects", values, got, want)
 		}

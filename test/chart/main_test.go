@@ -203,9 +203,7 @@ func servedCluster(t *testing.T, objects map[string]any, without ...string) stri
 			w.WriteHeader(http.StatusNotFound)
 			answer = apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path).Status()
 		}
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Error(err)
-		}
+		must.Fails(t, "the answer", json.NewEncoder(w).Encode(answer), "")
 	}))
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -237,9 +235,7 @@ func objectsIn(t *testing.T, manifest string) []object {
 	var all []object
 	for document := range strings.SplitSeq("\n"+manifest, "\n---") {
 		var o object
-		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
-			t.Fatal(errors.Join(err, errors.New(document)))
-		}
+		must.Do(t, yaml.Unmarshal([]byte(document), &o))
 		if len(o) > 0 {
 			all = append(all, o)
 		}

@@ -231,11 +231,7 @@ func TestOpenShift(t *testing.T) {
 	}
 	policy := file("policy.yaml", restricted)
 	must.Get(cp.Kubectl(t.Context(), "apply", "--filename", policy))(t)
-	defer func() {
-		if _, err := cp.Kubectl(t.Context(), "delete", "--filename", policy); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { must.Get(cp.Kubectl(t.Context(), "delete", "--filename", policy))(t) }()
 	create := func(namespace string, template object) error {
 		t.Helper()
 		spec := template["spec"].(map[string]any)
@@ -296,9 +292,7 @@ func TestOpenShift(t *testing.T) {
 		}
 		for name, pod := range pods {
 			for _, namespace := range []string{byRules, byStandard} {
-				if err := create(namespace, pod); err != nil {
-					t.Errorf("%s: %s: %v", about, name, err)
-				}
+				must.Fails(t, about+": "+name, create(namespace, pod), "")
 			}
 		}
 	}

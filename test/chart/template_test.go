@@ -24,9 +24,8 @@ import (
 
 // TestLint has Helm look at the chart itself.
 func TestLint(t *testing.T) {
-	if _, _, err := helm(t.Context(), t, os.DevNull, "lint", "--strict", folder()); err != nil {
-		t.Error(err)
-	}
+	_, _, err := helm(t.Context(), t, os.DevNull, "lint", "--strict", folder())
+	must.Do(t, err)
 }
 
 // TestPackage: the package has what the links of files/ lead to, and gives the same objects.
@@ -99,14 +98,11 @@ func TestRefused(t *testing.T) {
 		"releaseOnUninstall.enabled=perhaps":                        "at '/releaseOnUninstall/enabled'",
 		"metrics.serviceMonitor.enabled=true,metrics.service=false": "at '/metrics/service': value must be true",
 	} {
-		if _, err := template(t, folder(), "inplace-rollout", "--set", values); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("--set %s: %v, want %q", values, err, want)
-		}
+		_, err := template(t, folder(), "inplace-rollout", "--set", values)
+		must.Fails(t, "--set "+values, err, want)
 	}
 	_, err := template(t, folder(), "inplace-rollout", "--kube-version", "1.33.9")
-	if err == nil || !strings.Contains(err.Error(), "incompatible with Kubernetes v1.33.9") {
-		t.Errorf("on Kubernetes 1.33: %v", err)
-	}
+	must.Fails(t, "on Kubernetes 1.33", err, "incompatible with Kubernetes v1.33.9")
 }
 
 // TestHold: which way of holding auto takes, by what the cluster serves and has.
@@ -131,10 +127,7 @@ func TestHold(t *testing.T) {
 		{has: webhook, args: []string{"--set=hold=policy"}, want: "policy"},
 	} {
 		out, _, err := helm(t.Context(), t, servedCluster(t, tt.has, tt.without...), append([]string{"template", "some-release", folder(), "--dry-run=server", "--disable-openapi-validation"}, tt.args...)...)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
+		must.Do(t, err)
 		if got := holdOf(objectsIn(t, out)); got != tt.want {
 			t.Errorf("%+v: it is held by %s, want %s", tt, got, tt.want)
 		}
@@ -145,14 +138,11 @@ func TestHold(t *testing.T) {
 // cluster serves. What holds nothing by itself need not say it.
 func TestHoldWithoutCluster(t *testing.T) {
 	for _, args := range [][]string{nil, {"--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy", "--kube-version=1.37"}, {"--set=watch=namespace,parts=cluster"}} {
-		if _, err := template(t, folder(), "platform", args...); err == nil || !strings.Contains(err.Error(), "set hold to policy (Kubernetes 1.36 and later) or webhook") {
-			t.Errorf("%v: %v, want that it asks for hold", args, err)
-		}
+		_, err := template(t, folder(), "platform", args...)
+		must.Fails(t, fmt.Sprint(args), err, "set hold to policy (Kubernetes 1.36 and later) or webhook")
 	}
 	for _, values := range []string{"hold=policy", "hold=webhook", "parts=controller"} {
-		if _, err := template(t, folder(), "platform", "--set", values); err != nil {
-			t.Error(err)
-		}
+		must.Get(template(t, folder(), "platform", "--set", values))(t)
 	}
 }
 
@@ -206,10 +196,8 @@ func TestUmbrella(t *testing.T) {
 	_, _, err := helm(t.Context(), t, os.DevNull, "package", folder(), "--destination", filepath.Join(umbrella, "charts"))
 	must.Do(t, err)
 	for enabled, want := range map[string]bool{"true": true, "false": false} {
-		objects, err := template(t, umbrella, "platform", "--set", "inplace-rollout.hold=policy,inplace-rollout.enabled="+enabled)
-		if err != nil {
-			t.Error(err)
-		} else if is := len(objects) > 0; is != want {
+		objects := must.Get(template(t, umbrella, "platform", "--set", "inplace-rollout.hold=policy,inplace-rollout.enabled="+enabled))(t)
+		if is := len(objects) > 0; is != want {
 			t.Errorf("enabled=%s: there are objects: %t", enabled, is)
 		}
 	}

@@ -4,7 +4,7 @@ package controlplane
 
 import (
 	"bytes"
-	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -40,13 +38,10 @@ func TestDiesWithItsParent(t *testing.T) {
 		}
 	}
 	// Whoever inherits the dead may take his time to wait for them: ask only whether they run.
-	gone := func(context.Context) (bool, error) {
+	must.Eventually(t, poll, patience, "processes to go", func() (bool, string) {
 		names, err := Running(dir)
-		return len(names) == 0, err
-	}
-	if err := wait.PollUntilContextTimeout(t.Context(), poll, patience, true, gone); err != nil {
-		t.Errorf("processes have survived: %v", err)
-	}
+		return err == nil && len(names) == 0, fmt.Sprint(names, err)
+	})
 }
 
 // TestStartReportsWhy shows that the log of a process that ends at once is in the error.
@@ -54,9 +49,7 @@ func TestStartReportsWhy(t *testing.T) {
 	var log bytes.Buffer
 	dir := filepath.Join(t.TempDir(), "cluster")
 	_, err := Start(t.Context(), Options{Dir: dir, Log: &log, Flags: map[string][]string{"kube-apiserver": {"--feature-gates", "NoSuchGate=true"}}})
-	if err == nil || !strings.Contains(err.Error(), "NoSuchGate") {
-		t.Errorf("the error does not name the cause: %v", err)
-	}
+	must.Fails(t, "the error", err, "NoSuchGate")
 	if !strings.Contains(log.String(), dir) {
 		t.Errorf("the folder that stays is not printed: %q", log.String())
 	}

@@ -75,9 +75,7 @@ func play(t *testing.T, enough func(said string) bool, more ...string) (string, 
 		go interrupt(t, out.Name(), enough)
 	}
 	failed := catching(append([]string{"--node", "real", "--bin", filepath.Join(controller.Root(), "bin", "k8s")}, more...), out)
-	if err := os.Remove(folder); err != nil {
-		t.Errorf("it has left something: %v", err)
-	}
+	must.Fails(t, "what it has left", os.Remove(folder), "")
 	said := must.Get(os.ReadFile(out.Name()))(t)
 	return string(said), failed
 }
@@ -92,7 +90,5 @@ func interrupt(t *testing.T, file string, enough func(string) bool) {
 		time.Sleep(300 * time.Millisecond) // into the middle of it
 		err = syscall.Kill(os.Getpid(), syscall.SIGINT)
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	must.Fails(t, "the interrupt", err, "")
 }

@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -77,9 +78,7 @@ func TestMentioned(t *testing.T) {
 				}
 			case "console":
 				found, err := sessions(b.text)
-				if err != nil {
-					t.Errorf("%s:%d: %v", p.file, b.line, err)
-				}
+				must.Fails(t, fmt.Sprintf("%s:%d", p.file, b.line), err, "")
 				for _, s := range found {
 					run = append(run, s.command)
 				}

@@ -145,9 +145,7 @@ func (w *world) freshClone(t *testing.T, namespace string) *place {
 	p := &place{dir: t.TempDir()}
 	p.leave = sync.OnceFunc(func() {
 		// What `make try` or `make cluster` has started, if the page did not come to its end.
-		if err := controlplane.StopDir(filepath.Join(p.dir, ".cluster")); err != nil {
-			t.Error(err)
-		}
+		must.Fails(t, "its end", controlplane.StopDir(filepath.Join(p.dir, ".cluster")), "")
 		// Its namespace may go later, but its workloads must not be seen by the next one.
 		for _, args := range [][]string{
 			{"statefulsets,deployments,daemonsets", "--all-namespaces", "--selector", api.EnabledLabel + "=true"},

@@ -65,7 +65,7 @@ func newApp(t *testing.T, o options) *app {
 	if o.Kind == "DaemonSet" {
 		a.complete() // a new one is held until its pods are known, and kubectl tells nothing of held ones
 	}
-	a.rolledOut()
+	a.kubectl("rollout", "status", a.ref, "--timeout="+patience.String())
 	return a
 }
 
@@ -157,9 +157,7 @@ spec:
 func merge(t *testing.T, object map[string]any, text string) {
 	t.Helper()
 	more := map[string]any{}
-	if err := yaml.Unmarshal([]byte(text), &more); err != nil {
-		t.Fatalf("parsing %s: %v", text, err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(text), &more))
 	maps.Copy(object, more)
 }
 
@@ -179,9 +177,7 @@ func (a *app) cleanUp() {
 		}
 	}
 	// The pods must go also after a failure: their room is the next test's.
-	if err := client.CoreV1().Namespaces().Delete(context.Background(), a.namespace, metav1.DeleteOptions{}); err != nil {
-		a.t.Errorf("deleting the namespace: %v", err)
-	}
+	must.Fails(a.t, "deleting the namespace", client.CoreV1().Namespaces().Delete(context.Background(), a.namespace, metav1.DeleteOptions{}), "")
 }
 
 // kubectl runs the real kubectl in the app's namespace.
@@ -194,12 +190,6 @@ func (a *app) kubectl(args ...string) string {
 func (a *app) setResources(requests, limits string) {
 	a.t.Helper()
 	a.kubectl("set", "resources", a.ref, "--containers=app", "--requests="+requests, "--limits="+limits)
-}
-
-// rolledOut waits until kubectl says that the rollout is complete.
-func (a *app) rolledOut() {
-	a.t.Helper()
-	a.kubectl("rollout", "status", a.ref, "--timeout="+patience.String())
 }
 
 // complete waits, as users do, until our condition says that all is done.

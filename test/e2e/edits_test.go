@@ -94,11 +94,7 @@ func (a *app) assertUIDs(before []corev1.Pod) {
 }
 
 func names(pods []corev1.Pod) []string {
-	list := make([]string, len(pods))
-	for i, pod := range pods {
-		list[i] = pod.Name + "/" + string(pod.UID)
-	}
-	return list
+	return build.Each(pods, func(pod corev1.Pod) string { return pod.Name + "/" + string(pod.UID) })
 }
 
 // TestFlow is the flow T=0…T=12 of KEP-1287 by edits of a template, with a tenth of its
@@ -149,9 +145,7 @@ func (a *app) stopShim(pod *corev1.Pod) (resume func()) {
 	}
 	run := must.Get(node.StopShim(pids[0]))(a.t)
 	resume = sync.OnceFunc(func() {
-		if err := run(); err != nil {
-			a.t.Error(err)
-		}
+		must.Fails(a.t, "its end", run(), "")
 	})
 	a.t.Cleanup(resume)
 	return resume

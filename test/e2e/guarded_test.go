@@ -44,7 +44,7 @@ func TestGuardedThrottling(t *testing.T) {
 	a.assertKept(before, 0)
 	a.assertCgroup(&after[2], *build.Parsed[corev1.ResourceRequirements](t, "{requests: {cpu: 40m, memory: 32Mi}, limits: {cpu: 2, memory: 64Mi}}"))
 	for _, pod := range after[:2] {
-		if resizedByUs(&pod) {
+		if slices.ContainsFunc(pod.ManagedFields, resize.Ours) {
 			t.Errorf("%s was asked, too", pod.Name)
 		}
 	}
@@ -79,6 +79,3 @@ func (a *app) checks(prometheus string, window time.Duration) {
 	flag := `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--checks-prometheus=http://` + prometheus + `"}]`
 	must.Do(a.t, change(a.t.Context(), shorter, flag))
 }
-
-// resizedByUs reports whether the controller has ever resized the pod.
-func resizedByUs(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.ManagedFields, resize.Ours) }

@@ -128,9 +128,7 @@ func TestNobodyAnswers(t *testing.T) {
 	w.Replica(1).Kill()
 
 	_, err = edit(t, "optedin", 3)
-	if err == nil || !strings.Contains(err.Error(), `failed calling webhook "inplace-rollout-hold.inplace-rollout.io"`) {
-		t.Errorf("an edit that nobody can hold was answered so: %v", err)
-	}
+	must.Fails(t, "an edit that nobody can hold", err, `failed calling webhook "inplace-rollout-hold.inplace-rollout.io"`)
 	sets := client.AppsV1().StatefulSets("default")
 	after := must.Get(sets.Get(t.Context(), "optedin", metav1.GetOptions{}))(t)
 	if after.Generation != before.Generation || after.Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String() != "2m" {
@@ -141,9 +139,8 @@ func TestNobodyAnswers(t *testing.T) {
 	defer resume()
 	asked := func() int {
 		before := w.Connections()
-		if _, err := edit(t, "other", 3); err != nil {
-			t.Errorf("an edit of a workload that is not opted in: %v", err)
-		}
+		_, err := edit(t, "other", 3)
+		must.Fails(t, "an edit of a workload that is not opted in", err, "")
 		for _, write := range []func() error{
 			func() error {
 				_, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
@@ -157,9 +154,7 @@ func TestNobodyAnswers(t *testing.T) {
 				return client.CoreV1().Pods("default").Delete(t.Context(), "bare", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 			},
 		} {
-			if err := write(); err != nil {
-				t.Errorf("a write of a pod: %v", err)
-			}
+			must.Fails(t, "a write of a pod", write(), "")
 		}
 		return w.Connections() - before
 	}
@@ -205,9 +200,8 @@ func TestWayOut(t *testing.T) {
 	if _, err := edit(t, "optout", 3); err == nil {
 		t.Error("an edit that nobody can hold is not refused")
 	}
-	if _, err := patch("optout", optOut); err != nil {
-		t.Errorf("opting out: %v", err)
-	}
+	_, err := patch("optout", optOut)
+	must.Fails(t, "opting out", err, "")
 	for _, name := range []string{"optout", "release"} {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(controller.Root(), "bin", "inplace-rollout"), "--kubeconfig", cp.Kubeconfig(), "release", "sts/"+name, "--yes").CombinedOutput()
 		if err != nil {
@@ -217,9 +211,7 @@ func TestWayOut(t *testing.T) {
 			t.Errorf("it is not let go of: %v %v", err, set.Spec.UpdateStrategy)
 		}
 	}
-	if err := sets.Delete(t.Context(), "goes", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deleting: %v", err)
-	}
+	must.Fails(t, "deleting", sets.Delete(t.Context(), "goes", metav1.DeleteOptions{}), "")
 	if _, err := patch("goes", `{"metadata":{"finalizers":null}}`); err != nil {
 		t.Errorf("removing a finalizer: %v", err)
 	}
@@ -228,9 +220,7 @@ func TestWayOut(t *testing.T) {
 		t.Fatalf("it is still there: %v %v", gone.Finalizers, err)
 	}
 	again.ObjectMeta = metav1.ObjectMeta{Name: "goes"}
-	if _, err := sets.Create(t.Context(), again, metav1.CreateOptions{}); err != nil { // the clean-up deletes it
-		t.Error(err)
-	}
+	must.Get(sets.Create(t.Context(), again, metav1.CreateOptions{}))(t) // the clean-up deletes it
 }
 
 // TestComesUp: a cluster that is built again gets its network also while no replica answers. While one answers, such a
@@ -253,9 +243,8 @@ func TestComesUp(t *testing.T) {
 	}
 	w.Replica(0).Kill()
 	w.Replica(1).Kill()
-	if _, err := create("kube-system"); err != nil {
-		t.Errorf("in kube-system: %v", err)
-	}
+	_, err := create("kube-system")
+	must.Fails(t, "in kube-system", err, "")
 	if _, err := create("default"); err == nil {
 		t.Error("one elsewhere, that nobody can hold, is not refused")
 	}
@@ -315,7 +304,6 @@ func TestClientCA(t *testing.T) {
 		t.Error("who shows no certificate is answered")
 	}
 	restart(t, file(foreign.CA))
-	if _, err := edit(t, "clientca", 3); err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
-		t.Errorf("an edit of an API server whose certificate is of another CA was answered so: %v", err)
-	}
+	_, err = edit(t, "clientca", 3)
+	must.Fails(t, "an edit of an API server whose certificate is of another CA", err, "failed calling webhook")
 }

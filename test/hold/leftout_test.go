@@ -141,9 +141,7 @@ func TestRewrittenSelectors(t *testing.T) {
 	if after, err := elsewhere.edit(t, 10); err != nil || !held(after) {
 		t.Errorf("an edit elsewhere is not held: %v", err)
 	}
-	if err := p.Ready(t.Context()); err != nil {
-		t.Errorf("not ready: %v", err)
-	}
+	must.Fails(t, "not ready", p.Ready(t.Context()), "")
 	if got, err := p.Metrics(t.Context()); err != nil || !strings.Contains(got, "\ninplace_rollout_left_out_namespaces 3\n") {
 		t.Errorf("metrics do not say that 3 are left out: %v", err)
 	}
@@ -186,7 +184,5 @@ func TestRewrittenSelectors(t *testing.T) {
 	// A controller with the rights of the whole cluster that looks after one namespace only looks whether that is one of those.
 	one := must.Get(controller.Start(t.Context(), cp, controller.Options{Args: []string{"--namespace=default"}, Log: t.Output()}))(t)
 	t.Cleanup(one.Kill)
-	if err := one.WaitReady(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, one.WaitReady(t.Context()))
 }

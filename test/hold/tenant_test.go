@@ -114,9 +114,7 @@ func TestTenant(t *testing.T) {
 		if is := peak(t, p.PID()) >> 10; is > 230 { // nine tenths of what deploy/ lets controller and webhook have
 			t.Errorf("the %s has held %d MiB", name, is)
 		}
-		if err := p.Ready(t.Context()); err != nil {
-			t.Errorf("the %s is not ready: %v", name, err)
-		}
+		must.Fails(t, name, p.Ready(t.Context()), "")
 	}
 	stop()
 	attacks.Wait()
@@ -224,9 +222,7 @@ func peak(t *testing.T, pid int) int {
 	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	_, after, _ := strings.Cut(string(status), "VmHWM:")
 	var kib int
-	if _, err := fmt.Sscan(after, &kib); err != nil {
-		t.Fatalf("%v: %s", err, status)
-	}
+	must.Get(fmt.Sscan(after, &kib))(t)
 	return kib
 }
 
@@ -261,9 +257,7 @@ func TestFence(t *testing.T) {
 				return err
 			}
 			if tt.may {
-				if err := ask(); err != nil {
-					t.Error(err)
-				}
+				must.Do(t, ask())
 				return
 			}
 			// API servers apply a policy a second after they have accepted it.

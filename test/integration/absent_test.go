@@ -10,6 +10,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestAbsent edits a workload of each kind while a controller is there and while none is. At first the heartbeat is ours, so that
@@ -38,9 +39,9 @@ func TestAbsent(t *testing.T) {
 	x.assertMarked(false) // it needs no hold
 
 	// What only takes away leaves no time in managedFields.
-	x.addEnv()
+	x.patchAs("kubectl-set", app("env: [{name: A, value: b}]"))
 	x.waitRolledOut()
-	x.removeEnv()
+	x.patchAs("kubectl-set", app("env: [{name: A, $patch: delete}]"))
 	x.assertHeld("an edit that only takes away", false)
 	x.waitRolledOut()
 	beat(t, -time.Minute)
@@ -98,7 +99,7 @@ func TestAbsentServiceAccount(t *testing.T) {
 	// By dry runs: an edit that is held before that stays so.
 	eventually(t, "the API server to see that", func() (bool, string) {
 		out, err := cp.Kubectl(t.Context(), "-n", x.d.namespace, "set", "image", x.d.ref, "app=app:2", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}")
-		return err == nil && !strings.Contains(out, api.HoldAnnotation) && !strings.Contains(out, api.NotHeldAnnotation), out + said(err)
+		return err == nil && !strings.Contains(out, api.HoldAnnotation) && !strings.Contains(out, api.NotHeldAnnotation), out + must.Said(err)
 	})
 	x.setImage("app:2")
 	x.assertHeld("an edit without the heartbeat's object", false)

@@ -36,27 +36,25 @@ func TestAnnotations(t *testing.T) {
 	w := createWorkload(t, options{OptedOut: true, Replicas: 1})
 	eventually(t, "annotations to be judged", func() (bool, string) {
 		err := w.try(t, "annotate", "--dry-run=server", "statefulset/web", api.ResizeActionAnnotation+"=probe")
-		return strings.Contains(said(err), validation), said(err)
+		return strings.Contains(must.Said(err), validation), must.Said(err)
 	})
 	for annotation, values := range map[string][2]string{
 		api.ResizePolicyAnnotation: {"cpu=LiveResizeable, app/memory:decrease=RestartOnly", "app/cpu:up=RestartOnly"}, api.ResizeActionAnnotation: {" Restart\n", "restart"},
 		api.DeferredTimeoutAnnotation: {"1h30m", "9999999h"},
 	} {
-		if err := w.try(t, "annotate", "--overwrite", "statefulset/web", annotation+"="+values[0]); err != nil {
-			t.Errorf("%s=%q: %v", annotation, values[0], err)
-		}
+		must.Fails(t, annotation, w.try(t, "annotate", "--overwrite", "statefulset/web", annotation+"="+values[0]), "")
 		_, want := policy.Read(map[string]string{annotation: values[1]})
 		patch := must.Get(json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotation: values[1]}}}))(t)
 		_, err := client.AppsV1().StatefulSets(w.namespace).Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
 		var answer apierrors.APIStatus
 		if !errors.As(err, &answer) || answer.Status().Code != http.StatusForbidden || answer.Status().Reason != metav1.StatusReasonForbidden ||
-			values[1] != "9999999h" && !strings.Contains(err.Error(), said(want)) {
+			values[1] != "9999999h" && !strings.Contains(err.Error(), must.Said(want)) {
 			t.Errorf("%s=%q is not answered with 403, Forbidden, and %v: %v", annotation, values[1], want, err)
 		}
 	}
 	// What is too long is refused as such.
 	err := w.try(t, "annotate", "--overwrite", "statefulset/web", api.ResizePolicyAnnotation+"="+strings.Repeat("x", 6000))
-	if !strings.Contains(said(err), "at most 4096 characters are allowed") {
+	if !strings.Contains(must.Said(err), "at most 4096 characters are allowed") {
 		t.Errorf("an endless value is answered with %v", err)
 	}
 	eventually(t, "the controller manager to check the types", func() (bool, string) {
@@ -80,7 +78,7 @@ func TestOptInIsRefused(t *testing.T) {
 		} {
 			o := options{Kind: kind, Meta: "labels: {inplace-rollout.io/" + tt.label + "}"}
 			_, err := cp.Kubectl(t.Context(), "create", "--dry-run=server", "-f", writeFile(t, manifest(t, tt.namespace, o)))
-			if got := said(err); !strings.Contains(got, "forbidden: ValidatingAdmissionPolicy 'inplace-rollout-validate-"+tt.by+"'") || !strings.Contains(got, tt.because) {
+			if got := must.Said(err); !strings.Contains(got, "forbidden: ValidatingAdmissionPolicy 'inplace-rollout-validate-"+tt.by+"'") || !strings.Contains(got, tt.because) {
 				t.Errorf("a %s in %s with the label %s is answered with %v; want that it is forbidden, with %q", kind, tt.namespace, tt.label, err, tt.because)
 			}
 		}
@@ -105,7 +103,7 @@ func TestChecksConfigMap(t *testing.T) {
 	configMaps := ours.CoreV1().ConfigMaps(controller.Namespace)
 	eventually(t, "the checks to be readable", func() (bool, string) { // the API server authorizes from a cache
 		_, err := configMaps.Get(t.Context(), podchecks.ConfigMapName, metav1.GetOptions{})
-		return err == nil, said(err)
+		return err == nil, must.Said(err)
 	})
 	runner := podchecks.New(configMaps, low{}, podchecks.Options{})
 	names := []string{"cpu-throttling", "memory-near-limit", "its-own"}

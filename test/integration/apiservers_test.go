@@ -125,11 +125,11 @@ func TestAPIServers(t *testing.T) {
 		t.Helper()
 		eventually(t, "an edit through "+address, func() (bool, string) {
 			set, err := edit(address, "probe")
-			return err == nil && held(set) == want, said(err)
+			return err == nil && held(set) == want, must.Said(err)
 		})
 		eventually(t, "an edit through "+address+" whose hold is undone", func() (bool, string) {
 			_, err := edit(address, undone)
-			return strings.Contains(said(err), "the partition was set to 0 after inplace-rollout had held the rollout") == want && (want || err == nil), said(err)
+			return strings.Contains(must.Said(err), "the partition was set to 0 after inplace-rollout had held the rollout") == want && (want || err == nil), must.Said(err)
 		})
 	}
 
@@ -160,7 +160,7 @@ func TestAPIServers(t *testing.T) {
 	late := "the API server " + second + ":6443: ServiceAccount inplace-rollout/" + api.HeartbeatName + " says that a controller is there, but the policies do not see it"
 	eventually(t, "the controller to say that one API server does not hold edits", func() (bool, string) {
 		err := process.Ready(t.Context())
-		return err != nil && strings.Contains(err.Error(), late), said(err)
+		return err != nil && strings.Contains(err.Error(), late), must.Said(err)
 	})
 	opened()
 	must.Do(t, process.WaitReady(t.Context()))

@@ -44,7 +44,7 @@ func applyObject(t *testing.T, namespace string, object *unstructured.Unstructur
 		if mapping, err = mapper.RESTMapping(kind.GroupKind(), kind.Version); err != nil {
 			mapper.Reset() // it may have come since
 		}
-		return err == nil, said(err)
+		return err == nil, must.Said(err)
 	})
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		namespace = ""

@@ -252,7 +252,7 @@ func testProphecy[W metav1.Object](t *testing.T, p prophecy, s *sandbox[W]) {
 	}
 	eventually(t, "what plan has foreseen", func() (bool, string) {
 		err := foreseen.holds(before, s.pods())
-		return err == nil, said(err)
+		return err == nil, must.Said(err)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestCreatedAgainAroundItsPods: a set is deleted without its pods, as to change its
@@ -113,7 +114,7 @@ func TestRefusedBirths(t *testing.T) {
 				apply(t, namespace, r.refuses)
 				eventually(t, "the quota to be counted", func() (bool, string) {
 					out, err := cp.Kubectl(t.Context(), "-n", namespace, "get", "resourcequotas,limitranges", "-o", "jsonpath={.items[*].status.hard}{.items[*].spec.limits}")
-					return err == nil && out != "", out + said(err)
+					return err == nil && out != "", out + must.Said(err)
 				})
 				apply(t, namespace, manifest)
 			}

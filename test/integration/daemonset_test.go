@@ -159,11 +159,7 @@ func ofCPU(cpu string) string { return fmt.Sprintf(`"requests": {"cpu": %q}`, cp
 
 func listOf(classes ...string) string { return "[" + strings.Join(classes, ",") + "]" }
 
-// sizeLabels gives the nodes the label size, the i-th the i-th of these; none where that is empty.
-func sizeLabels(labels ...string) func(i int) controlplane.Node {
-	return func(i int) controlplane.Node { return sized(labels[i-1]) }
-}
-
+// sized is a node with this label size; without one, if it is empty.
 func sized(label string) controlplane.Node {
 	node := controlplane.Node{CPU: "8", Memory: "16Gi"}
 	if label != "" {
@@ -226,7 +222,7 @@ func ofClasses(d *appsv1.DaemonSet, n int) string {
 // annotation all have the template's size. No pod is restarted.
 func TestClasses(t *testing.T) {
 	parallel(t)
-	d := newDaemonSet(t, options{Replicas: 5, Node: sizeLabels("small", "medium", "large", "", "large")})
+	d := newDaemonSet(t, options{Replicas: 5, Node: func(i int) controlplane.Node { return sized([]string{"small", "medium", "large", "", "large"}[i-1]) }})
 	d.waitComplete()
 	before := d.containers()
 	d.markAudit()

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // progressing is the Deployment's own condition Progressing, as status and reason.
@@ -34,7 +35,7 @@ func TestDeploymentExceedsDeadline(t *testing.T) {
 	none.beginAny("150m")
 	d.setResources("cpu=150m", "")
 	d.waitFor("the deadline to be exceeded", func(d *appsv1.Deployment) bool { return progressing(d) == "False ProgressDeadlineExceeded" })
-	if err := d.try(t, "rollout", "status", d.ref, "--timeout=60s"); !strings.Contains(said(err), "exceeded its progress deadline") {
+	if err := d.try(t, "rollout", "status", d.ref, "--timeout=60s"); !strings.Contains(must.Said(err), "exceeded its progress deadline") {
 		t.Errorf("kubectl rollout status: %v", err)
 	}
 	if !held(d.get()) {

@@ -71,9 +71,7 @@ func compareDefaults(t *testing.T, namespace, ofPod, ofContainer, other string) 
 			text += ", initContainers: [" + fields + "]}"
 		}
 	}
-	if err := yaml.UnmarshalStrict([]byte(text), &template.Spec); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(text), &template.Spec))
 	for _, list := range [][]corev1.Container{template.Spec.Containers, template.Spec.InitContainers} {
 		for i := range list {
 			list[i].Image = "app:1"

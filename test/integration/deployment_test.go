@@ -4,6 +4,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -290,18 +292,9 @@ func TestDeploymentRecreate(t *testing.T) {
 // assertApart checks that at no time a pod of before was there beside another one, terminating or not.
 func (l *podLog) assertApart(before map[string]types.UID) {
 	l.t.Helper()
-	old := map[types.UID]bool{}
-	for _, uid := range before {
-		old[uid] = true
-	}
-	together := false
+	old, together := slices.Collect(maps.Values(before)), false
 	l.replay(func(pods map[types.UID]corev1.Pod) {
-		count := 0
-		for uid := range pods {
-			if old[uid] {
-				count++
-			}
-		}
+		count := build.Count(slices.Collect(maps.Keys(pods)), func(uid types.UID) bool { return slices.Contains(old, uid) })
 		together = together || count > 0 && count < len(pods)
 	})
 	if together {

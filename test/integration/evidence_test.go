@@ -24,6 +24,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 	"sigs.k8s.io/yaml"
 
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -114,9 +115,7 @@ func (s *sandbox[W]) podsWritten(verb string) []string {
 			names = append(names, e.ObjectRef.Name)
 		case e.ObjectRef.Subresource == "" && e.Verb == verb:
 			var pod corev1.Pod
-			if err := json.Unmarshal(e.ResponseObject.Raw, &pod); err != nil {
-				s.t.Fatalf("parsing %s: %v", e.ResponseObject.Raw, err)
-			}
+			must.Do(s.t, json.Unmarshal(e.ResponseObject.Raw, &pod))
 			names = append(names, pod.Name)
 		}
 	}
@@ -140,9 +139,7 @@ func (s *sandbox[W]) versions() []version[W] {
 		return e.ObjectRef.Resource == strings.ToLower(s.kind)+"s" && e.ObjectRef.Subresource != "scale" && e.Verb != "delete"
 	}) {
 		v := version[W]{user: e.User.Username, received: e.RequestReceivedTimestamp.Time, written: e.StageTimestamp.Time}
-		if err := json.Unmarshal(e.ResponseObject.Raw, &v.workload); err != nil {
-			s.t.Fatalf("parsing %s: %v", e.ResponseObject.Raw, err)
-		}
+		must.Do(s.t, json.Unmarshal(e.ResponseObject.Raw, &v.workload))
 		versions = append(versions, v)
 	}
 	return versions
@@ -224,13 +221,9 @@ func (l *podLog) assertReady(least int) {
 	l.t.Helper()
 	fewest := least
 	l.replay(func(pods map[types.UID]corev1.Pod) {
-		ready := 0
-		for _, pod := range pods {
-			if podutils.IsPodReady(&pod) && pod.DeletionTimestamp == nil {
-				ready++
-			}
-		}
-		fewest = min(fewest, ready)
+		fewest = min(fewest, build.Count(slices.Collect(maps.Values(pods)), func(pod corev1.Pod) bool {
+			return podutils.IsPodReady(&pod) && pod.DeletionTimestamp == nil
+		}))
 	})
 	if fewest < least {
 		l.t.Errorf("at some time only %d pods were Ready, want never fewer than %d", fewest, least)
@@ -243,13 +236,7 @@ func (l *podLog) assertMost(most int) {
 	l.t.Helper()
 	seen := 0
 	l.replay(func(pods map[types.UID]corev1.Pod) {
-		staying := 0
-		for _, pod := range pods {
-			if pod.DeletionTimestamp == nil {
-				staying++
-			}
-		}
-		seen = max(seen, staying)
+		seen = max(seen, build.Count(slices.Collect(maps.Values(pods)), func(pod corev1.Pod) bool { return pod.DeletionTimestamp == nil }))
 	})
 	if seen > most {
 		l.t.Errorf("at some time there were %d pods, want never more than %d", seen, most)

@@ -17,6 +17,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/prerequisite"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // bare is a pod that nothing controls.
@@ -189,7 +190,7 @@ func TestFence(t *testing.T) {
 		{"deleting it at once", func() error { return ofNodes.remove(daemon.Name, ptr.To[int64](0)) }, "only with their grace period"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := said(tt.do())
+			got := must.Said(tt.do())
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) || got != "" && !strings.Contains(got, "ValidatingAdmissionPolicy 'inplace-rollout-fence-") {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -199,7 +200,7 @@ func TestFence(t *testing.T) {
 	// workload: else the API server of the tests, unlike most, would refuse such an owner by itself.
 	owner := `{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"gone","uid":"gone"}]}}`
 	masters := []string{"--as=" + controller.User, "--as-group=system:masters"}
-	if err := d.try(t, slices.Concat(masters, []string{"patch", d.ref, "--subresource=status", "--patch", owner, "--dry-run=server"})...); !strings.Contains(said(err), "only these parts of a status: the condition") {
+	if err := d.try(t, slices.Concat(masters, []string{"patch", d.ref, "--subresource=status", "--patch", owner, "--dry-run=server"})...); !strings.Contains(must.Said(err), "only these parts of a status: the condition") {
 		t.Errorf("an owner by way of the status: %v", err)
 	}
 	for _, fence := range prerequisite.ValidatingPolicies {

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestResizeRight: with deploy/components/resize-right, who opts in must have the right to
@@ -26,30 +28,24 @@ func TestResizeRight(t *testing.T) {
 	optIn := func(user string) error {
 		return w.try(t, "--as="+user, "label", "--overwrite", w.ref, enabled+"=true", "--dry-run=server")
 	}
-	if err := optIn("mallory"); err != nil {
-		t.Fatalf("without the policy: %v", err)
-	}
+	must.Do(t, optIn("mallory"))
 	const want = "mallory cannot patch pods/resize in the namespace "
-	component(t, "resize-right", func() bool { return strings.Contains(said(optIn("mallory")), want) })
+	component(t, "resize-right", func() bool { return strings.Contains(must.Said(optIn("mallory")), want) })
 	fresh := writeFile(t, strings.ReplaceAll(manifest(t, w.namespace, options{Kind: "Deployment"}), "web", "fresh"))
 	daemons := writeFile(t, strings.ReplaceAll(manifest(t, w.namespace, options{Kind: "DaemonSet"}), "web", "daemons"))
 	for _, file := range []string{fresh, daemons} {
-		if err := w.try(t, "--as=mallory", "create", "-f", file); !strings.Contains(said(err), want) {
+		if err := w.try(t, "--as=mallory", "create", "-f", file); !strings.Contains(must.Said(err), want) {
 			t.Errorf("creating: %v", err)
 		}
 	}
 	for _, args := range [][]string{{"create", "-f", fresh, "--dry-run=server"}, {"label", "--overwrite", w.ref, enabled + "=true"}} {
-		if err := w.try(t, append([]string{"--as=alice"}, args...)...); err != nil {
-			t.Errorf("kubectl %v: %v", args, err)
-		}
+		must.Fails(t, fmt.Sprint(args), w.try(t, append([]string{"--as=alice"}, args...)...), "")
 	}
 	// What is opted in may be edited, scaled and opted out by all who may edit it.
 	for _, args := range [][]string{
 		{"set", "resources", d.ref, "--requests=cpu=150m"}, {"scale", d.ref, "--replicas=2"}, {"label", "--overwrite", d.ref, enabled + "=false"},
 	} {
-		if err := d.try(t, append([]string{"--as=mallory"}, args...)...); err != nil {
-			t.Errorf("kubectl %v: %v", args, err)
-		}
+		must.Fails(t, fmt.Sprint(args), d.try(t, append([]string{"--as=mallory"}, args...)...), "")
 	}
 }
 
@@ -79,8 +75,8 @@ func TestFenceOwners(t *testing.T) {
 	const ofReplicaSet = "ReplicaSets of a Deployment that is not opted in"
 	// The API server takes up each policy, and the workloads that it asks about, by itself.
 	component(t, "fence-owners", func() bool {
-		return strings.Contains(said(s.remove("out-0", nil)), ofSet) && strings.Contains(said(of.evict(&outside)), ofDeployment) &&
-			strings.Contains(said(ofNodes.remove(otherDaemon.Name, nil)), ofDaemonSet) && strings.Contains(said(annotate()), ofReplicaSet)
+		return strings.Contains(must.Said(s.remove("out-0", nil)), ofSet) && strings.Contains(must.Said(of.evict(&outside)), ofDeployment) &&
+			strings.Contains(must.Said(ofNodes.remove(otherDaemon.Name, nil)), ofDaemonSet) && strings.Contains(must.Said(annotate()), ofReplicaSet)
 	})
 	for _, tt := range []struct {
 		name string
@@ -111,7 +107,7 @@ func TestFenceOwners(t *testing.T) {
 		}), "but for cpu and memory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := said(tt.do()); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+			if got := must.Said(tt.do()); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -135,6 +131,6 @@ func TestFenceOwners(t *testing.T) {
 	w.kubectl("label", "statefulset/out", "--overwrite", enabled+"=true")
 	eventually(t, "the opt-in to be known to the policy", func() (bool, string) {
 		err := s.patch("pod/out-0", bigger, "resize")
-		return err == nil, said(err)
+		return err == nil, must.Said(err)
 	})
 }

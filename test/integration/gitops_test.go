@@ -427,9 +427,7 @@ func helmWaits[W metav1.Object](r *release, s *sandbox[W], o options, waitComple
 		r.t.Errorf("%s %s waits: %t; the table says %q", r.program, flag, waiting, want)
 	}
 	s.annotatePod(slow, simAccepted)
-	if err := <-ended; err != nil {
-		r.t.Error(err)
-	}
+	must.Fails(r.t, "its end", <-ended, "")
 	if waiting && held(s.get()) {
 		r.t.Errorf("%s %s has ended, and the rollout is held", r.program, flag)
 	}

@@ -25,7 +25,7 @@ func waitNotReady(t *testing.T, process *controller.Process, want string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the controller to say %q", want), func() (bool, string) {
 		err := process.Ready(t.Context())
-		return strings.Contains(said(err), want), said(err)
+		return strings.Contains(must.Said(err), want), must.Said(err)
 	})
 }
 
@@ -64,9 +64,7 @@ func interfere(t *testing.T, ask []string, mutate webhook.Mutate) (stop func()) 
 	}))(t)
 	stop = func() {
 		t.Helper()
-		if err := end(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, end(t.Context()))
 	}
 	eventually(t, "the webhook to be asked", func() (bool, string) {
 		administer(t, append(ask, "--dry-run=server", "-n", controller.Namespace)...)

@@ -86,11 +86,7 @@ func needsPolicies(t *testing.T) {
 // something away from it.
 func reinstall(t *testing.T) func() {
 	t.Helper()
-	return sync.OnceFunc(func() {
-		if err := install(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+	return sync.OnceFunc(func() { must.Do(t, install(t.Context())) })
 }
 
 // shipped is the path of a file of this module, or of what is built from it.
@@ -142,12 +138,8 @@ func untyped(t *testing.T, kind string, workload any) *unstructured.Unstructured
 
 // done is how an operator reads the condition: it is about the generation that has been seen.
 func done(set *appsv1.StatefulSet) bool {
-	for _, c := range set.Status.Conditions {
-		if c.Type == api.ConditionComplete {
-			return set.Status.ObservedGeneration == set.Generation && c.Status == "True"
-		}
-	}
-	return false
+	status, _, _ := complete(set)
+	return set.Status.ObservedGeneration == set.Generation && status == corev1.ConditionTrue
 }
 
 // scrape returns the metrics of the controller.
@@ -194,9 +186,7 @@ func holdAfterwards(t *testing.T) {
 // fall takes the heartbeat away, as a controller does that ends.
 func fall(t *testing.T) {
 	t.Helper()
-	if err := controller.Beat(context.WithoutCancel(t.Context()), cp, 0); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, controller.Beat(context.WithoutCancel(t.Context()), cp, 0))
 }
 
 // holdOf is the hold annotation, or unheld.
@@ -252,12 +242,10 @@ func otherPolicy(t *testing.T, namespace, name, mutation string, change func(*po
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
 	}, metav1.CreateOptions{}))(t)
 	remove = sync.OnceFunc(func() {
-		if err := errors.Join(
+		must.Do(t, errors.Join(
 			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}),
 			policies.Delete(context.Background(), name, metav1.DeleteOptions{}),
-		); err != nil {
-			t.Error(err)
-		}
+		))
 	})
 	t.Cleanup(remove)
 	return remove

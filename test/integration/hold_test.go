@@ -15,6 +15,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // as is how kubectl writes as the controller; it may do everything then.
@@ -108,7 +109,7 @@ func (s holds[W]) applies(spec string, args ...string) func() {
 // refused has kubectl, or the API server, refuse a write with these words.
 func (s holds[W]) refused(words string, args ...string) func() {
 	return func() {
-		if err := s.try(s.t, args...); !strings.Contains(said(err), words) {
+		if err := s.try(s.t, args...); !strings.Contains(must.Said(err), words) {
 			s.t.Errorf("kubectl %v: %v, want a refusal because %s", args, err, words)
 		}
 	}

@@ -135,13 +135,11 @@ func serveWebhook(t *testing.T) *controller.Process {
 	p := must.Get(controller.ServeFiles(cp, writeFile(t, string(certificate)), writeFile(t, string(key)), t.Output()))(t)
 	t.Cleanup(p.Kill)
 	// It does not become ready, because no configuration has its path.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := p.Metrics(t.Context()); err == nil {
-			return p
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	eventually(t, "the webhook's metrics", func() (bool, string) {
+		_, err := p.Metrics(t.Context())
+		return err == nil, must.Said(err)
+	})
+	return p
 }
 
 // serveEstimator runs an estimator for its metrics. It finds no Prometheus.
@@ -378,9 +376,7 @@ func TestScrapeConfigs(t *testing.T) {
 		// It is not scraped: promtool only tells what would be.
 		var targets []struct{ Labels map[string]string }
 		found := promtool(t, "check", "service-discovery", "--timeout=30s", filepath.Join(dir, "outside.yaml"), "inplace-rollout")
-		if err := json.Unmarshal([]byte(found), &targets); err != nil {
-			t.Fatalf("%v: %s", err, found)
-		}
+		must.Do(t, json.Unmarshal([]byte(found), &targets))
 		scraped, want := map[string]string{}, map[string]string{}
 		for _, target := range targets {
 			if len(target.Labels) > 0 {
@@ -477,20 +473,14 @@ func (p *prometheus) query(expr string) ([]map[string]string, error) {
 		Result []struct{ Metric map[string]string }
 	}
 	err := p.ask("query", url.Values{"query": {expr}}, &data)
-	found := make([]map[string]string, len(data.Result))
-	for i, result := range data.Result {
-		found[i] = result.Metric
-	}
-	return found, err
+	return build.Each(data.Result, func(result struct{ Metric map[string]string }) map[string]string { return result.Metric }), err
 }
 
 // selectors returns what an expression selects, each as an expression of its own.
 func (p *prometheus) selectors(t *testing.T, expr string) []string {
 	t.Helper()
 	var tree any
-	if err := p.ask("parse_query", url.Values{"query": {expr}}, &tree); err != nil {
-		t.Errorf("%s: %v", expr, err)
-	}
+	must.Fails(t, expr, p.ask("parse_query", url.Values{"query": {expr}}, &tree), "")
 	var found []string
 	var walk func(node any)
 	walk = func(node any) {
@@ -529,7 +519,7 @@ func (p *prometheus) assertSelects(t *testing.T, expr string) {
 		// A scrape that fails takes all series away until the next one.
 		eventually(t, "the controller to export "+selector, func() (bool, string) {
 			found, err := p.query(selector)
-			return err == nil && len(found) > 0, said(err)
+			return err == nil && len(found) > 0, must.Said(err)
 		})
 	}
 }

@@ -123,9 +123,7 @@ func (s *sandbox[W]) assertPromises() {
 		Controllers:     []string{controller.User, "system:serviceaccount:" + s.namespace + ":" + controller.ServiceAccount},
 		DeferredTimeout: policy.Standard.DeferredTimeout, ErrorTimeout: errorTimeout, OldKubelets: s.oldKubelets,
 	})
-	if err != nil {
-		s.t.Error(err)
-	}
+	must.Fails(s.t, "the check", err, "")
 	for _, v := range violations {
 		s.t.Errorf("a promise was broken: %s", v)
 	}
@@ -203,9 +201,7 @@ spec:
 func merge(t *testing.T, object map[string]any, text string, path ...string) {
 	t.Helper()
 	more := map[string]any{}
-	if err := yaml.Unmarshal([]byte(text), &more); err != nil {
-		t.Fatalf("parsing %s: %v", text, err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(text), &more))
 	for _, key := range path {
 		object, _ = object[key].(map[string]any)
 	}
@@ -278,16 +274,8 @@ func (s *sandbox[W]) waitAllowed(user, verb, resource string) {
 	}}
 	eventually(s.t, "the rights of "+user+" to be in force", func() (bool, string) {
 		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(s.t.Context(), review, metav1.CreateOptions{})
-		return err == nil && answer.Status.Allowed, said(err)
+		return err == nil && answer.Status.Allowed, must.Said(err)
 	})
-}
-
-// said is the text of an error, or "".
-func said(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // setResources edits the container app as `kubectl set resources` does.
@@ -317,14 +305,9 @@ func (s *sandbox[W]) patch(patch string) {
 // patchAs sends a patch as kubectl would, which takes ten times as long to start as the API server to answer.
 func (s *sandbox[W]) patchAs(manager, patch string) {
 	s.t.Helper()
-	body, err := yaml.YAMLToJSON([]byte(patch))
-	if err != nil {
-		s.t.Fatalf("parsing %s: %v", patch, err)
-	}
+	body := must.Get(yaml.YAMLToJSON([]byte(patch)))(s.t)
 	workloads := objects.Resource(appsv1.SchemeGroupVersion.WithResource(strings.ToLower(s.kind) + "s")).Namespace(s.namespace)
-	if _, err := workloads.Patch(s.t.Context(), "web", types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: manager}); err != nil {
-		s.t.Fatalf("patching %s with %s: %v", s.ref, patch, err)
-	}
+	must.Get(workloads.Patch(s.t.Context(), "web", types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: manager}))(s.t)
 }
 
 func (s *sandbox[W]) get() W {
@@ -692,12 +675,6 @@ func (s *sandbox[W]) assertWarns(reason string, warns bool) {
 			s.t.Errorf("of type %s there are %q, want some: %t", eventType, found, want)
 		}
 	}
-}
-
-// setQuota sets a quota of cpu requests.
-func (s *sandbox[W]) setQuota(cpu string) {
-	s.t.Helper()
-	s.apply(fmt.Sprintf(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.cpu: %q}}}`, cpu))
 }
 
 // waitQuota waits until so much of the quota is counted as used.

@@ -84,9 +84,7 @@ func TestStuckNeighbours(t *testing.T) {
 				return err
 			})
 		}
-		if err := all.Wait(); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, all.Wait())
 	}
 	stuck := func() (count int) {
 		t.Helper()
@@ -199,7 +197,7 @@ func TestReadyWhereOneLeads(t *testing.T) {
 	t.Cleanup(next.Stop)
 	eventually(t, "the next one to be ready", func() (bool, string) {
 		err := next.Ready(t.Context())
-		return err == nil, said(err)
+		return err == nil, must.Said(err)
 	})
 	if metrics := must.Get(next.Metrics(t.Context()))(t); !strings.Contains(metrics, `leader_election_master_status{name="inplace-rollout"} 1`) {
 		t.Error("it is ready before it leads")

@@ -95,7 +95,7 @@ func runCell[W metav1.Object](c cell, s *sandbox[W], stuck, other string, assert
 		s.kubectl("annotate", s.ref, setTimeout+"=2s")
 		s.annotatePod(stuck, simDeferred)
 	case "quota":
-		s.setQuota("220m")
+		s.apply(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: quota}, spec: {hard: {requests.cpu: 220m}}}`)
 		s.waitQuota("200m")
 	}
 	s.setResources("cpu=150m", "")

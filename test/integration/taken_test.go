@@ -134,11 +134,7 @@ func component(t *testing.T, name string, inForce func() bool) {
 	t.Helper()
 	file := filepath.Join(controller.Root(), "deploy", "components", name, name+".yaml")
 	administer(t, "apply", "-f", file)
-	t.Cleanup(func() {
-		if out, err := cp.Kubectl(context.Background(), "delete", "-f", file); err != nil {
-			t.Errorf("%s: %v", out, err)
-		}
-	})
+	t.Cleanup(func() { must.Get(cp.Kubectl(context.Background(), "delete", "-f", file))(t) })
 	eventually(t, file+" to be in force", func() (bool, string) { return inForce(), "it is not" })
 }
 

@@ -20,7 +20,7 @@ func limited(t *testing.T, limits string) func(namespace, manifest string) {
 		apply(t, namespace, "{apiVersion: v1, kind: LimitRange, metadata: {name: sizes}, spec: {limits: ["+limits+"]}}")
 		eventually(t, "the LimitRange to be in force", func() (bool, string) {
 			out, err := cp.Kubectl(t.Context(), "-n", namespace, "run", "probe", "--image=none", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}")
-			return strings.Contains(out, "LimitRanger"), out + said(err)
+			return strings.Contains(out, "LimitRanger"), out + must.Said(err)
 		})
 		apply(t, namespace, manifest)
 	}

@@ -72,16 +72,6 @@ func (x trio) setCPU(cpu string) {
 	x.patchAs("kubectl-set", app("resources: {requests: {cpu: "+cpu+"}}"))
 }
 
-func (x trio) addEnv() {
-	x.t.Helper()
-	x.patchAs("kubectl-set", app("env: [{name: A, value: b}]"))
-}
-
-func (x trio) removeEnv() {
-	x.t.Helper()
-	x.patchAs("kubectl-set", app("env: [{name: A, $patch: delete}]"))
-}
-
 func (x trio) annotate(key, value string) {
 	x.t.Helper()
 	x.patchAs("kubectl-annotate", "{metadata: {annotations: {"+key+": "+value+"}}}")
@@ -93,7 +83,7 @@ func (x trio) waitThere(there bool) {
 	edit, asked := []byte(`{"spec": {"template": {"metadata": {"labels": {"probe": "probe"}}}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 	eventually(x.t, fmt.Sprintf("a controller to be there: %t", there), func() (bool, string) {
 		d, err := client.AppsV1().Deployments(x.d.namespace).Patch(x.t.Context(), "web", types.StrategicMergePatchType, edit, asked)
-		return err == nil && held(d) == there, said(err)
+		return err == nil && held(d) == there, must.Said(err)
 	})
 }
 

@@ -244,7 +244,7 @@ func TestOneNamespace(t *testing.T) {
 	eventually(t, "the controller to say what is missing", func() (bool, string) {
 		err := ofA.Ready(t.Context())
 		want := "MutatingAdmissionPolicyBinding inplace-rollout-hold leaves out namespace " + a.namespace + ": label the namespace with inplace-rollout.io/installed=true"
-		return strings.Contains(said(err), want), said(err)
+		return strings.Contains(must.Said(err), want), must.Said(err)
 	})
 	administer(t, "label", "namespace", a.namespace, b.namespace, api.InstalledLabel+"=true")
 	for _, process := range []*controller.Process{ofA, ofB} {
@@ -295,7 +295,7 @@ spec:
 		want string
 	}{{w.try, w.ref, "changes spec.replicas"}, {d.try, d.ref, ""}} {
 		err := s.try(t, "patch", s.ref, "--as="+a.user(), "--as-group=system:masters", "--patch", `{"spec":{"replicas":5}}`, "--dry-run=server")
-		if got := said(err); s.want == "" && got != "" || !strings.Contains(got, s.want) {
+		if got := must.Said(err); s.want == "" && got != "" || !strings.Contains(got, s.want) {
 			t.Errorf("%s of %s scales %s: got %q, want %q", a.user(), a.namespace, s.ref, got, s.want)
 		}
 	}

@@ -359,9 +359,7 @@ func addNodes(t *testing.T, namespace string, o options) {
 	t.Helper()
 	t.Cleanup(func() {
 		of := metav1.ListOptions{LabelSelector: "pool=" + namespace}
-		if err := client.CoreV1().Nodes().DeleteCollection(context.Background(), metav1.DeleteOptions{}, of); err != nil {
-			t.Errorf("deleting the nodes: %v", err)
-		}
+		must.Do(t, client.CoreV1().Nodes().DeleteCollection(context.Background(), metav1.DeleteOptions{}, of))
 	})
 	var nodes errgroup.Group
 	nodes.SetLimit(10)

@@ -3,6 +3,7 @@ package must
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -26,6 +27,25 @@ func Get[V any](value V, err error) func(T) V {
 		t.Helper()
 		Do(t, err)
 		return value
+	}
+}
+
+// Said is what an error says; nothing without one.
+func Said(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Fails reports it if the error has not these words in it; without words, if there is an error.
+func Fails(t interface {
+	Helper()
+	Errorf(format string, args ...any)
+}, what string, err error, words string) {
+	t.Helper()
+	if said := Said(err); (words == "") != (err == nil) || !strings.Contains(said, words) {
+		t.Errorf("%s: got the error %q, want %q", what, said, words)
 	}
 }
 

@@ -38,9 +38,7 @@ func TestMutants(t *testing.T) {
 						}
 					}
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				must.Fails(t, "the mutant", err, "")
 			}
 			if m.tests == "" && m.seed == 0 {
 				t.Error("nothing shows it")

@@ -4,12 +4,12 @@ package prometheus_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/inplace-rollout/inplace-rollout/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestNothingThere: what nobody scrapes is missed at once, and not taken for unused.
@@ -48,9 +48,7 @@ func TestNothingThere(t *testing.T) {
 		o := good
 		change(&o)
 		store := newStore(t, o)
-		if err := store.Refresh(t.Context(), now); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error is %v, want …%s…", err, want)
-		}
+		must.Fails(t, "a read", store.Refresh(t.Context(), now), want)
 		if !store.Until().IsZero() {
 			t.Errorf("%s: read until %s", want, store.Until())
 		}

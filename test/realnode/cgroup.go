@@ -105,16 +105,12 @@ func cgroupsOf(name string) []string {
 	}
 	var found []string
 	for _, hierarchy := range all {
-		if cgroup := filepath.Join(hierarchy, name); isFolder(cgroup) {
+		cgroup := filepath.Join(hierarchy, name)
+		if info, err := os.Stat(cgroup); err == nil && info.IsDir() {
 			found = append(found, cgroup)
 		}
 	}
 	return found
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // removeCgroups removes the node's cgroups once their processes have gone. Only

@@ -281,7 +281,9 @@ func (c *Cluster) Kubelet(name string) {
 	}
 	defer c.As("system:node:" + before.Spec.NodeName)()
 	pod := before.DeepCopy()
-	c.recall(pod)
+	if is, another := c.truths[pod.UID]; another {
+		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = slices.Clone(is.init), slices.Clone(is.regular)
+	}
 	switch {
 	case pod.DeletionTimestamp != nil:
 		c.RemovePod(pod)

@@ -77,17 +77,12 @@ func (d *Driver) Others(n int) {
 
 // Renew stops the controller that there is, and returns the context of the next one.
 func (d *Driver) Renew() context.Context {
-	d.Stop()
-	ctx, stop := context.WithCancel(d.t.Context())
-	d.stop = stop
-	return ctx
-}
-
-// Stop stops the controller, if there is one.
-func (d *Driver) Stop() {
 	if d.stop != nil {
 		d.stop()
 	}
+	ctx, stop := context.WithCancel(d.t.Context())
+	d.stop = stop
+	return ctx
 }
 
 // Syncing reports whether the controller is at it.

@@ -21,6 +21,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/build"
 )
 
 // Guarded is a world of any kind with the whole controller in it, of three pods of version [Former], for the trials of
@@ -440,13 +441,18 @@ func (g *guardedly) until(reason string, most int) {
 func (g *guardedly) says() string { return fmt.Sprintf("%+v, writes %q", g.Condition(), g.Written()) }
 
 // sizes counts the pods that have a size.
-func (g *guardedly) sizes(v Version) (n int) {
-	for _, pod := range g.Pods {
-		if AppliedSize(pod).CPU == v.CPU && SizeOf(pod).CPU == v.CPU {
-			n++
-		}
-	}
-	return n
+func (g *guardedly) sizes(v Version) int {
+	return g.Having(func(pod *corev1.Pod) bool { return AppliedSize(pod).CPU == v.CPU && SizeOf(pod).CPU == v.CPU })
+}
+
+// Having is how many pods are so.
+func (c *Cluster) Having(so func(*corev1.Pod) bool) int {
+	return build.Count(slices.Collect(maps.Values(c.Pods)), so)
+}
+
+// UnreadyWith has pods not be Ready while they have the cpu of a version.
+func UnreadyWith(size Version) func(*corev1.Pod, Version) Outcome {
+	return func(_ *corev1.Pod, v Version) Outcome { return Outcome{Unready: v.CPU == size.CPU} }
 }
 
 func (g *guardedly) recorded(event string, want int) {
@@ -553,6 +559,23 @@ func (g Guarded) Completes(t *testing.T) {
 	}
 }
 
+// Promoted has it be promoted, and complete with that many pods of the newer size.
+func (g Guarded) Promoted(t *testing.T, pods int) {
+	t.Helper()
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+	if g.Completes(t); len(g.Sized(Newer)) != pods {
+		t.Errorf("promoted, %v have the size", g.Sized(Newer))
+	}
+}
+
+// ToZero has it be scaled to zero, and up again.
+func (g Guarded) ToZero(replicas int32) {
+	for _, n := range []int32{0, replicas} {
+		g.Scale(n)
+		g.Rounds(20)
+	}
+}
+
 // canaryLost has the canary be drained, and all other pods go down, some time after the edit. They are not asked at once: each of
 // them was well with its size from before. No more than one pod at a time has the size, however far the clock of the API server
 // is ahead of that of the kubelets, or behind.
@@ -573,11 +596,7 @@ func (g Guarded) canaryLost(t *testing.T, ahead time.Duration) {
 		}
 	}
 	g.Judge = func(*corev1.Pod, Version) Outcome { return Outcome{Unready: true} }
-	for range 15 {
-		if g.Rounds(1); len(g.Sized(Newer)) > 1 {
-			t.Fatalf("after the canary %v, %v have the size at once, want one: %+v %q", canary, g.Sized(Newer), g.Condition(), g.Written())
-		}
-	}
+	g.AtMostOne(t, 15, func() []string { return g.Sized(Newer) })
 	if len(canary) != 1 || len(g.Sized(Newer)) != 1 {
 		t.Errorf("the canaries were %v, and then %v: %+v", canary, g.Sized(Newer), g.Condition())
 	}
@@ -642,11 +661,7 @@ func (g Guarded) scaledToZero(t *testing.T, canary string) {
 		t.Fatalf("%d pods, held: %t, and the condition says %+v", len(g.Pods), g.Held(), c)
 	}
 	g.Scale(3)
-	for range 20 {
-		if g.Rounds(1); len(g.Sized(Newer)) > 1 {
-			t.Fatalf("%v have a size that is not proved: %+v %q", g.Sized(Newer), g.Condition(), g.Written())
-		}
-	}
+	g.AtMostOne(t, 20, func() []string { return g.Sized(Newer) })
 	g.Completes(t)
 }
 
@@ -683,11 +698,7 @@ func (g Guarded) failsAgain(t *testing.T, onFailure, next string) {
 	default:
 		g.Edit(Next)
 	}
-	for range 150 {
-		if g.Rounds(1); len(g.Sized(of)) > 1 {
-			t.Fatalf("%v have the size, want one pod: %+v", g.Sized(of), g.Condition())
-		}
-	}
+	g.AtMostOne(t, 150, func() []string { return g.Sized(of) })
 	if have := g.Condition(); !Stopped(have) {
 		t.Errorf("%+v", have)
 	}
@@ -701,10 +712,7 @@ func (g Guarded) editedAtZero(t *testing.T) {
 	had := g.Doomed(policy.OnFailureRevert)
 	g.Edit(Newer)
 	g.Until(t, "stopped", func() bool { had(); return Stopped(g.Condition()) })
-	g.Scale(0)
-	g.Rounds(20)
-	g.Scale(3)
-	g.Rounds(20)
+	g.ToZero(3)
 	if len(g.Pods) != 3 || len(had()) != 1 || len(g.Sized(Newer)) > 0 || !Stopped(g.Condition()) || !g.Held() {
 		t.Errorf("of %d pods, %v have had the size that has failed, held: %t: %+v", len(g.Pods), had(), g.Held(), g.Condition())
 	}
@@ -723,11 +731,7 @@ func (g Guarded) editedAtZero(t *testing.T) {
 	g.Mended = true
 	g.Rounds(20)
 	g.Edit(Next)
-	for range 15 {
-		if g.Rounds(1); len(g.Sized(Next)) > 1 {
-			t.Fatalf("%v have the size of the next edit, want a canary: %+v", g.Sized(Next), g.Condition())
-		}
-	}
+	g.AtMostOne(t, 15, func() []string { return g.Sized(Next) })
 	g.Completes(t)
 }
 
@@ -875,7 +879,7 @@ func (g Guarded) AtMostOne(t *testing.T, rounds int, had func() []string) {
 	t.Helper()
 	for range rounds {
 		if g.Rounds(1); len(had()) > 1 {
-			t.Fatalf("%v have the size, want one pod: %+v", had(), g.Condition())
+			t.Fatalf("%v have the size, want one pod: %+v %q", had(), g.Condition(), g.Written())
 		}
 	}
 }
@@ -927,7 +931,7 @@ func (g *guardedly) stopped(words string, most int) {
 }
 
 func (g *guardedly) stopsUnready() {
-	g.Judge = func(_ *corev1.Pod, v Version) Outcome { return Outcome{Unready: v.CPU == Newer.CPU} }
+	g.Judge = UnreadyWith(Newer)
 	g.guard(api.CanaryAnnotation, "1", api.OnFailureAnnotation, "Hold")
 	g.stopped("was not Ready at its new size for more than 1m0s", 1)
 }
@@ -1207,16 +1211,12 @@ func (g *guardedly) revertsTheLastFirst() {
 	g.guard(api.CanaryAnnotation, "100%", api.CanaryDurationAnnotation, "20s", api.ChecksAnnotation, "cpu-throttling", api.OnFailureAnnotation, "Revert")
 	g.until(judge.ReasonReverted, 3)
 	resizes := slices.DeleteFunc(slices.Clone(g.Written()), func(w string) bool { return !strings.Contains(w, "patch pods/resize") })
-	if n := len(resizes); n != 6 || !slices.Equal(reversed(resizes[n/2:]), resizes[:n/2]) {
+	back := slices.Clone(resizes[len(resizes)/2:])
+	slices.Reverse(back)
+	if n := len(resizes); n != 6 || !slices.Equal(back, resizes[:n/2]) {
 		g.Errorf("the pods were asked, and went back, as %q", resizes)
 	}
 	g.undone()
-}
-
-func reversed(list []string) []string {
-	list = slices.Clone(list)
-	slices.Reverse(list)
-	return list
 }
 
 // revertsOrLeaves adds a limit of memory, which no resize takes away.

@@ -261,13 +261,6 @@ func (h *Hands) Rejects(pod *corev1.Pod) bool { return h.Fits > 0 && SizeOf(pod)
 // truth is what is in force in a pod whose kubelet says another thing.
 type truth struct{ init, regular []corev1.ContainerStatus }
 
-// recall has the pod's status say what is in force.
-func (c *Cluster) recall(pod *corev1.Pod) {
-	if is, another := c.truths[pod.UID]; another {
-		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = slices.Clone(is.init), slices.Clone(is.regular)
-	}
-}
-
 // report has the status say what the pod's kubelet says, which was before.
 func (c *Cluster) report(before, pod *corev1.Pod) {
 	how := c.answers(pod)

@@ -3,6 +3,7 @@ package simulated
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -239,11 +240,7 @@ func (h *Harness[W, K]) Sees() {
 	err := h.world.Show()
 	h.Client.Unlock()
 	must.Do(h.t, err)
-	for deadline := time.Now().Add(time.Minute); !h.seen(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatal("the watches do not catch up")
-		}
-	}
+	must.Eventually(h.t, time.Millisecond, time.Minute, "the watches to catch up", func() (bool, string) { return h.seen(), "they do not" })
 }
 
 func (h *Harness[W, K]) seen() bool {
@@ -333,17 +330,13 @@ func (h *Harness[W, K]) Run(change func()) {
 	if !cache.WaitForCacheSync(h.t.Context().Done(), h.Kind.Workloads.HasSynced) {
 		h.t.Fatal("the informer of workloads does not sync")
 	}
-	unfinished := func() string {
+	must.Eventually(h.t, 5*time.Millisecond, time.Minute, "the rollout to complete", func() (bool, string) {
 		h.Lives()
 		h.Client.Lock()
 		defer h.Client.Unlock()
-		return h.world.Unfinished()
-	}
-	for deadline := time.Now().Add(time.Minute); unfinished() != ""; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("the rollout does not complete: %s; writes: %q", unfinished(), h.Writes)
-		}
-	}
+		unfinished := h.world.Unfinished()
+		return unfinished == "", fmt.Sprintf("%s; writes: %q", unfinished, h.Writes)
+	})
 	cancel()
 	<-done
 }

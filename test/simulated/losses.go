@@ -146,11 +146,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 		return g, before
 	}
 	lost := func(g Guarded, before map[types.UID]bool) int {
-		there := 0
-		for _, pod := range g.Pods {
-			there += asInt(before[pod.UID])
-		}
-		return len(before) - there
+		return len(before) - g.Having(func(pod *corev1.Pod) bool { return before[pod.UID] })
 	}
 	for name, edit := range map[string]Version{"no other is restarted": Newer, "the built-in controller is left to it": {Image: 2, CPU: Newer.CPU}} {
 		t.Run(name+", and an edit back helps", func(t *testing.T) {
@@ -191,10 +187,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 			g.tries(60)
 			stopped := func(tries int) {
 				t.Helper()
-				c, rejected := g.Condition(), 0
-				for _, pod := range g.Pods {
-					rejected += asInt(pod.Status.Phase == corev1.PodFailed)
-				}
+				c, rejected := g.Condition(), g.Having(func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
 				if lost(g, before) != 1 || !Stopped(c) || !strings.Contains(c.Message, why) || !strings.Contains(c.Message, "edit it back") {
 					t.Errorf("%d pods are gone, want 1: %+v", lost(g, before), c)
 				}

@@ -222,11 +222,7 @@ func unsized(pod corev1.Pod, to corev1.PodSpec) bool {
 			}
 		}
 	}
-	return otherQOS(pod.Spec, after)
-}
-
-func otherQOS(before, after corev1.PodSpec) bool {
-	return qos.ComputePodQOS(&corev1.Pod{Spec: before}) != qos.ComputePodQOS(&corev1.Pod{Spec: after})
+	return qos.ComputePodQOS(&pod) != qos.ComputePodQOS(&corev1.Pod{Spec: after})
 }
 
 // Labels of the nodes of DaemonSets.

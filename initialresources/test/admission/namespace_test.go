@@ -216,10 +216,7 @@ func check(t *testing.T, pod *corev1.Pod, want, wantSaid string) {
 	if got := requests(pod); got != want {
 		t.Errorf("the containers request\n%s, want\n%s", got, want)
 	}
-	got, err := says(pod)
-	if err != nil {
-		t.Error(err)
-	}
+	got := must.Get(says(pod))(t)
 	if got != wantSaid {
 		t.Errorf("the annotation says\n%s, want\n%s\nof %s", got, wantSaid, pod.Annotations[api.EstimateAnnotation])
 	}

@@ -43,9 +43,7 @@ func TestValues(t *testing.T) {
 				return kubectl(t, strings.Replace(text, "META", meta, 1), "create", "--dry-run=server")
 			}
 			const label, annotation = ", inplace-rollout.io/initial-resources: ", ", inplace-rollout.io/initial-resources: "
-			if err := create(label+`"on"`, ""); err == nil || !strings.Contains(err.Error(), refusesLabel) {
-				t.Errorf("with a bad label: %v, want %s", err, refusesLabel)
-			}
+			must.Fails(t, "with a bad label", create(label+`"on"`, ""), refusesLabel)
 			if err := create("", annotation+"sometimes"); kind == "Namespace" && err != nil {
 				t.Errorf("with an annotation that says nothing there: %v", err)
 			} else if kind != "Namespace" && (err == nil || !strings.Contains(err.Error(), refusesAnnotation)) {
@@ -55,17 +53,11 @@ func TestValues(t *testing.T) {
 			if err := create("", room+"sometimes"); (kind == "Namespace") != (err != nil && strings.Contains(err.Error(), "initial-resources-room: the value must be always or never")) {
 				t.Errorf("with a bad annotation about room: %v", err)
 			}
-			if err := create("", room+"never"); err != nil {
-				t.Errorf("with a good annotation about room: %v", err)
-			}
+			must.Fails(t, "with a good annotation about room", create("", room+"never"), "")
 			for _, good := range [][2]string{{"enabled", "always"}, {"annotate", "if-not-set"}, {"enabled", "never"}} {
-				if err := create(label+good[0], annotation+good[1]); err != nil {
-					t.Errorf("with %s: %v", good, err)
-				}
+				must.Fails(t, fmt.Sprint(good), create(label+good[0], annotation+good[1]), "")
 			}
-			if err := create("", ""); err != nil {
-				t.Errorf("with neither: %v", err)
-			}
+			must.Fails(t, "with neither", create("", ""), "")
 		})
 	}
 }

@@ -89,12 +89,6 @@ func launch(t *testing.T, o controller.Options) *controller.Process {
 	return p
 }
 
-// alone starts an estimator that takes no turns.
-func alone(t *testing.T, args ...string) *controller.Process {
-	t.Helper()
-	return launch(t, controller.Options{Args: append([]string{"--leader-elect=false"}, args...)})
-}
-
 // namespace makes one that is opted in if a mode is given, and takes its label away with the test.
 func namespace(t *testing.T, name, mode string) {
 	t.Helper()
@@ -157,11 +151,6 @@ func waitEntry(t *testing.T, namespace, entry, want string) {
 		value, has := c.Data[entry]
 		return has == (want != "") && (value == want || want != "" && strings.HasPrefix(value, want+" ")), fmt.Sprint(c.Data)
 	})
-}
-
-func waitGone(t *testing.T, namespace string) {
-	t.Helper()
-	eventually(t, "the table of namespace "+namespace+" to go", func() (bool, string) { return table(t, namespace) == nil, "it is there" })
 }
 
 const patience = 3 * time.Minute

@@ -29,7 +29,7 @@ const (
 func TestPublish(t *testing.T) {
 	namespace(t, "shop", "enabled")
 	namespace(t, "bank", "")
-	p := alone(t)
+	p := launch(t, controller.Options{Args: []string{"--leader-elect=false"}})
 	waitEntry(t, "shop", nginx+"_-1.25.memory", "65Mi")
 	if data := table(t, "shop").Data; data["room.cpu"] != "8" || data["room.memory"] != "16Gi" || data[mysql+".cpu"] != "" || data["quota.cpu"] != "" {
 		t.Errorf("the table has %v", data)
@@ -65,11 +65,7 @@ func TestPublish(t *testing.T) {
 
 	t.Run("what nodes have room for", func(t *testing.T) {
 		must.Get(cp.Kubectl(t.Context(), "cordon", "node-2"))(t)
-		defer func() {
-			if _, err := cp.Kubectl(t.Context(), "uncordon", "node-2"); err != nil {
-				t.Error(err)
-			}
-		}()
+		defer func() { must.Get(cp.Kubectl(t.Context(), "uncordon", "node-2"))(t) }()
 		apply(t, pod("bank", "large", "", "5"))
 		waitEntry(t, "shop", "room.cpu", "3")
 	})
@@ -88,7 +84,7 @@ func TestReplicas(t *testing.T) {
 	}
 	first.Kill()
 	label(t, "shop", "")
-	waitGone(t, "shop")
+	eventually(t, "the table to go", func() (bool, string) { return table(t, "shop") == nil, "it is there" })
 	label(t, "shop", "enabled")
 	waitEntry(t, "shop", nginx+"_-1.25.cpu", "200m")
 }
