@@ -508,6 +508,7 @@ func TestLookAfterOwnWrites(t *testing.T) {
 // wait, longer each time. Others do not.
 func TestLooseWritesWait(t *testing.T) {
 	e := newEngine(t, Options{})
+	must.Do(t, e.informer.GetStore().Add(e.w))
 	p := rollout.Plan{Writes: []rollout.Write{tight{}, loose{}}}
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		e.kind.applied, e.kind.fails = nil, nil
@@ -533,9 +534,16 @@ func TestLooseWritesWait(t *testing.T) {
 // A write that fails keeps no other from being made.
 func TestWritesFailAlone(t *testing.T) {
 	e := newEngine(t, Options{})
+	must.Do(t, e.informer.GetStore().Add(e.w))
 	e.kind.fails = errors.New("the connection broke")
 	if _, err := e.apply(t.Context(), e.session, e.w, rollout.Plan{Writes: []rollout.Write{tight{}, loose{}}}); !errors.Is(err, e.kind.fails) || len(e.kind.applied) != 2 {
 		t.Errorf("wrote %q: %v", e.kind.applied, err)
+	}
+	// One that is opted out, or deleted, is not there any more.
+	e.kind.fails, e.kind.applied = nil, nil
+	must.Do(t, e.informer.GetStore().Delete(e.w))
+	if _, err := e.apply(t.Context(), e.session, e.w, rollout.Plan{Writes: []rollout.Write{tight{}, loose{}}}); !apierrors.IsConflict(err) || !slices.Equal(e.kind.applied, []string{"tight"}) {
+		t.Errorf("without the workload, wrote %q: %v", e.kind.applied, err)
 	}
 }
 

@@ -493,11 +493,12 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 
 var errOvertaken = errors.New("it was edited since the plan was made")
 
-// overtaken reports whether the watch has brought another edit of w since the plan was made, or another word on its rollout.
+// overtaken reports whether the watch has brought another edit of w since the plan was made, or another word on its rollout. Of one that is
+// opted out, or gone, the watch brings that it is not there.
 func (c *Controller[W, K]) overtaken(name cache.ObjectName, w W) bool {
 	now, exists, err := c.get(name)
 	if err != nil || !exists {
-		return false
+		return err == nil
 	}
 	return now.GetUID() != w.GetUID() || now.GetGeneration() != w.GetGeneration() || !policy.Enabled(now) || slices.ContainsFunc(
 		[]string{api.HoldAnnotation, api.InForceAnnotation, api.RetryAnnotation, api.RolloutAnnotation},

@@ -124,13 +124,17 @@ func (Kind) Deadline(d *Deployment) (deadline time.Duration, exceeded bool) {
 	return time.Duration(*seconds) * time.Second, exceeded
 }
 
+// pausedReason is what the Deployment controller says of a Deployment that is paused, be it held (PausedDeployReason in
+// pkg/controller/deployment/util of Kubernetes).
+const pausedReason = "DeploymentPaused"
+
 // NewDeadline is that of controller.Deadlined. The Deployment controller leaves the one word as it is
 // while the Deployment is paused, and would say the other one itself. What the status speaks of, beside it, names the edit, so that
 // deploy/cluster/status.yaml can take it back for another one.
 func (Kind) NewDeadline(d *Deployment, exceeded bool, now metav1.Time) any {
 	c := appsv1.DeploymentCondition{
 		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionUnknown, LastTransitionTime: now, LastUpdateTime: now,
-		Reason: "DeploymentPaused", Message: "Deployment is paused",
+		Reason: pausedReason, Message: "Deployment is paused",
 	}
 	if exceeded {
 		c.Status, c.Reason = corev1.ConditionFalse, deploymentutil.TimedOutReason

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
@@ -70,11 +71,17 @@ func has(digest string) func(*hash.Template) bool {
 	return func(t *hash.Template) bool { return t.Digest() == digest }
 }
 
-// editedAt is when the Deployment was edited last, as far as the watch tells, by the clock of the API server.
+// editedAt is when the Deployment was edited last, as far as the watch tells, by the clock of the API server. Whoever has edited it may
+// have written something else of it since, so it is not later than when the Deployment controller has seen the hold.
 func editedAt(d *Deployment) (last time.Time) {
 	for _, entry := range d.ManagedFields {
 		if entry.Subresource == "" && entry.Time != nil && entry.Time.After(last) {
 			last = entry.Time.Time
+		}
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Reason == pausedReason && c.LastUpdateTime.Time.Before(last) {
+			last = c.LastUpdateTime.Time
 		}
 	}
 	return last

@@ -20,13 +20,14 @@ import (
 )
 
 // TestCanaryAfterAStatusWrite: pods that have gone down since an edit that nobody has looked at are not such that the size can only do good,
-// though the status was written since.
+// though it, or its status, was written since.
 func TestCanaryAfterAStatusWrite(t *testing.T) {
 	c := newCluster(t, 4, controller.Options{})
 	g := c.guarded(t)
 	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
 	c.Rounds(5)
 	g.Edit(newer)
+	edited := c.Stamp()
 	for _, pod := range maps.Clone(c.Pods) {
 		g.Crash(pod, true)
 	}
@@ -34,7 +35,10 @@ func TestCanaryAfterAStatusWrite(t *testing.T) {
 		c.Lives()
 	}
 	d := c.d.DeepCopy()
-	d.ManagedFields = append(d.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kube-controller-manager", Subresource: "status", Time: ptr.To(c.Stamp())})
+	for _, of := range []string{"status", ""} { // and its user has annotated it
+		d.ManagedFields = append(d.ManagedFields, metav1.ManagedFieldsEntry{Manager: "somebody", Subresource: of, Time: ptr.To(c.Stamp())})
+	}
+	d.Status.Conditions = append(d.Status.Conditions, appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Reason: pausedReason, LastUpdateTime: edited})
 	c.storeDeployment(d)
 	c.Sees()
 	c.Rounds(20)
