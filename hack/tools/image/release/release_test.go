@@ -87,12 +87,10 @@ func TestChartValues(t *testing.T) {
 
 // What Artifact Hub is told of the chart in deploy/ is that of the version.
 func TestChartAnnotations(t *testing.T) {
-	kept, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "chart", "Chart.yaml"))
-	do(t, err)
+	kept := get(os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "chart", "Chart.yaml")))(t)
 	for version, want := range map[string]string{"v0.1.0": "false", "v0.1.0-rc.1": "true"} {
 		r := &release{options: options{image: "registry.example.com/a/b", version: version}, digest: v1.Hash{Algorithm: "sha256", Hex: "abc"}}
-		got, err := r.withAnnotations(kept)
-		do(t, err)
+		got := get(r.withAnnotations(kept))(t)
 		for _, line := range []string{"  artifacthub.io/prerelease: \"" + want + "\"\n", "    - {name: inplace-rollout, image: \"registry.example.com/a/b@sha256:abc\"}\n"} {
 			if !strings.Contains(string(got), line) {
 				t.Errorf("%s: %q is missing in\n%s", version, line, got)
@@ -123,5 +121,14 @@ func do(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// get returns the value for which there is no error.
+func get[V any](value V, err error) func(*testing.T) V {
+	return func(t *testing.T) V {
+		t.Helper()
+		do(t, err)
+		return value
 	}
 }
