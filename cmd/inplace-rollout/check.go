@@ -71,7 +71,8 @@ The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster doe
 				return err
 			}
 			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // they are about the workloads of the dry runs
-			if err := o.connect(); err != nil {              // that is no answer
+			// A cluster that cannot be found is no answer.
+			if err := o.connect(); err != nil {
 				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
 				return cli.Unknown
 			}

@@ -85,7 +85,7 @@ func TestPromoteOnDelete(t *testing.T) {
 	})(t)
 	var out bytes.Buffer
 	must.Do(t, promoteOptions{cluster: s.cluster(t)}.run(t.Context(), &out, s.live(t)))
-	if !strings.Contains(out.String(), "follow, those that only a restart helps when they are deleted") && !strings.Contains(out.String(), "when a controller is ready") {
+	if !strings.Contains(out.String(), "follow, those that only a restart helps when they are deleted") {
 		t.Errorf("says %s", out.String())
 	}
 }

@@ -66,8 +66,8 @@ func (p *plan) notHeld(o observation, unavailable int) {
 // is scaled, or a pod is lost. A pod that was rejected keeps none from being restarted then.
 func (p *plan) done(o observation) {
 	p.Started = ""
-	rejected := func(w rollout.Wait) bool { return w.Reason == judge.ReasonPodRejected }
-	if condition(o.deployment).Complete() || len(slices.DeleteFunc(slices.Clone(p.Waits), rejected)) == 0 {
+	others := func(w rollout.Wait) bool { return w.Reason != judge.ReasonPodRejected }
+	if condition(o.deployment).Complete() || !slices.ContainsFunc(p.Waits, others) {
 		p.Condition = builtInCondition(o.deployment)
 	}
 }

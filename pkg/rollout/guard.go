@@ -440,16 +440,16 @@ func (g *guarded) hasProved(v *judge.Verdict) bool {
 	if judge.Gone(m.Pod) || !v.HasSize() {
 		return false
 	}
-	c := g.record.canary(m.Pod.UID)
-	return c != nil && c.Proved && c.Class == m.Class || g.notes.Of(m.Pod.UID).Proved == g.proof(v)
+	c, proved := g.record.canary(m.Pod.UID), g.notes.Of(m.Pod.UID).Proved
+	return c != nil && c.Proved && c.Class == m.Class || proved != "" && proved == g.proof(v)
 }
 
 // well reports whether the pod has been well with its size for long enough, and has passed all checks.
 func (g *guarded) well(v *judge.Verdict, o Options) bool {
-	m, at := &v.Member, g.provedAt(v)
 	if g.hasProved(v) {
 		return true
 	}
+	m, at := &v.Member, g.provedAt(v)
 	if at.IsZero() || at.After(o.Now) {
 		return false
 	}

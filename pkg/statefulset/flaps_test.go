@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -19,15 +18,7 @@ import (
 func flapping(t *testing.T, set *appsv1.StatefulSet, from, every, moment time.Duration, others simulated.Outcome) (*cluster, simulated.Guarded) {
 	t.Helper()
 	c := newClusterOf(t, set, controller.Options{})
-	for name := range c.Pods {
-		pod := c.Pods[name].DeepCopy()
-		s, at := &pod.Status.ContainerStatuses[0], c.Clock.Now().Add(-30*24*time.Hour)
-		s.RestartCount, s.State.Running = 1, &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}
-		s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{
-			Reason: "Error", ExitCode: 1, StartedAt: metav1.NewTime(at.Add(-3 * time.Second)), FinishedAt: metav1.NewTime(at), ContainerID: "run://first",
-		}
-		c.WritePod(pod)
-	}
+	c.restartedOnce()
 	first, since := "", time.Time{}
 	c.Judge = func(pod *corev1.Pod, v version) simulated.Outcome {
 		if v.CPU != newer.CPU {

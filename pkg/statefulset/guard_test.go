@@ -183,9 +183,8 @@ func underOnDelete(c *cluster) {
 	c.Rounds(3)
 }
 
-// A pod that was restarted once when it came up, and has run well for long, has failed if it is OOMKilled with its size.
-func TestHostileCrashAtStartup(t *testing.T) {
-	c, g, had := hostile(t, nil)
+// restartedOnce has each pod have restarted once, when it came up long ago.
+func (c *cluster) restartedOnce() {
 	for name := range c.Pods {
 		pod := c.Pods[name].DeepCopy()
 		s, at := &pod.Status.ContainerStatuses[0], c.Clock.Now().Add(-30*24*time.Hour)
@@ -195,6 +194,12 @@ func TestHostileCrashAtStartup(t *testing.T) {
 		}
 		c.WritePod(pod)
 	}
+}
+
+// A pod that was restarted once when it came up, and has run well for long, has failed if it is OOMKilled with its size.
+func TestHostileCrashAtStartup(t *testing.T) {
+	c, g, had := hostile(t, nil)
+	c.restartedOnce()
 	c.Kills = func(pod *corev1.Pod, v version) bool {
 		return v.CPU == newer.CPU && pod.Status.ContainerStatuses[0].RestartCount == 1
 	}
