@@ -88,16 +88,18 @@ or a document.`,
 			if err := o.validate(args); err != nil {
 				return err
 			}
+			ctx, cancel := o.within(cmd.Context())
+			defer cancel()
 			if err := o.connect(); err != nil {
 				return err
 			}
-			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.scope(o.all)); err != nil {
+			if err := o.warn(ctx, cmd.ErrOrStderr(), o.scope(o.all)); err != nil {
 				return err
 			}
-			if err := o.warnOfUnowned(cmd.Context(), cmd.ErrOrStderr(), o.scope(o.all)); err != nil {
+			if err := o.warnOfUnowned(ctx, cmd.ErrOrStderr(), o.scope(o.all)); err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	f := cmd.Flags()
@@ -155,14 +157,19 @@ func (o statusOptions) selects() string {
 	return where + ": none that the selector " + o.selector + " selects is opted in."
 }
 
+// within bounds all that the command does by --timeout, also requests of libraries that take no context.
+func (o statusOptions) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	if *o.flags.Timeout == "0" {
+		*o.flags.Timeout = o.timeout.String()
+	}
+	return context.WithTimeout(ctx, o.timeout)
+}
+
 // follow shows reports until everything that is opted in is complete: what is not never becomes so.
 func (o statusOptions) follow(ctx context.Context, screen *screen, complaints io.Writer, args []string) error {
-	over := ctx
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		over, cancel = context.WithTimeout(ctx, o.timeout)
-		defer cancel()
-	}
 	reports, err := o.reports(ctx, args)
 	var last []statusReport
 	for err == nil {
@@ -173,9 +180,9 @@ func (o statusOptions) follow(ctx context.Context, screen *screen, complaints io
 		if !slices.ContainsFunc(reports, func(r statusReport) bool { return r.OptedIn && !r.Complete }) {
 			return completeness(reports)
 		}
-		reports, err = o.next(over, args, screen)
+		reports, err = o.next(ctx, args, screen)
 	}
-	if ctx.Err() == nil && over.Err() != nil && last != nil {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && last != nil {
 		if _, err := fmt.Fprintf(complaints, "Error: not complete after %s\n", o.timeout); err != nil {
 			return err
 		}

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -21,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -430,10 +434,29 @@ func TestStatusStream(t *testing.T) {
 
 // A watch ends when its time is up, and says so.
 func TestStatusTimeout(t *testing.T) {
-	o := statusOptions{cluster: heldStage(t).cluster(t), watch: true, timeout: time.Millisecond}
-	var complaints bytes.Buffer
-	if code := exitCode(o.run(t.Context(), &bytes.Buffer{}, &complaints, nil)); code != 2 || complaints.String() != "Error: not complete after 1ms\n" {
-		t.Errorf("it ended with %d, and said %q", code, &complaints)
+	synctest.Test(t, func(t *testing.T) {
+		o := statusOptions{cluster: heldStage(t).cluster(t), watch: true, timeout: time.Millisecond}
+		o.flags = genericclioptions.NewConfigFlags(true)
+		ctx, cancel := o.within(t.Context())
+		defer cancel()
+		var complaints bytes.Buffer
+		if code := exitCode(o.run(ctx, &bytes.Buffer{}, &complaints, nil)); code != 2 || complaints.String() != "Error: not complete after 1ms\n" {
+			t.Errorf("it ended with %d, and said %q", code, &complaints)
+		}
+	})
+}
+
+// A watch also ends in time where the API server does not answer: it would take the command minutes to find that out.
+func TestStatusOfASilentServer(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(server.Close)
+	for _, of := range []string{"", "sts/web"} {
+		root := newRoot(strings.Fields("inplace-rollout status --watch --timeout=1s --server=" + server.URL + " " + of))
+		root.SetErr(&bytes.Buffer{})
+		start := time.Now()
+		if code := exitCode(root.ExecuteContext(t.Context())); code != 1 || time.Since(start) > 30*time.Second {
+			t.Errorf("status %s ended with %d after %s", of, code, time.Since(start))
+		}
 	}
 }
 
