@@ -17,7 +17,7 @@ type Kubelet struct {
 	// Silent: it does not say which generation of a pod it has observed.
 	Silent bool
 	// Asked is since when it may know of the pod's spec, by the same clock as Now. Without it, that is
-	// when the API server says that the pod was resized.
+	// when the API server says that the pod was last resized.
 	Asked time.Time
 	// Now is when the pod is looked at.
 	Now time.Time
@@ -29,17 +29,25 @@ type Kubelet struct {
 // does so every 60 to 90 seconds (workerResyncIntervalJitterFactor in pkg/kubelet of Kubernetes).
 const lookTime = 2 * time.Minute
 
-// Looked returns when a silent kubelet has surely looked at the size that the pod was last asked
-// for, by whomever; zero for other kubelets, and if nobody ever asked.
+// Looked returns when a kubelet has surely looked at the size that the pod was last asked for, by whomever: one that is silent, or
+// whose conditions tell of an older generation. Zero for other kubelets, and if nobody ever asked.
 func (k Kubelet) Looked(pod *corev1.Pod) time.Time {
 	asked := lastWrite(pod, Recorded)
-	if !k.Silent || pod.Status.ObservedGeneration != 0 || asked.IsZero() {
+	if asked.IsZero() || !k.silent(pod) && !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return older(pod, c) }) {
 		return time.Time{}
 	}
 	if !k.Asked.IsZero() {
 		asked = k.Asked
 	}
 	return asked.Add(lookTime)
+}
+
+// silent reports whether the kubelet does not say which generation of the pod it has observed.
+func (k Kubelet) silent(pod *corev1.Pod) bool { return k.Silent && pod.Status.ObservedGeneration == 0 }
+
+// older reports whether a condition tells of a resize, and of an older generation of the pod.
+func older(pod *corev1.Pod, c corev1.PodCondition) bool {
+	return (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) && c.ObservedGeneration != 0 && c.ObservedGeneration < pod.Generation
 }
 
 // ClockSkew is by how much our clock and those of a cluster's API servers and kubelets may differ: docs/operations.md demands it.
@@ -66,16 +74,28 @@ func (k Kubelet) overdue(pod *corev1.Pod) bool {
 // But it is needed: after an edit that was taken back at once, the status has the wanted values
 // before the kubelet has seen anything.
 func (k Kubelet) observed(pod *corev1.Pod) bool {
-	if k.Silent && pod.Status.ObservedGeneration == 0 {
-		return !k.stale(pod, lastWrite(pod, reported))
+	if k.silent(pod) {
+		return !k.unheard(pod, lastWrite(pod, reported))
 	}
 	return pod.Status.ObservedGeneration >= pod.Generation
 }
 
-// stale reports whether what a silent kubelet said at that time may be about another size than the
+// unheard reports whether what a silent kubelet said at that time may be about another size than the
 // pod was last asked for.
-func (k Kubelet) stale(pod *corev1.Pod, said time.Time) bool {
-	return k.Now.Before(k.Looked(pod)) && said.Before(lastWrite(pod, Recorded))
+func (k Kubelet) unheard(pod *corev1.Pod, said time.Time) bool {
+	return k.silent(pod) && k.Now.Before(k.Looked(pod)) && said.Before(lastWrite(pod, Recorded))
+}
+
+// stale reports whether a condition that tells of a resize may be about another size than the pod was last asked for. What else
+// raises the pod's generation, such as an ephemeral container, changes neither size nor condition: the kubelet looks again at what is
+// Infeasible only when the size changes, and keeps the generation of what is in progress (HandlePodUpdates and
+// SetPodResizeInProgressCondition in pkg/kubelet of Kubernetes).
+func (k Kubelet) stale(pod *corev1.Pod, c corev1.PodCondition) bool {
+	if !older(pod, c) {
+		return k.unheard(pod, c.LastProbeTime.Time)
+	}
+	looked := k.Looked(pod)
+	return !k.observed(pod) || looked.IsZero() || k.Now.Before(looked)
 }
 
 // By returns the target for a pod with that kubelet.

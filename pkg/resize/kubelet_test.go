@@ -59,7 +59,13 @@ func TestObserveSilent(t *testing.T) {
 	deferred := func(seconds int) func(*corev1.Pod) {
 		return says(corev1.PodResizePending, corev1.PodReasonDeferred, seconds)
 	}
+	debugged := func(p *corev1.Pod) { // by an ephemeral container: the condition stays as it is
+		p.Status.Conditions[len(p.Status.Conditions)-1].ObservedGeneration = p.Generation
+		p.Generation++
+		p.Status.ObservedGeneration = p.Generation
+	}
 	silent := func(now int) resize.Kubelet { return resize.Kubelet{Silent: true, Now: at(now).Time} }
+	current := func(now int) resize.Kubelet { return resize.Kubelet{Now: at(now).Time} }
 	tests := []struct {
 		name    string
 		size    string // all
@@ -101,6 +107,10 @@ func TestObserveSilent(t *testing.T) {
 		{name: "failing", change: []func(*corev1.Pod){says(corev1.PodResizeInProgress, corev1.PodReasonError, 12)}, want: resize.Failing},
 		{name: "it says a generation after all, and an old one", change: []func(*corev1.Pod){func(p *corev1.Pod) { p.Status.ObservedGeneration = 1 }}, want: resize.InProgress},
 		{name: "it says a generation after all", change: []func(*corev1.Pod){wrote(9), func(p *corev1.Pod) { p.Status.ObservedGeneration = 2 }}, want: resize.Actuated},
+		{name: "infeasible, said of an older spec", change: []func(*corev1.Pod){infeasible(9), debugged}, kubelet: current(129), want: resize.InProgress},
+		{name: "infeasible, and somebody debugs it", change: []func(*corev1.Pod){infeasible(12), debugged}, kubelet: current(130), want: resize.Infeasible},
+		{name: "failing, and somebody debugs it", change: []func(*corev1.Pod){says(corev1.PodResizeInProgress, corev1.PodReasonError, 12), debugged}, kubelet: current(130), want: resize.Failing},
+		{name: "infeasible, and it has not seen what somebody does", change: []func(*corev1.Pod){infeasible(12), debugged, func(p *corev1.Pod) { p.Status.ObservedGeneration = 2 }}, kubelet: current(1e6), want: resize.InProgress},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

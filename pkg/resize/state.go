@@ -223,9 +223,9 @@ func (t Target) Nowhere() string {
 }
 
 // fromConditions returns what the kubelet says of the present spec in the pod's conditions;
-// an empty state if it says nothing. A condition about an older generation shows that the
-// kubelet has not looked at this one yet. A condition without a generation comes from a
-// kubelet that sets none: it is believed unless it may be from before the pod was last asked.
+// an empty state if it says nothing. A condition about an older generation is believed once the kubelet
+// has surely looked at this one, and a condition without a generation, of a kubelet that sets none, unless
+// it may be from before the pod was last asked.
 func (t Target) fromConditions() (State, string) {
 	var progress State
 	var message string
@@ -234,7 +234,7 @@ func (t Target) fromConditions() (State, string) {
 			continue
 		}
 		switch {
-		case c.ObservedGeneration != 0 && c.ObservedGeneration < t.pod.Generation || t.kubelet.stale(t.pod, c.LastProbeTime.Time):
+		case t.kubelet.stale(t.pod, c):
 			progress, message = InProgress, "waiting for the kubelet to look at the new size"
 		case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
 			return Infeasible, c.Message

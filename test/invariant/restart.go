@@ -186,7 +186,8 @@ func (h *history) cameFor(p *pod) *pod {
 // place of this one; "" if nothing does. It reports, too, whether that is because of its size.
 func (h *history) mayRestart(w *workload, p *pod, by Write) (why string, bySize bool) {
 	template, known := h.template(p.last())
-	for _, v := range w.since(by.Since) {
+	seen := h.seen(p, by)
+	for _, v := range w.since(seen) {
 		switch {
 		case !v.enabled():
 			return "not opted in", false
@@ -213,7 +214,7 @@ func (h *history) mayRestart(w *workload, p *pod, by Write) (why string, bySize 
 	if p.ended() {
 		return "it has ended", false
 	}
-	settings := w.since(by.Since)
+	settings := w.since(seen)
 	if of := w.ofTemplate(); len(of) > len(settings) {
 		settings = of
 	}
@@ -230,6 +231,17 @@ func (h *history) mayRestart(w *workload, p *pod, by Write) (why string, bySize 
 		return h.obstacles(w, p, by), true
 	}
 	return "", true
+}
+
+// seen is what a pod's going rests on: the ReplicaSet controller does what whoever has scaled the ReplicaSet down wanted, by what that one
+// had seen of the Deployment.
+func (h *history) seen(p *pod, by Write) time.Time {
+	if _, set := h.workload(p.last()); by.User.Username == replicaSets && set != nil {
+		if scaled := set.scaled(); scaled.replicas < set.at(scaled.at.Add(-1)) && scaled.since.Before(by.Since) {
+			return scaled.since
+		}
+	}
+	return by.Since
 }
 
 // lost is how many pods of a workload others have deleted within a minute after their resize.
