@@ -281,7 +281,7 @@ func (f Facts) By(t resize.Target, err error) (resize.Target, error) {
 func (f Facts) kubelet(pod *corev1.Pod) resize.Kubelet {
 	k := f.Places.Kubelet(pod, f.Now)
 	k.Patience = f.Defaults.ErrorTimeout
-	if f.Notes != nil && !f.Notes.Foreseen {
+	if pod != nil && f.Notes != nil && !f.Notes.Foreseen {
 		k.Asked = f.Notes.Specified(pod, f.Now)
 	}
 	return k

@@ -155,6 +155,8 @@ type version struct {
 	by                  string
 	kind                string
 	updated             string // the revision of the template, if the StatefulSet controller has made it
+	observed            int64  // the generation that it has observed
+	edited              int64  // the one that the template came with
 	meta                metav1.ObjectMeta
 	template            corev1.PodTemplateSpec
 	replicas, partition int32 // the partition is the user's own
@@ -606,17 +608,21 @@ func (h *history) storeWorkload(w Write) {
 		v.released = v.released || h.mayBeAbsent(w) // a new one is not marked
 		known = &workload{kind: v.kind, name: v.meta.Name, revisions: map[string]corev1.PodTemplateSpec{}}
 		h.workloads[v.meta.UID] = known
+		v.edited = v.meta.Generation
 	} else {
 		before := known.last()
 		same := equality.Semantic.DeepEqual(before.template, v.template)
-		if v.edit = before.edit; !same {
-			v.edit++
+		if v.edit, v.edited = before.edit, before.edited; !same {
+			v.edit, v.edited = before.edit+1, v.meta.Generation
 		}
 		// The policy says so itself where no controller was there. But LiveResize lets no pod go.
 		_, left := v.meta.Annotations["inplace-rollout.io/not-held"]
 		v.released = v.released || left && !v.live() || !same && !v.held && before.empty || same && (before.released || before.held && !v.held && v.enabled() && !h.ours(v.by))
 		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
 		known.fail(v, w, within(h.options.Gaps, v.at))
+	}
+	if v.observed < v.edited {
+		v.updated = ""
 	}
 	if v.updated != "" {
 		known.revisions[v.updated] = v.template
@@ -661,9 +667,7 @@ func ofStatefulSet(set *appsv1.StatefulSet) version {
 	if set.Spec.Ordinals != nil {
 		v.start = set.Spec.Ordinals.Start
 	}
-	if observed(set) >= set.Generation {
-		v.updated = set.Status.UpdateRevision
-	}
+	v.observed, v.updated = observed(set), set.Status.UpdateRevision
 	v.onDelete = set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
 	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		v.partition = ptr.Deref(rolling.Partition, 0)

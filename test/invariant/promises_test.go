@@ -18,8 +18,8 @@ import (
 func revised(cpu, image, revision string, change ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	s := set(cpu, change...)
 	s.Spec.Template.Spec.Containers[0].Image = image
-	if s.Status.UpdateRevision = revision; revision == "" {
-		s.Generation = 1
+	if s.Generation, s.Status.UpdateRevision = 1, revision; revision != "" {
+		s.Status.ObservedGeneration = 1
 	}
 	return s
 }
