@@ -258,10 +258,9 @@ func (t Target) unapplied(p part) (Answer, string) {
 	if t.hasRun(p) {
 		return Confirmed, "" // nothing will be applied to it
 	}
-	allocated, applied := t.reported(p)
 	for _, name := range resizable {
 		request := p.value(Request, name)
-		if request == nil || same(request, lookup(allocated, name)) {
+		if request == nil || t.carriedOut(p, Request, name, *request) {
 			continue
 		}
 		lacks := fmt.Sprintf("%s request %s is not allocated", name, request)
@@ -270,12 +269,13 @@ func (t Target) unapplied(p part) (Answer, string) {
 		}
 		return Unanswered, lacks
 	}
+	_, applied := t.reported(p)
 	for _, name := range resizable {
 		request, limit := p.value(Request, name), p.value(Limit, name)
-		if request != nil && p.restartsFor(name) && !appliedAs(name, Request, *request, lookup(applied.Requests, name)) {
+		if request != nil && p.restartsFor(name) && !same(request, lookup(applied.Requests, name)) {
 			return Unconfirmed, fmt.Sprintf("%s request %s waits for the container's restart", name, request)
 		}
-		if limit != nil && !appliedAs(name, Limit, *limit, lookup(applied.Limits, name)) {
+		if limit != nil && !t.carriedOut(p, Limit, name, *limit) {
 			return Unconfirmed, fmt.Sprintf("%s limit %s is not applied", name, limit)
 		}
 	}
@@ -290,14 +290,49 @@ func (t Target) hasRun(p part) bool {
 
 // reported returns what the kubelet says of p: the requests that it has allocated, and the
 // resources that are in force. Both are empty if it says nothing.
+//
+// Of the pod as a whole the kubelet says what its cgroup has, with the overhead of the RuntimeClass: the requests allocated so, and the limits
+// (convertStatusToAPIStatus in pkg/kubelet, and ResourceConfigForPod in pkg/kubelet/cm of Kubernetes). The requests in its status.resources
+// have that in part, and are not read.
 func (t Target) reported(p part) (allocated corev1.ResourceList, applied corev1.ResourceRequirements) {
 	if p.kind == podLevel {
-		return t.pod.Status.AllocatedResources, ptr.Deref(t.pod.Status.Resources, corev1.ResourceRequirements{})
+		allocated = t.withoutOverhead(t.pod.Status.AllocatedResources)
+		limits := t.withoutOverhead(ptr.Deref(t.pod.Status.Resources, corev1.ResourceRequirements{}).Limits)
+		return allocated, corev1.ResourceRequirements{Requests: allocated, Limits: limits}
 	}
 	if status := t.status(p); status != nil {
 		return status.AllocatedResources, ptr.Deref(status.Resources, corev1.ResourceRequirements{})
 	}
 	return nil, corev1.ResourceRequirements{}
+}
+
+// withoutOverhead returns a list of the pod as a whole without its overhead, which is added to no limit of 0 (PodLimits in
+// k8s.io/component-helpers/resource).
+func (t Target) withoutOverhead(list corev1.ResourceList) corev1.ResourceList {
+	if len(t.pod.Spec.Overhead) == 0 {
+		return list
+	}
+	own := list.DeepCopy()
+	for name, q := range own {
+		if over := t.pod.Spec.Overhead[name]; q.Cmp(over) >= 0 {
+			q.Sub(over)
+			own[name] = q
+		}
+	}
+	return own
+}
+
+// carriedOut reports whether the kubelet says that it has allocated a request of p, or applied a limit.
+func (t Target) carriedOut(p part, side Side, name corev1.ResourceName, want resource.Quantity) bool {
+	allocated, applied := t.reported(p)
+	if side == Request {
+		return same(&want, lookup(allocated, name))
+	}
+	var over resource.Quantity
+	if p.kind == podLevel {
+		over = t.pod.Spec.Overhead[name]
+	}
+	return appliedAs(name, want, over, lookup(applied.Limits, name))
 }
 
 // inForce returns the value that is in force in the pod as it runs: the kubelet may not have
@@ -310,7 +345,7 @@ func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resou
 	if side == Limit {
 		value = lookup(applied.Limits, name)
 	}
-	if !t.asked || !t.says(p) || t.hasRun(p) || spec != nil && appliedAs(name, side, *spec, value) {
+	if !t.asked || !t.says(p) || t.hasRun(p) || spec != nil && t.carriedOut(p, side, name, *spec) {
 		return spec
 	}
 	if state, _ := t.fromConditions(); state == "" && t.kubelet.observed(t.pod) {
@@ -324,20 +359,23 @@ func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resou
 // pageSizes are those that kernels have, in bytes.
 var pageSizes = []int64{4 << 10, 16 << 10, 64 << 10}
 
-// appliedAs reports whether got, of the status, shows that want is applied. The systemd cgroup driver rounds a cpu limit up to
-// the next 10m, so 105m may be shown as 110m. The kernel rounds a memory limit down to whole pages, and the kubelet reads that of
-// the pod as a whole from there (convertToAPIPodLevelResourcesStatus in pkg/kubelet of Kubernetes): 600M may be shown as 599998464.
-func appliedAs(name corev1.ResourceName, side Side, want resource.Quantity, got *resource.Quantity) bool {
+// appliedAs reports whether got, of the status, shows that the limit want is applied, which the cgroup has together with over. The systemd
+// cgroup driver rounds a cpu limit up to the next 10m, so 105m may be shown as 110m. The kernel rounds a memory limit down to whole pages, and
+// the kubelet reads that of the pod as a whole from there (convertToAPIPodLevelResourcesStatus in pkg/kubelet of Kubernetes): 600M may be shown
+// as 599998464.
+func appliedAs(name corev1.ResourceName, want, over resource.Quantity, got *resource.Quantity) bool {
 	const step = 10
 	switch {
 	case same(&want, got):
 		return true
-	case got == nil || side != Limit:
+	case got == nil:
 		return false
 	case name == corev1.ResourceCPU:
-		return got.MilliValue() == (want.MilliValue()+step-1)/step*step
+		over := over.MilliValue()
+		return got.MilliValue()+over == (want.MilliValue()+over+step-1)/step*step
 	default:
-		return name == corev1.ResourceMemory && slices.ContainsFunc(pageSizes, func(page int64) bool { return got.Value() == want.Value()/page*page })
+		over := over.Value()
+		return name == corev1.ResourceMemory && slices.ContainsFunc(pageSizes, func(page int64) bool { return got.Value()+over == (want.Value()+over)/page*page })
 	}
 }
 

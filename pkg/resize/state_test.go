@@ -140,6 +140,23 @@ func TestObservePages(t *testing.T) {
 	}
 }
 
+// TestOverhead: what the kubelet says of a pod as a whole has the overhead of its RuntimeClass, and is rounded with it.
+func TestOverhead(t *testing.T) {
+	older := build.Template(t, "{resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 1G}}, containers: [{name: app}]}")
+	newer := build.Template(t, "{resources: {requests: {cpu: 1100m}, limits: {cpu: 2, memory: 1G}}, containers: [{name: app}]}")
+	pod := build.Pod("web-0", older, build.ResizedAt(build.Start), func(pod *corev1.Pod) {
+		pod.Spec.Overhead = *build.Parsed[corev1.ResourceList](t, "{cpu: 7m, memory: 1M}")
+		build.Actuate(pod)
+		pod.Status.Resources.Limits = *build.Parsed[corev1.ResourceList](t, "{cpu: 2010m, memory: 1000996864}")
+	})
+	if got, message := target(t, pod, older, older).Observe(); got != resize.Actuated || resize.Busy(pod, resize.Kubelet{}) {
+		t.Errorf("carried out: got %s (%s), busy: %t", got, message, resize.Busy(pod, resize.Kubelet{}))
+	}
+	if got := resize.Describe(target(t, pod, older, newer).Effects); got != "pod: cpu request 1→1100m" {
+		t.Errorf("another size changes %s", got)
+	}
+}
+
 func target(t *testing.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) resize.Target {
 	t.Helper()
 	return must.Get(resize.For(pod, older, newer))(t)

@@ -463,10 +463,10 @@ func (t Target) Restarts() bool {
 // carried out. What the kubelet does not report counts as such.
 func (t Target) WillRestart() bool {
 	return t.restartsFor(func(p part, name corev1.ResourceName) bool {
-		allocated, applied := t.reported(p)
-		request, limit := p.value(Request, name), p.value(Limit, name)
-		return request != nil && !same(request, lookup(allocated, name)) ||
-			limit != nil && !appliedAs(name, Limit, *limit, lookup(applied.Limits, name))
+		return slices.ContainsFunc(sides[:], func(side Side) bool {
+			value := p.value(side, name)
+			return value != nil && !t.carriedOut(p, side, name, *value)
+		})
 	})
 }
 

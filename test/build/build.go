@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/kubectl/pkg/util/qos"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -73,7 +74,8 @@ func Pod(name string, template *corev1.PodTemplateSpec, change ...func(*corev1.P
 	return pod
 }
 
-// Actuate writes into the pod's status that the kubelet has done what the spec says.
+// Actuate writes into the pod's status that the kubelet has done what the spec says. Of the pod as a whole that is with the overhead of its
+// RuntimeClass (getEffectiveAllocatedResources in pkg/kubelet of Kubernetes).
 func Actuate(pod *corev1.Pod) {
 	pod.Status.ObservedGeneration = pod.Generation
 	pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses = nil, nil
@@ -84,8 +86,11 @@ func Actuate(pod *corev1.Pod) {
 		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses,
 			status(c, ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways))
 	}
-	if r := pod.Spec.Resources; r != nil {
-		pod.Status.Resources, pod.Status.AllocatedResources = r.DeepCopy(), r.Requests.DeepCopy()
+	if pod.Spec.Resources != nil {
+		pod.Status.AllocatedResources = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		pod.Status.Resources = &corev1.ResourceRequirements{
+			Requests: pod.Status.AllocatedResources.DeepCopy(), Limits: resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{}),
+		}
 	}
 }
 
