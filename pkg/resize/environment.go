@@ -1,6 +1,7 @@
 package resize
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -13,12 +14,13 @@ import (
 // volume are not listed: the kubelet writes them again.
 func (t Target) OldEnvironment() []string {
 	var found []string
-	for _, p := range t.named {
-		if p.container == nil || p.kind == initContainer && !p.sidecar() || t.restarts(p) {
+	all := t.parts()
+	for _, p := range all {
+		if p.container == nil || p.kind == initContainer && !p.sidecar() || p.restartedFor(all, t.sets) {
 			continue
 		}
 		for _, env := range p.container.Env {
-			if env.ValueFrom != nil && env.ValueFrom.ResourceFieldRef != nil && t.shows(p, env.ValueFrom.ResourceFieldRef) {
+			if env.ValueFrom != nil && env.ValueFrom.ResourceFieldRef != nil && t.shows(all, p, env.ValueFrom.ResourceFieldRef) {
 				found = append(found, p.name+": "+env.Name)
 			}
 		}
@@ -41,19 +43,16 @@ func (t Target) OldVolumes(template *corev1.PodTemplateSpec) []string {
 	return found
 }
 
-// shows reports whether ref, of the container p, refers to a value that changes.
-func (t Target) shows(p part, ref *corev1.ResourceFieldSelector) bool {
-	of := ref.ContainerName
-	if of == "" {
-		of = p.name
+// shows reports whether ref, of the container p, one of all parts of the pod, refers to a value that changes.
+func (t Target) shows(all []part, p part, ref *corev1.ResourceFieldSelector) bool {
+	of := counterpart(all, part{name: cmp.Or(ref.ContainerName, p.name)})
+	if of == nil {
+		return false
 	}
-	side, name, _ := strings.Cut(ref.Resource, ".")
-	return slices.ContainsFunc(t.Changes, func(c Change) bool {
-		return c.Container == of && sideFields[c.Side] == side && string(c.Resource) == name
-	})
-}
-
-// restarts reports whether the kubelet restarts the container for what changes.
-func (t Target) restarts(p part) bool {
-	return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && p.restartsFor(c.Resource) })
+	side, field, _ := strings.Cut(ref.Resource, ".")
+	name := corev1.ResourceName(field)
+	if side == sideFields[Limit] {
+		return t.sets(of.limiter(all, name), Limit, name)
+	}
+	return t.sets(*of, Request, name)
 }

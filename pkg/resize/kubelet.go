@@ -142,11 +142,12 @@ func lastWrite(pod *corev1.Pod, these func(metav1.ManagedFieldsEntry) bool) time
 }
 
 // ShrinksMemory reports whether the target asks for a lower memory limit than is in force in a
-// container, or for one where there is none, and the container is not restarted for it.
+// container, or for one where there is none, and the container is not restarted for it. One without a limit of its own has the pod's.
 func (t Target) ShrinksMemory() bool {
+	all := t.parts()
 	return slices.ContainsFunc(t.Effects, func(c Change) bool {
-		return c.lowersMemory() && slices.ContainsFunc(t.Changes, c.of) && slices.ContainsFunc(t.named, func(p part) bool {
-			return p.container != nil && p.name == c.Container && !p.restartsFor(corev1.ResourceMemory)
+		return c.lowersMemory() && slices.ContainsFunc(t.Changes, c.of) && slices.ContainsFunc(all, func(p part) bool {
+			return p.container != nil && !t.hasRun(p) && !p.restartsFor(c.Resource) && p.limiter(all, c.Resource).name == c.Container
 		})
 	})
 }

@@ -178,7 +178,6 @@ func TestShrinksMemory(t *testing.T) {
 			name: "lower than in force, and higher than asked for before", older: build.Size(t, limits), newer: build.Size(t, "requests: {memory: 100Mi}, limits: {memory: 150Mi}"),
 			change: build.WithSize(build.Size(t, "requests: {memory: 100Mi}, limits: {memory: 120Mi}")), want: true,
 		},
-		{name: "of the pod as a whole", older: build.Template(t, "{resources: {limits: {memory: 2Gi}}, containers: [{name: app}]}"), newer: build.Template(t, "{resources: {limits: {memory: 1Gi}}, containers: [{name: app}]}")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var change []func(*corev1.Pod)
@@ -189,6 +188,29 @@ func TestShrinksMemory(t *testing.T) {
 				t.Errorf("got %t, want %t", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestPodLimit: a container without a limit of its own, such as an injected one, has that of the pod as a whole.
+func TestPodLimit(t *testing.T) {
+	const env, limit = "env: [{name: HEAP, valueFrom: {resourceFieldRef: {resource: limits.memory}}}]", "resources: {limits: {memory: 1Gi}}"
+	const restarts = "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"
+	older := build.Template(t, "{resources: {limits: {memory: 3Gi}}, containers: [{name: app, "+limit+"}]}")
+	newer := build.Template(t, "{resources: {limits: {memory: 2Gi}}, containers: [{name: app, "+limit+"}]}")
+	for injected, want := range map[string]string{ // restarts, will restart once it was asked, has a lower limit, shows the old one
+		env:                                  "false false true [injected: HEAP]",
+		restarts + ", " + env:                "true true false []",
+		restarts + ", " + env + ", " + limit: "false false false []",
+	} {
+		pod := build.Pod("web-0", older, func(pod *corev1.Pod) {
+			pod.Spec.Containers = append(pod.Spec.Containers, *build.Parsed[corev1.Container](t, "{name: injected, "+injected+"}"))
+			build.Actuate(pod)
+		})
+		edit, asked := target(t, pod, older, newer), pod.DeepCopy()
+		asked.Spec = *edit.Spec()
+		if got := fmt.Sprint(edit.Restarts(), target(t, asked, older, newer).WillRestart(), edit.ShrinksMemory(), edit.OldEnvironment()); got != want {
+			t.Errorf("%s: got %s, want %s", injected, got, want)
+		}
 	}
 }
 

@@ -52,6 +52,24 @@ func (p part) restartsFor(name corev1.ResourceName) bool {
 		corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: corev1.RestartContainer})
 }
 
+// restartedFor reports whether the kubelet restarts the container p, one of all parts of a pod, for values that change
+// (computePodResizeAction in pkg/kubelet/kuberuntime of Kubernetes).
+func (p part) restartedFor(all []part, changes func(part, Side, corev1.ResourceName) bool) bool {
+	return slices.ContainsFunc(resizable, func(name corev1.ResourceName) bool {
+		return p.restartsFor(name) && (changes(p, Request, name) || changes(p.limiter(all, name), Limit, name))
+	})
+}
+
+// limiter returns the part whose limit of the resource the container p, one of all parts of a pod, has: p, or the pod as a whole if p says
+// none. That limit the kubelet sets for the container, and shows in its environment (KEP-5419: GetLimits in pkg/kubelet/util of
+// Kubernetes; defaultPodLimitsForDownwardAPI in pkg/kubelet).
+func (p part) limiter(all []part, name corev1.ResourceName) part {
+	if own := p.value(Limit, name); (own == nil || own.IsZero()) && all[0].kind == podLevel {
+		return all[0]
+	}
+	return p
+}
+
 // parts lists where spec has resources, in the order of the spec. The parts
 // point into spec, so that what is changed through them changes spec.
 func parts(spec *corev1.PodSpec) []part {

@@ -453,31 +453,37 @@ func (t Target) Removed() []Change { return t.removed }
 
 // Restarts reports whether a container that runs would be restarted, in place, for what
 // changes. A container that waits to be started, as in a crash loop, does not count.
-func (t Target) Restarts() bool {
-	return t.restartsFor(func(p part, name corev1.ResourceName) bool {
-		return slices.ContainsFunc(t.Changes, func(c Change) bool { return c.Container == p.name && c.Resource == name })
-	})
-}
+func (t Target) Restarts() bool { return t.restartsFor(t.sets) }
 
-// WillRestart is like Restarts, for what the pod's spec asks for already and its kubelet has not
-// carried out. What the kubelet does not report counts as such.
+// WillRestart is like Restarts, for what the wanted size has and the kubelet has not carried out, whether the pod's spec asks for it
+// already or not. What the kubelet does not report counts as such.
 func (t Target) WillRestart() bool {
-	return t.restartsFor(func(p part, name corev1.ResourceName) bool {
-		return slices.ContainsFunc(sides[:], func(side Side) bool {
-			value := p.value(side, name)
-			return value != nil && !t.carriedOut(p, side, name, *value)
-		})
+	return t.restartsFor(func(p part, side Side, name corev1.ResourceName) bool {
+		value := p.value(side, name)
+		return value != nil && !t.carriedOut(p, side, name, *value)
 	})
 }
 
-// restartsFor reports whether a container that runs is restarted for a resource that changes.
-func (t Target) restartsFor(changes func(part, corev1.ResourceName) bool) bool {
-	return slices.ContainsFunc(t.named, func(p part) bool {
+// restartsFor reports whether a container that runs, an injected one too, is restarted for values that change.
+func (t Target) restartsFor(changes func(part, Side, corev1.ResourceName) bool) bool {
+	all := t.parts()
+	return slices.ContainsFunc(all, func(p part) bool {
 		status := t.status(p)
-		return status != nil && status.State.Running != nil && slices.ContainsFunc(resizable, func(name corev1.ResourceName) bool {
-			return p.restartsFor(name) && changes(p, name)
-		})
+		return status != nil && status.State.Running != nil && p.restartedFor(all, changes)
 	})
+}
+
+// parts are those of the pod with the wanted size.
+func (t Target) parts() []part {
+	if t.pod == nil {
+		return nil
+	}
+	return parts(t.Spec())
+}
+
+// sets reports whether a value of p changes.
+func (t Target) sets(p part, side Side, name corev1.ResourceName) bool {
+	return slices.ContainsFunc(t.Changes, Change{Container: p.name, Resource: name, Side: side}.of)
 }
 
 // GivesRoom reports whether the changes ask for less of something, and for more of nothing.
