@@ -198,7 +198,7 @@ func (t Target) setting(values []Change) Target {
 	}
 	t.Changes, t.Effects = slices.Clip(t.Changes), slices.Clip(t.Effects)
 	for _, c := range values {
-		t.change(*counterpart(t.named, part{name: c.Container}), c, owner{})
+		t.change(*counterpart(t.named, part{name: c.Container}), value{Change: c})
 	}
 	t.Obstacles = slices.DeleteFunc(t.Obstacles, func(said string) bool { return strings.HasPrefix(said, classChange) })
 	t.checkPod()

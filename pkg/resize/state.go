@@ -338,22 +338,25 @@ func (t Target) carriedOut(p part, side Side, name corev1.ResourceName, want res
 // inForce returns the value that is in force in the pod as it runs: the kubelet may not have
 // accepted yet what the spec asks for; of a value that is new, nothing is in force then. Where the
 // kubelet says nothing of p, it is the spec's value. So it is where nobody has asked for another one since the pod's
-// birth, or the kubelet has allocated it: then the status shows what a runtime makes of it.
-func (t Target) inForce(p part, side Side, name corev1.ResourceName, spec *resource.Quantity) *resource.Quantity {
-	allocated, applied := t.reported(p)
-	value := lookup(allocated, name)
-	if side == Limit {
-		value = lookup(applied.Limits, name)
-	}
-	if !t.asked || !t.says(p) || t.hasRun(p) || spec != nil && t.carriedOut(p, side, name, *spec) {
-		return spec
+// birth, or the kubelet has allocated it: then the status shows what a runtime makes of it. It is the older template's value, too, where the
+// status may show what a runtime makes of that: asked for again, a limit that is rounded down could be below its request.
+func (t Target) inForce(p part, v value) *resource.Quantity {
+	if !t.asked || !t.says(p) || t.hasRun(p) || v.From != nil && t.carriedOut(p, v.Side, v.Resource, *v.From) {
+		return v.From
 	}
 	if state, _ := t.fromConditions(); state == "" && t.kubelet.observed(t.pod) {
 		if answer, _ := t.unapplied(p); answer == Unconfirmed {
-			return spec
+			return v.From
 		}
 	}
-	return value
+	if v.was != nil && t.carriedOut(p, v.Side, v.Resource, *v.was) {
+		return v.was
+	}
+	allocated, applied := t.reported(p)
+	if v.Side == Limit {
+		return lookup(applied.Limits, v.Resource)
+	}
+	return lookup(allocated, v.Resource)
 }
 
 // pageSizes are those that kernels have, in bytes.

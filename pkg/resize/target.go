@@ -268,21 +268,22 @@ func (t *Target) apply(have, want, is part, was *part, set owners, sets func(val
 
 // set notes that a value of have is to be another one, and what that takes back.
 func (t *Target) set(have part, v value) {
-	t.change(have, v.Change, v.by)
+	t.change(have, v)
 	t.displace(v)
 	if v.by.ours && same(v.was, v.is) {
 		t.back = append(t.back, v.Change)
 	}
 }
 
-// change notes that a value of have, which was set by that owner, is to be another one.
-func (t *Target) change(have part, c Change, by owner) {
+// change notes that a value of have is to be another one.
+func (t *Target) change(have part, v value) {
+	c := v.Change
 	t.Changes = appendChange(t.Changes, c)
-	t.Overrules = t.Overrules || by.other != "" && !same(c.From, c.To)
+	t.Overrules = t.Overrules || v.by.other != "" && !same(c.From, c.To)
 	if c.Resource == corev1.ResourceMemory && c.To.MilliValue()%1000 != 0 {
 		t.obstruct("%s: memory %s %s is not a whole number of bytes", have.label(), c.Side, c.To)
 	}
-	c.From = t.inForce(have, c.Side, c.Resource, c.From)
+	c.From = t.inForce(have, v)
 	t.Effects = appendChange(t.Effects, c)
 }
 

@@ -2,6 +2,7 @@ package resize_test
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -362,6 +363,22 @@ func TestWaiting(t *testing.T) {
 		if got := resize.Describe(target.Back().Changes); got != tt.back {
 			t.Errorf("%s: goes back by %s, want %s", tt.name, got, tt.back)
 		}
+	}
+}
+
+// TestBackToRounded: what the kernel or a runtime makes of a limit is not asked for. It would no longer be the request, and the pod of another
+// QoS class.
+func TestBackToRounded(t *testing.T) {
+	const size = "{resources: {requests: {cpu: 1, memory: %[1]s}, limits: {cpu: 1, memory: %[1]s}}, containers: [{name: app, resources: {requests: {cpu: %[2]s}, limits: {cpu: %[2]s}}}]}"
+	older, newer := build.Template(t, fmt.Sprintf(size, "1G", "125m")), build.Template(t, fmt.Sprintf(size, "2G", "250m"))
+	pod := build.Pod("web-0", older, build.ResizedAt(build.Start))
+	pod.Status.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("999997440")
+	pod.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceCPU] = resource.MustParse("130m")
+	pod.Spec = build.Pod("web-0", newer).Spec
+	pod.Generation++
+	want := "pod: memory request 2G→1G, pod: memory limit 2G→1G, app: cpu request 250m→125m, app: cpu limit 250m→125m"
+	if got := resize.Describe(target(t, pod, older, newer).Back().Changes); got != want {
+		t.Errorf("goes back by %s, want %s", got, want)
 	}
 }
 
