@@ -365,7 +365,7 @@ func TestRememberRefusal(t *testing.T) {
 		{err: apierrors.NewTooManyRequests("later", 1), unanswered: true},
 	} {
 		e := newEngine(t, Options{})
-		if err := e.session.rememberRefusal(m, revision, tt.err); tt.kept && err != nil || !tt.kept && !errors.Is(err, tt.err) {
+		if err := e.session.rememberRefusal(e.w, m, revision, tt.err); tt.kept && err != nil || !tt.kept && !errors.Is(err, tt.err) {
 			t.Errorf("%v: returned %v", tt.err, err)
 		}
 		if known := e.session.Notes.Of(pod.UID).Size.Of(revision.Size(target.Changes)); (known.Reason != "") != tt.kept {
@@ -426,6 +426,19 @@ func TestBesideAskedAgain(t *testing.T) {
 	must.Do(t, e.session.resize(t.Context(), e.w, rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}, m))
 	if got := resize.Describe(e.session.Notes.Of(pod.UID).Beside); got != "app: memory request 2Gi→1Gi" {
 		t.Errorf("%q was changed beside it", got)
+	}
+}
+
+// TestNotAskedAgain: a pod that the API server does not let have what it has is not asked for that for ever, and its size is not refused.
+func TestNotAskedAgain(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	pod := build.Pod("web-0", older, build.WithSize(newer))
+	e, m := newEngine(t, Options{}), judge.Member{Place: judge.Place{Pod: pod, Target: must.Get(resize.For(pod, older, newer))(t)}}
+	e.session.Notes.See([]*judge.Verdict{{Member: m}})
+	e.session.Notes.AskAgain()
+	must.Do(t, e.session.rememberRefusal(e.w, m, rollout.Revision{Name: "b", Template: newer}, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-0", errors.New("no"))))
+	if refused := e.session.Notes.Of(pod.UID).Size.Last(); refused.Reason != "" || e.session.Notes.Sighted(pod.UID).Again || e.queue.Len() != 1 || len(e.events) == 0 {
+		t.Errorf("refused: %+v, asks again: %t, queued: %d, events: %d", refused, e.session.Notes.Sighted(pod.UID).Again, e.queue.Len(), len(e.events))
 	}
 }
 

@@ -35,7 +35,7 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m judge
 		if !pods.Answered(err) { // it may have been carried out
 			s.noteAsked(m, asked)
 		}
-		return s.rememberRefusal(m, p.Revision, err)
+		return s.rememberRefusal(w, m, p.Revision, err)
 	}
 	if again || resized.Spec.NodeName == "" { // no kubelet has anything to do
 		s.Requeue()
@@ -102,8 +102,9 @@ func (s *Session[W, K]) noteAsked(m judge.Member, at time.Time) {
 
 // rememberRefusal remembers why the API server refused the resize, and when to ask again, for
 // the next plan. It returns the error if that is no refusal: the pod has changed or is gone, or
-// nobody has answered.
-func (s *Session[W, K]) rememberRefusal(m judge.Member, revision rollout.Revision, err error) error {
+// nobody has answered. Where the pod was asked for what it has, nothing is said of its size: its kubelet is
+// not had to look once more, and what that has said stays.
+func (s *Session[W, K]) rememberRefusal(w W, m judge.Member, revision rollout.Revision, err error) error {
 	if !pods.Answered(err) {
 		s.unanswered = true
 		return err
@@ -112,6 +113,12 @@ func (s *Session[W, K]) rememberRefusal(m judge.Member, revision rollout.Revisio
 		return err
 	}
 	refusal, size := pods.Refusal(err), revision.Size(m.Target.Changes)
+	if len(m.Target.Changes) == 0 {
+		s.Notes.NotAgain(m.Pod.UID)
+		s.RecordPod(w, m.Pod, corev1.EventTypeWarning, judge.EventAdmissionDenied, "its kubelet could not be had to look at the size again: "+refusal.Reason)
+		s.Requeue()
+		return nil
+	}
 	note := s.Notes.Note(m.Pod.UID)
 	if refusal.Final && note.Size.Of(size).Reason == "" {
 		s.controller.metrics.pod(outcomeRefused)

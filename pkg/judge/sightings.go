@@ -80,6 +80,9 @@ func (s *seen) askAgain() {
 	}
 }
 
+// NotAgain notes that the pod is not to be asked once more: the API server does not take that.
+func (n *PodNotes) NotAgain(pod types.UID) { n.Note(pod).resize.Again = false }
+
 // Sighted returns what is noted of the resize of a pod.
 func (n *PodNotes) Sighted(pod types.UID) Sighting {
 	switch note := n.Of(pod); {
