@@ -13,7 +13,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
@@ -226,7 +225,7 @@ func stripPod(p *corev1.Pod) *pod {
 	kept := &pod{ObjectMeta: identity(p.ObjectMeta), lacks: lacksOf(p)}
 	if !capacity.Over(p) && p.Spec.NodeName != "" {
 		kept.node = p.Spec.NodeName
-		kept.load = capacity.LoadOf(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+		kept.load = capacity.LoadOf(capacity.Taken(p))
 	}
 	if _, estimated := p.Annotations[api.EstimateAnnotation]; !estimated && !optsIn(p.Labels) {
 		return kept

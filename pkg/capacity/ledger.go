@@ -61,8 +61,7 @@ func (p promise) spends() bool {
 	if p.old == nil || p.old.DeletionTimestamp != nil {
 		return true
 	}
-	has := resourcehelper.PodRequests(p.old, resourcehelper.PodResourcesOptions{UseStatusResources: true})
-	return !holds(has, resourcehelper.PodRequests(p.pod, resourcehelper.PodResourcesOptions{}))
+	return !holds(Taken(p.old), resourcehelper.PodRequests(p.pod, resourcehelper.PodResourcesOptions{}))
 }
 
 // carriedOut is after which time a restart that does not show has not been made: the old pod stays.

@@ -125,6 +125,27 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestTaken: what a node's other pod takes, as its kubelet reports that from 1.36 on, or does not before.
+func TestTaken(t *testing.T) {
+	const has = "allocatedResources: {cpu: 1, memory: 7Gi}, resources: {requests: {cpu: 1, memory: 7Gi}}, conditions: [{type: PodResizePending, reason: "
+	for name, tt := range map[string]struct{ spec, status, want string }{
+		"of a resize that is infeasible, what it has":     {"resources: {requests: {cpu: 3, memory: 8Gi}}", has + "Infeasible}]", "{cpu: 1, memory: 7Gi}"},
+		"of one that waits, the larger of each resource":  {"resources: {requests: {cpu: 2, memory: 1Gi}}", has + "Deferred}]", "{cpu: 2, memory: 7Gi}"},
+		"the overhead that is allocated, and that of it":  {"overhead: {cpu: 500m}", "allocatedResources: {cpu: 1500m}, resources: {requests: {cpu: 1500m}}", "{cpu: 2}"},
+		"the overhead once where no kubelet says as much": {"resources: {requests: {cpu: 3}}, overhead: {cpu: 500m}", "", "{cpu: 3500m}"},
+	} {
+		other := build.Parsed[corev1.Pod](t, "{metadata: {uid: other}, spec: {containers: [{name: app, resources: {requests: {cpu: 1}}}], "+tt.spec+"}, status: {"+tt.status+"}}")
+		want, n := *build.Parsed[corev1.ResourceList](t, tt.want), node("node", "0")
+		if got := Taken(other); !same(corev1.ResourceRequirements{Requests: got}, corev1.ResourceRequirements{Requests: want}) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+		n.Status.Allocatable[corev1.ResourceCPU] = plus(want[corev1.ResourceCPU], resource.MustParse("1"))
+		if enough, not := beside(podOf(t, "web", "", "1"), n, []*corev1.Pod{other}), beside(podOf(t, "web", "", "1001m"), n, []*corev1.Pod{other}); enough != nil || !isNo(not) {
+			t.Errorf("%s: beside it there is room for 1 cpu (%v), and no more (%v)", name, enough, not)
+		}
+	}
+}
+
 func TestSameRoom(t *testing.T) {
 	ready := func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}

@@ -88,7 +88,7 @@ func (c *Cluster) sum(ctx context.Context, nodes spaces, node *corev1.Node) erro
 	nodes[node.Name] = &nodeSpace{node.Status.Allocatable, corev1.ResourceList{}, corev1.ResourceList{}}
 	for _, pod := range there {
 		if pod.Spec.NodeName == node.Name && !Over(pod) {
-			addTo(nodes[node.Name].requested, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+			addTo(nodes[node.Name].requested, Taken(pod))
 		}
 	}
 	return nil

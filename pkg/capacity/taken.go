@@ -24,7 +24,7 @@ func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) error {
 		if conflict(hostPorts(pod), hostPorts(other)) {
 			return noNode("another pod has the host port on node %s", node.Name)
 		}
-		for name, request := range counted(resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true})) {
+		for name, request := range counted(Taken(other)) {
 			if free, limited := left[name]; limited {
 				free.Sub(request)
 				left[name] = free
@@ -43,6 +43,16 @@ func beside(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) error {
 		return unknown("its extended resources might be devices that are allocated dynamically")
 	}
 	return nil
+}
+
+// Taken is what the scheduler counts of a pod on a node (CalculateResource in pkg/scheduler/framework/types.go of Kubernetes 1.37): of a
+// resize that waits, the larger size, and of one that is infeasible, what the pod has, pod-level resources included.
+//
+// The pod-level status has the overhead of a RuntimeClass, too, so that it counts twice. The scheduler of 1.36 counts it twice with
+// pod-level requests only, but nothing here tells it from that of 1.37: too much keeps a pod, too little would trade it for one that
+// is Pending. Before 1.36 the gate InPlacePodLevelResourcesVerticalScaling is off: no scheduler looks at that status, and no kubelet writes it.
+func Taken(pod *corev1.Pod) corev1.ResourceList {
+	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
 }
 
 // counted adds that it is one pod.
