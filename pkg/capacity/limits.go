@@ -188,9 +188,19 @@ func broken(item corev1.LimitRangeItem, whose string, requests, limits corev1.Re
 		switch {
 		case request.IsZero() || limit.IsZero():
 			say(name, "must have a request and a limit, at most %s times as high", &most)
-		case limit.AsApproximateFloat64()/request.AsApproximateFloat64() > most.AsApproximateFloat64():
+		case exceeds(limit, request, most):
 			say(name, "must have a limit of at most %s times the request, and they are %s and %s", &most, &limit, &request)
 		}
 	}
 	return said
+}
+
+// exceeds reports whether the limit is more than so many times the request, in the very steps of limitRequestRatioConstraint in
+// plugin/pkg/admission/limitranger of Kubernetes: 270m is not more than 3 times 90m, but 0.27 is in floating point, of 0.09.
+func exceeds(limit, request, times resource.Quantity) bool {
+	l, r := limit.Value(), request.Value()
+	if max(l, r) <= resource.MaxMilliValue {
+		l, r = limit.MilliValue(), request.MilliValue()
+	}
+	return float64(l)/float64(r)*1000 > float64(times.MilliValue())
 }

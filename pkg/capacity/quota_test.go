@@ -164,7 +164,10 @@ func TestAdmit(t *testing.T) {
 			"cpu per Pod must be at most 1500m, and the limit is 2 (LimitRange a)"},
 		{"a limit that is too high for the request", "containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 300m}}}]", "[{type: Container, maxLimitRequestRatio: {cpu: 2}}]", "",
 			"app: cpu per Container must have a limit of at most 2 times the request, and they are 300m and 100m (LimitRange a)"},
-		{"a ratio that is kept to", "containers: [{name: app, resources: {requests: {cpu: 100m}, limits: {cpu: 200m}}}]", "[{type: Container, maxLimitRequestRatio: {cpu: 2}}]", "", ""},
+		{"a ratio that is kept to", "containers: [{name: app, resources: {requests: {cpu: 90m}, limits: {cpu: 270m}}}]", "[{type: Container, maxLimitRequestRatio: {cpu: 3}}]", "", ""},
+		{"a ratio that is not one of integers", "containers: [{name: app, resources: {requests: {cpu: 2}, limits: {cpu: 3001m}}}]", "[{type: Container, maxLimitRequestRatio: {cpu: 1500m}}]", "",
+			"app: cpu per Container must have a limit of at most 1500m times the request, and they are 3001m and 2 (LimitRange a)"},
+		{"a ratio of large quantities", "containers: [{name: app, resources: {requests: {memory: 8Pi}, limits: {memory: 16Pi}}}]", "[{type: Container, maxLimitRequestRatio: {memory: 2}}]", "", ""},
 		{"a ratio of nothing", app, "[{type: Container, maxLimitRequestRatio: {cpu: 2}}]", "", "app: cpu per Container must have a request and a limit, at most 2 times as high (LimitRange a)"},
 	}
 	for _, tt := range tests {
