@@ -91,7 +91,7 @@ func (q *Quotas) refuseResize(pod *corev1.Pod, to *corev1.PodSpec) string {
 	}
 	resized := pod.DeepCopy()
 	resized.Spec = *to
-	if why := q.refusal(resized, pod); why != "" && q.refusal(pod, pod) == "" { // what takes no more is let in
+	if why := q.refusal(resized, pod, q.usage(pod)); why != "" {
 		return why
 	}
 	q.remove(pod)
@@ -100,11 +100,12 @@ func (q *Quotas) refuseResize(pod *corev1.Pod, to *corev1.PodSpec) string {
 }
 
 // refusal returns why the API server would not let a pod in, in the place of another one unless that is nil; empty if it would
-// (CheckRequest in pkg/admission/plugin/resourcequota of k8s.io/apiserver).
+// (CheckRequest in pkg/admission/plugin/resourcequota of k8s.io/apiserver). What it has already, as one that is resized has, is let in even
+// where the quota is exceeded: each resource is compared only if there is more of it. What a quota demands, every pod must specify.
 //
 // Of a quota for 1 cpu, of which three pods use 900m, 100m are left; in the place of one of them, 400m are. What is used
 // is said as the quota's status has it.
-func (q *Quotas) refusal(pod, old *corev1.Pod) string {
+func (q *Quotas) refusal(pod, old *corev1.Pod, has corev1.ResourceList) string {
 	wanted, left := q.usage(pod), q
 	if old != nil {
 		left = q.clone()
@@ -120,8 +121,8 @@ func (q *Quotas) refusal(pod, old *corev1.Pod) string {
 		}
 		var exceeded []string
 		for _, name := range sorted(quota.Status.Hard) {
-			want, counts := wanted[name]
-			if !counts || want.IsZero() {
+			want := wanted[name]
+			if want.Cmp(has[name]) <= 0 {
 				continue
 			}
 			hard := quota.Status.Hard[name]
@@ -134,9 +135,10 @@ func (q *Quotas) refusal(pod, old *corev1.Pod) string {
 				continue
 			}
 			wants := want.String()
-			if has := used.DeepCopy(); others.Cmp(used) != 0 {
-				has.Sub(others)
-				wants += " in place of " + has.String()
+			if others.Cmp(used) != 0 {
+				freed := used.DeepCopy()
+				freed.Sub(others)
+				wants += " in place of " + freed.String()
 			}
 			exceeded = append(exceeded, fmt.Sprintf("%s %s (used: %s of %s)", name, wants, &used, &hard))
 		}
@@ -154,7 +156,7 @@ func (q *Quotas) replace(old, pod *corev1.Pod, newFirst bool) (*Quotas, error) {
 	if newFirst {
 		instead = nil
 	}
-	if why := q.refusal(pod, instead); why != "" {
+	if why := q.refusal(pod, instead, nil); why != "" {
 		return nil, refused{judge.Refusal{Kind: judge.ReasonQuotaExceeded, Reason: why}}
 	}
 	left.remove(old)
@@ -172,7 +174,7 @@ func (q *Quotas) Refusal(template *corev1.PodTemplateSpec, limits Limits) judge.
 	if q == nil {
 		return judge.Refusal{}
 	}
-	if why = q.refusal(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: *spec}, nil); why != "" {
+	if why = q.refusal(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: *spec}, nil, nil); why != "" {
 		return judge.Refusal{Reason: why, Kind: judge.ReasonQuotaExceeded}
 	}
 	return judge.Refusal{}

@@ -28,6 +28,7 @@ func TestQuotas(t *testing.T) {
 		there   []string
 		pod     string
 		instead bool              // of the first of the others
+		resized bool              // it is the first of the others
 		change  func(*corev1.Pod) // of the pods that are gone
 		refusal string
 	}{
@@ -62,6 +63,11 @@ func TestQuotas(t *testing.T) {
 		{name: "a number of pods that stays the same", quota: "status: {hard: {pods: 3, count/pods: 3}, used: {pods: 3, count/pods: 3}}", others: []string{small, small}, gone: []string{small}, pod: large},
 		{name: "a smaller pod under a quota that was lowered", quota: "status: {hard: {cpu: 600m}, used: {cpu: 900m}}", others: []string{medium}, gone: []string{large}, pod: small,
 			refusal: "quota q has no room for cpu 300m (used: 500m of 600m)"},
+		{name: "a resize to less under a quota that was lowered", quota: "status: {hard: {cpu: 200m, memory: 0}, used: {cpu: 500m, memory: 1Mi}}", others: []string{medium}, resized: true, pod: small},
+		{name: "a resize to more of what was lowered", quota: "status: {hard: {cpu: 300m, memory: 0}, used: {cpu: 400m, memory: 1Mi}}", others: []string{large}, resized: true, pod: medium,
+			refusal: "quota q has no room for cpu 500m in place of 400m (used: 400m of 300m)"},
+		{name: "a resize under a quota that has come to demand a limit", quota: "status: {hard: {limits.cpu: 1}, used: {limits.cpu: 0}}", others: []string{medium}, resized: true, pod: medium,
+			refusal: "quota q: must specify limits.cpu for app"},
 		{name: "a quota that demands a limit", quota: "status: {hard: {limits.cpu: 1}, used: {limits.cpu: 0}}", pod: "containers: [{name: app, resources: {requests: {cpu: 1}}}]", refusal: "quota q: must specify limits.cpu for app"},
 		{name: "a pod's own resources will do", quota: "status: {hard: {limits.cpu: 1}, used: {limits.cpu: 0}}", pod: "{containers: [{name: app}], resources: {limits: {cpu: 1}}}"},
 		{name: "a quota that is not counted yet", quota: "status: {hard: {cpu: 1}}", pod: small, refusal: "the status of quota q has no usage of cpu yet"},
@@ -113,11 +119,15 @@ func TestQuotas(t *testing.T) {
 			if tt.instead {
 				old = others[0]
 			}
-			if got := quotas.refusal(pod, old); got != tt.refusal {
+			ask := func() string { return quotas.refusal(pod, old, nil) }
+			if tt.resized {
+				ask = func() string { return quotas.clone().refuseResize(others[0], &pod.Spec) }
+			}
+			if got := ask(); got != tt.refusal {
 				t.Errorf("got %q, want %q", got, tt.refusal)
 			}
 			quotas.clone().add(pod)
-			if got := quotas.refusal(pod, old); got != tt.refusal {
+			if got := ask(); got != tt.refusal {
 				t.Errorf("what a clone has counted counts: %q", got)
 			}
 			for name, used := range quota.Status.Used {
