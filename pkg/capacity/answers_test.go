@@ -74,6 +74,8 @@ func TestAnswers(t *testing.T) {
 		claims   = "volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]"
 		port     = "containers: [{name: app, resources: {requests: {cpu: 1}}, ports: [{containerPort: 80, hostPort: 80}]}]"
 		full     = "the only node that is large enough has no room beside its pods"
+		rules    = "{name: app, restartPolicyRules: [{action: RestartAllContainers}], resources: {requests: {cpu: 3}}}"
+		declares = "{apiVersion: v1, kind: Node, metadata: {name: c}, status: {allocatable: {cpu: 1}, declaredFeatures: [RestartAllContainersOnContainerExits]}}\n---\n"
 		excluded = " (pod affinity, topology spread constraints or a ReadWriteOncePod claim exclude nodes with room)"
 	)
 	other := func(node, spec string) string {
@@ -192,6 +194,13 @@ func TestAnswers(t *testing.T) {
 			besides: other("a", "containers: [{name: x, ports: [{containerPort: 80, hostPort: 80}]}]")},
 		{name: "somebody debugs it with more than its namespace allows", spec: "ephemeralContainers: [{name: debug, securityContext: {privileged: true}}]",
 			besides: "{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: {pod-security.kubernetes.io/enforce: baseline}}}"},
+
+		{name: "no scheduler asks for the feature of its restart rules", spec: "containers: [" + rules + "]"},
+		{name: "a small node declares it", spec: "containers: [" + rules + "]", besides: declares, kind: judge.ReasonNoNodeFits,
+			says: "it needs 2 cpu; the only node that it can run on has 1, of those that declare RestartAllContainersOnContainerExits"},
+		{name: "a small node does, and its template names another one", spec: "nodeName: a, containers: [" + rules + "]", besides: declares},
+		{name: "a pod waits for the node that declares it", spec: onlyA,
+			besides: declares + "{apiVersion: v1, kind: Pod, metadata: {name: other, namespace: other, uid: other}, spec: {containers: [" + rules + "]}}"},
 
 		{name: "scheduling gates", spec: "schedulingGates: [{name: wait}]", kind: judge.ReasonRoomUnknown, says: "its template has scheduling gates: whoever removes them decides that"},
 		{name: "another scheduler", spec: "schedulerName: mine", kind: judge.ReasonRoomUnknown, says: "the scheduler mine decides that"},

@@ -31,7 +31,7 @@ func NewNodes(client kubernetes.Interface) (*Nodes, error) {
 				ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, ResourceVersion: node.ResourceVersion, CreationTimestamp: node.CreationTimestamp},
 				Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
 				Status: corev1.NodeStatus{
-					Allocatable: node.Status.Allocatable, Conditions: readiness(node),
+					Allocatable: node.Status.Allocatable, Conditions: readiness(node), DeclaredFeatures: node.Status.DeclaredFeatures,
 					NodeInfo: corev1.NodeSystemInfo{KubeletVersion: node.Status.NodeInfo.KubeletVersion},
 				},
 			}, nil

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/nodedeclaredfeatures"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -203,9 +205,10 @@ func (r *Room) find(ctx context.Context, pod *corev1.Pod, home string, newFirst 
 	if err != nil {
 		return err
 	}
-	nodes, tooLarge := candidates(pod, d.volumes.bound, all)
+	able, needs := r.declaring(pod, all)
+	nodes, tooLarge := candidates(pod, d.volumes.bound, able)
 	if tooLarge != "" {
-		return noNode("%s", tooLarge)
+		return noNode("%s%s", tooLarge, needs)
 	}
 	rand.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	if at := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == home }); at > 0 {
@@ -222,6 +225,31 @@ func (r *Room) find(ctx context.Context, pod *corev1.Pod, home string, newFirst 
 		return err
 	}
 	return noNode("%s", r.crowded(len(looked), len(nodes), excluded))
+}
+
+// declaring returns those of the nodes that declare the features without which the scheduler places the pod on none from Kubernetes 1.36
+// on, and which those are (NodeDeclaredFeatures in pkg/scheduler/framework/plugins of Kubernetes).
+//
+// A feature that no node declares is not asked for: the scheduler is too old to know it. If it did, it could not have placed the pod that
+// runs, and needs the same. Where the template names the node, no scheduler looks at it, and its kubelet has let that pod in.
+func (r *Room) declaring(pod *corev1.Pod, nodes []*corev1.Node) (able []*corev1.Node, needs string) {
+	if pod.Spec.NodeName != "" {
+		return nodes, ""
+	}
+	for _, feature := range features.AllFeatures {
+		lacks := func(n *corev1.Node) bool { return !slices.Contains(n.Status.DeclaredFeatures, feature.Name()) }
+		if !feature.InferForScheduling(&nodedeclaredfeatures.PodInfo{Spec: &pod.Spec}) {
+			continue
+		}
+		for _, node := range r.byName {
+			if !lacks(node) {
+				nodes = slices.DeleteFunc(slices.Clone(nodes), lacks)
+				needs += ", of those that declare " + feature.Name()
+				break
+			}
+		}
+	}
+	return nodes, needs
 }
 
 // demandOf reads what the pod demands.

@@ -195,9 +195,12 @@ func TestListOfNodes(t *testing.T) {
 	beats := node("node-3", "2")
 	beats.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 	write(beats)
-	write(node("node-4", "4"))
+	write(node("node-4", "4", func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"a"} }))
 	next()
 	after := nodes.List()
+	if !slices.Equal(byName(after)["node-4"].Status.DeclaredFeatures, []string{"a"}) {
+		t.Error("what a kubelet declares is not kept")
+	}
 	if slices.Equal(before, after) || len(after) != 20 {
 		t.Errorf("a node has grown, and the list of %d is the same", len(after))
 	}

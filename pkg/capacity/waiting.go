@@ -28,7 +28,8 @@ func (r *Room) putWaiting(ctx context.Context, node *corev1.Node, others []*core
 			r.overtakers++
 			continue
 		}
-		if _, tooLarge := candidates(pod, nil, []*corev1.Node{node}); tooLarge != "" || isNo(beside(pod, node, others)) {
+		able, _ := r.declaring(pod, []*corev1.Node{node})
+		if _, tooLarge := candidates(pod, nil, able); tooLarge != "" || isNo(beside(pod, node, others)) {
 			continue
 		}
 		may, err := r.mayCome(ctx, pod, node, others)
