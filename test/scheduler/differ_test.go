@@ -196,7 +196,7 @@ func TestRoom(t *testing.T) {
 	// The worlds are hard enough for each plugin to decide something.
 	for _, plugin := range []string{
 		names.NodeUnschedulable, names.TaintToleration, names.NodeAffinity, names.NodePorts, names.NodeResourcesFit, names.VolumeRestrictions, names.NodeVolumeLimits,
-		names.VolumeBinding, names.VolumeZone, names.PodTopologySpread, names.InterPodAffinity, NotReady, "kubelet",
+		names.VolumeBinding, names.VolumeZone, names.PodTopologySpread, names.InterPodAffinity, names.NodeDeclaredFeatures, NotReady, "kubelet",
 	} {
 		if count.refused[plugin] == 0 {
 			t.Errorf("%s has refused nothing", plugin)

@@ -212,6 +212,27 @@ var hard = []feature{
 			}}
 		})
 	}},
+	{"others' pod-level resize waits, or is infeasible", func(s *scene) {
+		s.half(func(pod *corev1.Pod) {
+			if pod.Spec.NodeName == "" {
+				return
+			}
+			pod.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "1200m", "memory", "1Gi")}
+			pod.Status.AllocatedResources = quantities("cpu", "900m", "memory", "7Gi")
+			pod.Status.Resources = &corev1.ResourceRequirements{Requests: pod.Status.AllocatedResources.DeepCopy()}
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Reason: one(s, corev1.PodReasonInfeasible, corev1.PodReasonDeferred)}}
+		})
+	}},
+	{"restart rules that kubelets have to declare", func(s *scene) {
+		rules := []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
+		s.template.Spec.Containers[0].RestartPolicyRules = rules
+		s.half(func(pod *corev1.Pod) { pod.Spec.Containers[0].RestartPolicyRules = rules })
+		for i, n := range s.Nodes {
+			if i == 0 || s.oneIn(2) { // else nobody could say that the scheduler asks for it
+				n.Status.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"}
+			}
+		}
+	}},
 
 	{"waiting", func(s *scene) { s.waiter() }},
 	{"waiting, two", func(s *scene) { s.waiter(); s.waiter() }},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 )
 
@@ -176,6 +177,8 @@ func (s *scene) workload() {
 		if node := s.node().Name; pod.Spec.NodeName == "" {
 			pod.Spec.NodeName = node
 		}
+		pod.Status.AllocatedResources = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) // as its kubelet says from 1.36 on
+		pod.Status.Resources = &corev1.ResourceRequirements{Requests: pod.Status.AllocatedResources.DeepCopy()}
 		s.siblings = append(s.siblings, pod)
 		if hash == "old" && len(s.replacements) < replaced {
 			s.replacements = append(s.replacements, Replacement{pod, s.next(fmt.Sprint("new", i))})
