@@ -135,6 +135,9 @@ func TestAnswers(t *testing.T) {
 		{name: "another pod keeps it out of its zone", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + excluded,
 			besides: "{apiVersion: v1, kind: Node, metadata: {name: c, labels: {zone: a}}, status: {allocatable: {cpu: 1}}}\n---\n" +
 				other("c", apart("topologyKey: zone, namespaces: [ns], labelSelector: {matchLabels: {app: web}}"))},
+		{name: "one that waits does, once it has come to a node that is too small", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + " and those that wait for a node" + excluded,
+			besides: "{apiVersion: v1, kind: Node, metadata: {name: c, labels: {zone: a, host: c}}, status: {allocatable: {cpu: 1}}}\n---\n" +
+				other(`""`, "nodeSelector: {host: c}, "+apart("topologyKey: zone, namespaces: [ns], labelSelector: {matchLabels: {app: web}}"))},
 		{name: "by a namespaceSelector", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + excluded,
 			besides: "{apiVersion: v1, kind: Node, metadata: {name: c, labels: {zone: a}}, status: {allocatable: {cpu: 1}}}\n---\n" +
 				other("c", apart("topologyKey: zone, namespaceSelector: {matchLabels: {team: x}}, labelSelector: {matchLabels: {app: web}}"))},

@@ -44,13 +44,19 @@ func (r *Room) putWaiting(ctx context.Context, node *corev1.Node, others []*core
 	return others, nil
 }
 
-// settle puts pods that wait on these nodes, if some of them will keep others away, also from nodes around.
+// settle puts pods that wait on these nodes, if some of them will keep others away, also from nodes around; so it puts them on other
+// nodes, too, as far as it looks at so many.
 func (r *Room) settle(ctx context.Context, nodes []*corev1.Node) error {
 	waiting, err := r.on(ctx, "")
 	if err != nil || !slices.ContainsFunc(waiting, func(pod *corev1.Pod) bool { return len(apart(pod)) > 0 }) {
 		return err
 	}
-	for _, node := range nodes {
+	all, err := r.allNodes(ctx)
+	if err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(slices.Clone(all), func(n *corev1.Node) bool { return slices.Contains(nodes, n) })
+	for _, node := range append(slices.Clone(nodes), others[:min(len(others), r.looks-len(nodes))]...) {
 		others, err := r.on(ctx, node.Name)
 		if err == nil {
 			_, err = r.putWaiting(ctx, node, others)
