@@ -231,3 +231,28 @@ func TestRejectedByKubelet(t *testing.T) {
 		})
 	}
 }
+
+// A pod whose class has a size of its own, which the edit does not change, was killed, or was not Ready, long before the edit.
+func TestBadBeforeInAnotherClass(t *testing.T) {
+	for _, how := range []string{"killed once", "killed again and again", "not Ready"} {
+		c, g := newGuarded(t, 6, nil)
+		c.enlarge(g, "node-0", "node-1", "node-2")
+		bad := func(pod *corev1.Pod) bool { return capacity.TargetNode(pod) == "node-0" }
+		c.Kills = func(pod *corev1.Pod, _ version) bool {
+			return how != "not Ready" && bad(pod) && (how != "killed once" || pod.Status.ContainerStatuses[0].RestartCount == 0)
+		}
+		c.Rounds(60)
+		for _, pod := range c.Pods {
+			if how == "not Ready" && bad(pod) {
+				c.Crash(pod, true)
+			}
+		}
+		c.Rounds(400)
+		g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "2s", api.OnFailureAnnotation: policy.OnFailureRevert})
+		g.Edit(newer)
+		c.Rounds(100)
+		if have := g.Condition(); simulated.Stopped(have) || how != "not Ready" && len(g.Sized(newer)) != 3 { // that one counts against maxUnavailable
+			t.Errorf("%s: %v have the size: %+v", how, g.Sized(newer), have)
+		}
+	}
+}

@@ -160,7 +160,7 @@ func TestFailureAfterTheResize(t *testing.T) {
 			was.Status.ContainerStatuses[0].State.Running = &corev1.ContainerStateRunning{StartedAt: tt.before.FinishedAt}
 		}
 		asked := &Health{Past: PastOf(was, build.Start.Add(time.Hour), time.Time{})}
-		done := asked.Of(pod(0, tt.before), resize.Actuated, build.Start, build.Start)
+		done := asked.Of(pod(0, tt.before), resize.Actuated, build.Start, build.Start, time.Time{})
 		if got := done.failure(pod(tt.restarts, tt.after), build.Start.Add(2*time.Hour)); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
@@ -214,7 +214,7 @@ func TestKilledWithTheResize(t *testing.T) {
 			Name: "app", RestartCount: 1, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", FinishedAt: metav1.NewTime(build.Start.Add(after))}},
 		}}}}
 		var h *Health
-		h = h.Of(pod, resize.Actuated, build.Start, build.Start.Add(time.Minute))
+		h = h.Of(pod, resize.Actuated, build.Start, build.Start.Add(time.Minute), time.Time{})
 		if got := h.failure(pod, build.Start.Add(time.Minute)); (got != "") != want {
 			t.Errorf("killed %s after the resize: %q", after, got)
 		}

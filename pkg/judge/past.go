@@ -39,8 +39,9 @@ type ContainerPast struct {
 
 // PastOf returns how a pod is that is asked now. Since tried, sizes were asked for that were not proved; it is zero if there are none.
 // How a container ended once before the pod got its size says nothing of that: A→B→A, where B has it OOMKilled, is no loop with A.
+// Nor is a pod not Ready before the edit that is so since B only.
 func PastOf(pod *corev1.Pod, now, tried time.Time) Past {
-	p, sized := Past{Unready: !podutils.IsPodReady(pod)}, resize.LastAsked(pod)
+	p, sized := Past{Unready: !podutils.IsPodReady(pod) && (tried.IsZero() || DownBefore(pod, tried))}, resize.LastAsked(pod)
 	unproved := !tried.IsZero() && !slices.MaxFunc([]time.Time{sized, pod.CreationTimestamp.Time}, time.Time.Compare).Before(tried)
 	for s := range statusesOf(pod) {
 		last := lastRun(s)
@@ -60,6 +61,9 @@ func PastOf(pod *corev1.Pod, now, tried time.Time) Past {
 	}
 	return p
 }
+
+// HasEnded reports whether a container of the pod has ever ended.
+func HasEnded(pod *corev1.Pod) bool { return len(PastOf(pod, time.Time{}, time.Time{}).Containers) > 0 }
 
 func (p *Past) set(container string, c ContainerPast) {
 	if p.Containers == nil {
@@ -101,18 +105,24 @@ type Health struct {
 	// Asked is when the size was asked for, and Done when that was seen done, by the controller's clock; zero if it is not known.
 	Asked, Done time.Time
 
-	born bool // it was made with its size, and not asked for it
+	born  bool      // it was made with its size, and not asked for it
+	tried time.Time // since when sizes were asked for that were not proved; zero if there are none
 }
 
-// Of returns what is known of a pod that is looked at now, whose resize, of that time, is in that state.
-func (h *Health) Of(pod *corev1.Pod, state resize.State, resized, now time.Time) *Health {
+// Of returns what is known of a pod that is looked at now, whose resize, of that time, is in that state. Since tried, sizes were asked
+// for that were not proved.
+func (h *Health) Of(pod *corev1.Pod, state resize.State, resized, now, tried time.Time) *Health {
 	switch done := Done(state); {
+	case h != nil && !done && !h.tried.Equal(tried): // it comes from another rollout
+		from := *h
+		from.tried = tried
+		return &from
 	case h != nil && (!done || !h.Done.IsZero()):
 		return h
 	case h != nil:
 		return &Health{Past: h.WhenDone(pod), Asked: h.Asked, Done: now}
 	case !done:
-		return &Health{Past: PastOf(pod, now, time.Time{})}
+		return &Health{Past: PastOf(pod, now, tried), tried: tried}
 	case resized.IsZero():
 		return &Health{Done: now, born: true}
 	default:

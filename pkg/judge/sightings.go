@@ -67,8 +67,9 @@ func (n *PodNotes) Prove(verdicts []*Verdict, since map[types.UID]time.Time, pro
 func (n *PodNotes) Asked(m Member, now time.Time) {
 	if note := n.pods[m.Pod.UID]; note != nil && note.judged {
 		note.resize.Cure, note.resize.Again = m.Cures(), false
-		if note.resize.Before != nil && len(m.Target.Changes) > 0 {
-			note.resize.Before = &Health{Past: PastOf(m.Pod, now, time.Time{}), Asked: now}
+		if before := note.resize.Before; before != nil && len(m.Target.Changes) > 0 {
+			note.resize.Before = &Health{Past: PastOf(m.Pod, now, before.tried), Asked: now}
+			note.resize.Cure = note.resize.Cure && note.resize.Before.Unready
 		}
 	}
 }
@@ -76,7 +77,7 @@ func (n *PodNotes) Asked(m Member, now time.Time) {
 // askAgain has the pod asked once more, and its timeouts begin anew.
 func (s *seen) askAgain() {
 	if s.judged {
-		s.resize.Generation, s.resize.Deferral, s.resize.Again, s.resize.Before = -1, Deferral{}, true, nil
+		s.resize.Generation, s.resize.Deferral, s.resize.Again = -1, Deferral{}, true
 	}
 }
 

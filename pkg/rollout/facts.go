@@ -371,8 +371,12 @@ func rememberHow(m *judge.Member, guard *Guard, now time.Time) {
 	if guard == nil {
 		return
 	}
-	m.Cure = m.Cure || m.Before == nil && judge.DownBefore(m.Pod, m.Target.Resized)
-	m.Before = m.Before.Of(m.Pod, m.State, m.Target.Resized, now)
+	tried, since := guard.Record.tried(), m.Target.Resized
+	if !tried.IsZero() && tried.Before(since) {
+		since = tried
+	}
+	m.Cure = m.Cure || m.Before == nil && judge.DownBefore(m.Pod, since)
+	m.Before = m.Before.Of(m.Pod, m.State, m.Target.Resized, now, tried)
 	if c := guard.Record.canary(m.Pod.UID); c != nil {
 		m.Cure, m.Before = c.Unready, c.health(m.Target.Resized)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -277,7 +276,7 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 		t.lost = append(t.lost, m.Name)
 		return
 	}
-	if c == nil && g.again { // what has happened so far counts for nothing, but for how it was before
+	if c == nil && g.again && !g.ofBefore(m) && g.tellsAnew(t, m) { // what has happened so far counts for nothing, but for how it was before
 		c = g.record.ask(m, o.Now)
 		c.Unready = false // that may be what the size has done: it has to be Ready with it all the same
 		c.asBefore(g.before)
@@ -299,6 +298,26 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 	}
 }
 
+// ofBefore reports whether the pod had the size before the rollout, as where its node's class has a size that the edit does not change, or
+// above a partition that has been lowered since: what becomes of it says nothing of the edit. A size that was not proved is none of before.
+func (g *guarded) ofBefore(m *judge.Member) bool {
+	resized, began := m.Target.Resized, cmp.Or(g.Record.Tried, &g.Record.Since)
+	return !resized.IsZero() && resized.Add(resize.ClockSkew).Before(began.Time) && g.record.canary(m.Pod.UID) == nil
+}
+
+// mostRecorded is of how many pods a record tells how they were when the rollout was tried again. Each takes some 160 bytes.
+const mostRecorded = 32
+
+// tellsAnew reports whether it is recorded how a pod that has the size is when the rollout is tried again: so many as there are canaries have
+// to prove it once more, and of others there is something to tell only where a container has ended.
+func (g *guarded) tellsAnew(t *trial, m *judge.Member) bool {
+	asked := 0
+	for i := range g.record.Canaries {
+		asked += asInt(g.record.Canaries[i].Class == m.Class)
+	}
+	return asked < t.canaries || len(g.record.Canaries) < mostRecorded && judge.HasEnded(m.Pod)
+}
+
 // judge notes whether a pod that has got the size in this rollout has failed, and that it has to pass the checks.
 func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 	m := &v.Member
@@ -306,7 +325,7 @@ func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 		g.failures = append(g.failures, failure{*m, "has not got its size: others resize it repeatedly"})
 		return
 	}
-	if m.Target.Resized.IsZero() && !g.born(m) {
+	if m.Target.Resized.IsZero() && !g.born(m) || g.ofBefore(m) {
 		return
 	}
 	if what := cmp.Or(v.Failed(!g.opened(t), g.NotReadyTimeout, o.Terms), g.neverProves(v, o), g.failedCheck(m)); what != "" {
@@ -319,8 +338,7 @@ func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 
 // ask records that a pod is asked for the size while others wait for it.
 func (r *Record) ask(m *judge.Member, now time.Time) *Canary {
-	tried := ptr.Deref(r.Tried, metav1.Time{}).Time
-	r.Canaries = append(r.Canaries, Canary{UID: m.Pod.UID, Name: m.Name, Class: m.Class, Past: judge.PastOf(m.Pod, now, tried)})
+	r.Canaries = append(r.Canaries, Canary{UID: m.Pod.UID, Name: m.Name, Class: m.Class, Past: judge.PastOf(m.Pod, now, r.tried())})
 	return &r.Canaries[len(r.Canaries)-1]
 }
 
@@ -375,8 +393,15 @@ func (g *guarded) neverProves(v *judge.Verdict, o Options) string {
 // node has room for it. Of an OrderedReady StatefulSet, the canary may be a pod that comes after it. One that is not Ready for less long,
 // or came later, may be one that has just been made.
 func (g *Guard) rescues(m judge.Member) bool {
-	nowhere := !g.Record.Began.Time.Before(m.Pod.CreationTimestamp.Time) && m.Target.Nowhere() != ""
-	return m.Cures() && (nowhere || judge.DownBefore(m.Pod, g.Record.Began.Time))
+	if m.Pod == nil {
+		return false
+	}
+	edited := g.Record.Began.Time
+	nowhere := !edited.Before(m.Pod.CreationTimestamp.Time) && m.Target.Nowhere() != ""
+	if tried := g.Record.tried(); !tried.IsZero() { // what an unproved size has done
+		edited = tried
+	}
+	return m.Cures() && (nowhere || judge.DownBefore(m.Pod, edited))
 }
 
 // lostNothing reports whether a pod that has the size was not Ready when it was asked for it, and still is not. Where that was so
@@ -417,6 +442,9 @@ func (g *guarded) provedAt(v *judge.Verdict) time.Time {
 		return time.Time{}
 	}
 	since := v.WellSince()
+	if tried := g.record.Since.Time; !since.IsZero() && since.Before(tried) { // also of a rollout that is tried again
+		since = tried
+	}
 	if c := g.record.canary(m.Pod.UID); c != nil {
 		if since = (time.Time{}); c.Well != nil && c.Ready == judge.ReadySince(m.Pod) && v.Observed == resize.Actuated {
 			since = c.Well.Time
@@ -441,7 +469,7 @@ func (g *guarded) hasProved(v *judge.Verdict) bool {
 		return false
 	}
 	c, proved := g.record.canary(m.Pod.UID), g.notes.Of(m.Pod.UID).Proved
-	return c != nil && c.Proved && c.Class == m.Class || proved != "" && proved == g.proof(v)
+	return c != nil && c.Proved && c.Class == m.Class || proved != "" && proved == g.proof(v) || g.ofBefore(m)
 }
 
 // well reports whether the pod has been well with its size for long enough, and has passed all checks.

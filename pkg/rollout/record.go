@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -149,6 +150,9 @@ func (c *Canary) asBefore(earlier *Record) {
 		c.Containers[name] = is
 	}
 }
+
+// tried returns since when sizes were asked for that were not proved; zero if there are none.
+func (r *Record) tried() time.Time { return ptr.Deref(r.Tried, metav1.Time{}).Time }
 
 // health is what the record has of the canary, which was resized then.
 func (c *Canary) health(resized time.Time) *judge.Health {

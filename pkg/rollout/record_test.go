@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,25 @@ func TestNoRoomForTheRecord(t *testing.T) {
 		if s := Next([]*judge.Verdict{v}, options); len(s.Resize) != want || len(s.record.Canaries) != want || (want == 0) != strings.Contains(s.Condition().Message(), "want fewer of these") {
 			t.Errorf("beside %d bytes %d pods are asked: %+v", length, len(s.Resize), s.Condition())
 		}
+	}
+}
+
+// A record stays small, also where a rollout of many pods is tried again.
+func TestRecordOfMany(t *testing.T) {
+	size := build.Size(t, "requests: {cpu: 200m}")
+	r := &Record{Phase: PhaseStopped, Schema: RecordSchema, Of: "b", From: "a", Most: 1, Began: seconds(build.Start.Add(-time.Hour)), Since: seconds(build.Start.Add(-time.Hour)), Failed: "web-7 was OOMKilled"}
+	settings := must.Get(policy.Read(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual}))(t)
+	f := Facts{Settings: settings, Places: &anywhere{}, Annotations: map[string]string{api.RetryAnnotation: r.Name()}, Now: build.Start, Record: r}
+	options, verdicts := f.Options(), []*judge.Verdict(nil)
+	options.Guard = f.Guard(Edit{Version: "b", Newest: "b"}, 0)
+	for i := range 2500 {
+		pod := build.Pod(fmt.Sprintf("web-7d9f8c6b5-%05d", i), size, build.Ours(build.CPURequest))
+		pod.Status.ContainerStatuses[0].RestartCount = 1
+		v := f.member(judge.Place{Name: pod.Name, Pod: pod, Available: true, Updated: true, Target: must.Get(f.Target(pod, size, size))(t)}, Revision{Name: "b", Template: size}, options.Guard).Judge(options.Terms)
+		verdicts = append(verdicts, v)
+	}
+	if s := Next(verdicts, options); len(s.record.Canaries) == 0 || len(s.record.String()) > maxRecord/2 {
+		t.Errorf("the record has %d canaries and %d bytes", len(s.record.Canaries), len(s.record.String()))
 	}
 }
 

@@ -278,6 +278,9 @@ func (s *Step) resize(v *judge.Verdict, o Options, b *budget) {
 func (s *Step) restart(v *judge.Verdict, o Options, b *budget) {
 	if !b.guard.mayTouch(v) {
 		s.Canary, s.Hold = true, s.Hold || o.Restarts == Ordered // nobody below it is restarted before it, as for an image
+		if v.Member.Pod == nil {
+			s.Waits = append(s.Waits, Wait{v.Member, judge.ReasonProgressing, "waits for the canary: " + v.Why})
+		}
 		return
 	}
 	now := b.mayRestart(v.Claim)

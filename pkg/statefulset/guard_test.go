@@ -356,3 +356,54 @@ func TestRejectedBesideOthers(t *testing.T) {
 		t.Errorf("%d pods were replaced, want the two that went at once: %+v", replaced, have)
 	}
 }
+
+// A pod behind the canary, above the user's partition, is lost, and the API server takes no pod of the old size any more.
+func TestNoPodBehindTheCanary(t *testing.T) {
+	c, g := newGuarded(t, 5, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: policy.Manual})
+	c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1) })
+	g.Edit(newer)
+	g.Until(t, "asked", func() bool { return len(g.Sized(newer)) == 1 })
+	c.refuses = func(pod *corev1.Pod) bool { return c.Of(pod) == older }
+	c.DeletePod("web-2")
+	c.Rounds(100)
+	if have := g.Condition(); g.Phase() != rollout.PhaseCanary || !strings.Contains(have.Message, "web-2: waits for the canary: no pod of the older revision can be created") {
+		t.Errorf("%s: %+v", g.Phase(), have)
+	}
+}
+
+// What becomes of a pod above the partition after its rollout says nothing of the one below, when the partition is lowered.
+func TestPartitionLoweredLater(t *testing.T) {
+	for _, often := range []bool{false, true} {
+		c, g := newGuarded(t, 5, nil)
+		killed := func(pod *corev1.Pod) bool { return pod.Status.ContainerStatuses[0].RestartCount > 0 }
+		c.Kills = func(pod *corev1.Pod, v version) bool {
+			return pod.Name == "web-4" && (often || condition(c.Set).Complete() && v.CPU == newer.CPU && !killed(pod))
+		}
+		c.Rounds(30)
+		g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "2s", api.OnFailureAnnotation: "Revert"})
+		c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](2) })
+		g.Edit(newer)
+		c.completes(t, "above")
+		g.Until(t, "killed", func() bool { return killed(c.Pods["web-4"]) })
+		c.Rounds(60)
+		c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](0) })
+		c.Rounds(60)
+		if have := g.Condition(); simulated.Stopped(have) || len(g.Sized(newer)) != 5 {
+			t.Errorf("often %t: %v have the size: %+v", often, g.Sized(newer), have)
+		}
+	}
+}
+
+// After a retry, an autoscaler takes away more of the pods that have had the size for long than there are canaries.
+func TestScaledInAfterRetry(t *testing.T) {
+	c, g := newGuarded(t, 6, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	c.Kills = func(pod *corev1.Pod, v version) bool { return pod.Name == "web-2" && v.CPU == newer.CPU }
+	g.Edit(newer)
+	g.Until(t, "stopped", func() bool { return simulated.Stopped(g.Condition()) })
+	c.Mended = true
+	c.Rounds(5)
+	g.Annotate(map[string]string{api.RetryAnnotation: g.Name()})
+	c.Rounds(4)
+	g.Scale(3)
+	g.Completes(t)
+}

@@ -252,9 +252,11 @@ func (h *history) checkCanary(w Write) {
 	proved := 0
 	for _, other := range h.members(work) {
 		switch on := h.node(nodeOf(other.last())); {
-		case other == p || !other.there() || on.gone || on.lost:
+		case other == p || !other.there():
 		case h.unproved(other, of[0], w, least-slack):
-			unproved = append(unproved, other)
+			if !on.gone && !on.lost {
+				unproved = append(unproved, other)
+			}
 		case lacks(other.last(), of[0].template) == "":
 			proved++
 		}

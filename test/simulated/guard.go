@@ -228,6 +228,9 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 		{"without a canary a failure stops, too", (*guardedly).stopsWithoutCanary},
 		{"without a canary each pod has to prove its size, and holds up no other", (*guardedly).provesWithoutCanary},
 		{"a pod that was killed as often before has not failed", (*guardedly).curesAnyhow},
+		{"one behind the canary that fails again with the next size stops it", func(g *guardedly) { g.failsAgainLater("1") }},
+		{"also without a canary", func(g *guardedly) { g.failsAgainLater("") }},
+		{"also one that is not Ready again", (*guardedly).isUnreadyAgainLater},
 		{"a check that fails stops the rollout", (*guardedly).failsCheck},
 		{"a check of which nothing is known stops nothing, and lets nothing pass", (*guardedly).knowsNothing},
 		{"a manual canary waits for its promotion", (*guardedly).isPromoted},
@@ -1162,8 +1165,49 @@ func (g *guardedly) curesAnyhow() {
 	g.Kills = func(*corev1.Pod, Version) bool { return true }
 	g.rounds(20, 0)
 	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "2s")
+	for len(g.asked) < 2 {
+		g.rounds(1, 3)
+	}
+	g.Annotate(map[string]string{api.RetryAnnotation: "now"}) // as of another pod, which waits: it forgets nothing
 	g.until(judge.ReasonComplete, 3)
 	g.recorded(judge.EventResizeFailed, 0)
+}
+
+// sick returns the second of the pods that have got another size than the one from before.
+func (g *guardedly) sick() func(*corev1.Pod, Version) bool {
+	var first, second string
+	return func(pod *corev1.Pod, v Version) bool {
+		if v.CPU == Former.CPU {
+			return false
+		}
+		if first = cmp.Or(first, pod.Name); pod.Name != first {
+			second = cmp.Or(second, pod.Name)
+		}
+		return pod.Name == second
+	}
+}
+
+// failsAgainLater: that a pod was killed again and again with a size that was not proved excuses nothing with the next one.
+func (g *guardedly) failsAgainLater(canary string) {
+	g.Kills = g.sick()
+	g.guard(api.CanaryAnnotation, canary, api.CanaryDurationAnnotation, "5s", api.OnFailureAnnotation, policy.OnFailureHold)
+	g.again(Next)
+}
+
+func (g *guardedly) isUnreadyAgainLater() {
+	sick := g.sick()
+	g.Judge = func(pod *corev1.Pod, v Version) Outcome { return Outcome{Unready: sick(pod, v)} }
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s")
+	g.again(Next)
+}
+
+// again edits a rollout that is stopped, and wants the next one to be stopped, too.
+func (g *guardedly) again(next Version) {
+	g.until(judge.ReasonResizeFailed, 3)
+	g.Rounds(60)
+	before := g.Name()
+	g.Edit(next)
+	g.Until(g.T, "stopped again", func() bool { return g.Phase() == rollout.PhaseStopped && g.Name() != before })
 }
 
 func (g *guardedly) failsCheck() {
