@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
@@ -179,7 +180,11 @@ func (o webhookOptions) policies(ctx context.Context, controller string) (polici
 	if err != nil {
 		return nil, nil, err
 	}
-	heartbeat, err := webhook.NewHeartbeat(client, controller)
+	live, err := o.client(server.Apart)
+	if err != nil {
+		return nil, nil, err
+	}
+	heartbeat, err := webhook.NewHeartbeat(client, live, controller)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -257,10 +262,13 @@ func (o webhookOptions) addInitialResources(ctx context.Context, policies *webho
 	return tables.Ready, nil
 }
 
-func (o webhookOptions) client() (kubernetes.Interface, error) {
+func (o webhookOptions) client(as ...func(*rest.Config) *rest.Config) (kubernetes.Interface, error) {
 	config, err := server.RESTConfig(o.kubeconfig)
 	if err != nil {
 		return nil, err
+	}
+	for _, change := range as {
+		config = change(config)
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -59,6 +59,24 @@ func At(config *rest.Config, address string) (*rest.Config, error) {
 	return config, nil
 }
 
+// Apart returns config for requests each of which has a connection of its own. With HTTP/2 all share one, and none is answered while
+// nobody has noticed that an API server has gone without a word.
+func Apart(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.NextProtos = []string{"http/1.1"}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return closing{next} })
+	return config
+}
+
+// closing has no connection used again.
+type closing struct{ next http.RoundTripper }
+
+func (c closing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Close = true
+	return c.next.RoundTrip(r)
+}
+
 // Unlimited returns config without a limit on the rate of requests.
 func Unlimited(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)

@@ -323,7 +323,7 @@ func (p *Policies) applyOnce(ctx context.Context, policy policy, attributes admi
 	if err != nil {
 		return nil, err
 	}
-	invocations, err := p.invocations(policy, attributes, interfaces)
+	invocations, err := p.invocations(ctx, policy, attributes, interfaces)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +356,7 @@ func (p *Policies) applyOnce(ctx context.Context, policy policy, attributes admi
 }
 
 // invocations are those of a policy about a request that it matches.
-func (p *Policies) invocations(policy policy, attributes admission.Attributes, interfaces admission.ObjectInterfaces) ([]invocation, error) {
+func (p *Policies) invocations(ctx context.Context, policy policy, attributes admission.Attributes, interfaces admission.ObjectInterfaces) ([]invocation, error) {
 	switch policy.parameter {
 	case configMap:
 		return policy.tables.invocations(attributes.GetNamespace(), policy.bindings, func(c matching.MatchCriteria) (bool, error) {
@@ -364,7 +364,7 @@ func (p *Policies) invocations(policy policy, attributes admission.Attributes, i
 			return matches, err
 		})
 	case serviceAccount:
-		return p.heartbeat.invocations(attributes.GetNamespace())
+		return p.heartbeat.invocations(ctx, attributes)
 	}
 	return []invocation{{}}, nil
 }

@@ -1,16 +1,20 @@
 package webhook_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -42,7 +46,13 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 	for namespace, annotations := range accounts {
 		must.Do(t, client.Tracker().Add(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: api.HeartbeatName, Annotations: annotations}}))
 	}
-	parameter := must.Get(webhook.NewHeartbeat(client, controller))(t)
+	follow(t, policies, must.Get(webhook.NewHeartbeat(client, client, controller))(t))
+	return policies
+}
+
+// follow has the policies look at a heartbeat, until the test ends.
+func follow(t *testing.T, policies *webhook.Policies, parameter *webhook.Heartbeat) {
+	t.Helper()
 	policies.Follow(parameter)
 	if _, err := policies.Admit(t.Context(), webhook.Write{Object: workload(t, "StatefulSet", "", "", ""), User: "user"}); err == nil {
 		t.Error("the heartbeat is not known, and the policy says something")
@@ -51,7 +61,6 @@ func following(t *testing.T, controller string, accounts map[string]map[string]s
 	for parameter.Ready() != nil {
 		time.Sleep(time.Millisecond)
 	}
-	return policies
 }
 
 // admit is what the policies make of a write.
@@ -444,10 +453,38 @@ func isFree(t *testing.T, w *unstructured.Unstructured) bool {
 	return fmt.Sprint(value) != held
 }
 
+// TestStandingWatch: the API server at which the heartbeat is watched has gone without a word. One that looks out of date is read, once
+// for the writes of a second; where that fails, it counts as it was last seen.
+func TestStandingWatch(t *testing.T) {
+	policies := load(t, deploy.User)
+	synctest.Test(t, func(t *testing.T) {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "inplace-rollout", Name: api.HeartbeatName, Annotations: map[string]string{api.ReadyUntilAnnotation: "2026-11-24T03:00:45Z"}}}
+		client, live, err, reads := fake.NewClientset(account), fake.NewClientset(), errors.New("no route to host"), 0
+		live.PrependReactor("get", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
+			beats := account.DeepCopy()
+			beats.Annotations[api.ReadyUntilAnnotation] = "2026-11-24T03:01:35Z"
+			reads++
+			return true, beats, err
+		})
+		follow(t, policies, must.Get(webhook.NewHeartbeat(client, live, deploy.User))(t))
+		for n, at := range []string{"2026-11-24T03:00:45Z", "2026-11-24T03:00:52Z", "2026-11-24T03:00:53Z"} {
+			for range 3 {
+				after := admit(t, policies, webhook.Write{Old: workload(t, "Deployment", "", "", "2026-11-24T02:00:00Z"), Object: workload(t, "Deployment", ":2", "", at), User: "user"})
+				if _, held := after.GetAnnotations()[api.HoldAnnotation]; held != (n != 1) || reads != n {
+					t.Errorf("an edit at %s: held is %t, and the heartbeat was read %d times, want %d", at, held, reads, n)
+				}
+			}
+			if time.Sleep(time.Second); n == 1 {
+				err = nil
+			}
+		}
+	})
+}
+
 // TestWhoseHeartbeat: it is that of a ServiceAccount.
 func TestWhoseHeartbeat(t *testing.T) {
 	for _, user := range []string{"admin", "system:serviceaccount:platform:", "system:node:a:b"} {
-		if _, err := webhook.NewHeartbeat(fake.NewClientset(), user); err == nil {
+		if _, err := webhook.NewHeartbeat(nil, nil, user); err == nil {
 			t.Errorf("%q has a heartbeat", user)
 		}
 	}

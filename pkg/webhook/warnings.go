@@ -71,7 +71,7 @@ func (p *Policies) warnings(ctx context.Context, attributes admission.Attributes
 	if err != nil {
 		return nil, err
 	}
-	invocations, err := p.invocations(p.warner.policy, attributes, interfaces)
+	invocations, err := p.invocations(ctx, p.warner.policy, attributes, interfaces)
 	if err != nil {
 		return nil, err
 	}
