@@ -90,7 +90,7 @@ func (c *Controller[W, K]) awaitAnswer(w W) {
 }
 
 // findOut brings back what the user wants of w, which is not held, if a request to let go of it was carried out without an answer,
-// and nobody has brought that back. Then its spec is still the one of the hold.
+// and nobody has brought that back. Then nothing but the annotation has changed, and its spec is still the one of the hold.
 func (c *Controller[W, K]) findOut(ctx context.Context, w W) error {
 	name := cache.MetaObjectToName(w)
 	c.mu.Lock()
@@ -99,7 +99,7 @@ func (c *Controller[W, K]) findOut(ctx context.Context, w W) error {
 	if !waits || held.GetResourceVersion() == w.GetResourceVersion() { // it was not carried out, or the watch does not show that yet
 		return nil
 	}
-	if held.GetUID() == w.GetUID() && held.GetGeneration() == w.GetGeneration() {
+	if held.GetUID() == w.GetUID() && held.GetGeneration()+c.access.AnnotationsCount == w.GetGeneration() {
 		if err := c.restore(ctx, w, c.kind.Unrestored(held, w)); err != nil {
 			return err
 		}

@@ -72,6 +72,9 @@ type Access[W Workload] struct {
 	Selector func(w W) *metav1.LabelSelector
 	// ObservedGeneration is what the status of w says of that.
 	ObservedGeneration func(w W) int64
+	// AnnotationsCount is how many generations a change of annotations makes: one of a Deployment, as PrepareForUpdate in
+	// pkg/registry/apps/deployment/strategy.go of Kubernetes says, and none of other kinds.
+	AnnotationsCount int64
 	// SameTemplate reports whether two versions of a workload have the same template to the
 	// built-in controller.
 	SameTemplate func(a, b W) bool

@@ -45,6 +45,7 @@ func (k Kind) Access() controller.Access[*Deployment] {
 		},
 		Selector:           func(d *Deployment) *metav1.LabelSelector { return d.Spec.Selector },
 		ObservedGeneration: func(d *Deployment) int64 { return d.Status.ObservedGeneration },
+		AnnotationsCount:   1,
 		SameTemplate:       func(a, b *Deployment) bool { return a.text == b.text },
 		ConditionOf:        conditionOf,
 		NewCondition:       newCondition,

@@ -386,6 +386,32 @@ func TestLargeAnnotations(t *testing.T) {
 	}
 }
 
+// TestPolicyGoneAndUnanswered: as that of pkg/statefulset, where annotations count for the generation. Where the policies are there, a
+// user who pauses after the release has his way.
+func TestPolicyGoneAndUnanswered(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		for nth, more := 1, true; more; nth++ {
+			c := newCluster(t, 2, controller.Options{})
+			c.edit(newer)
+			c.unguarded = gone
+			last := len(c.Writes) + nth
+			c.Fails, c.CarriedOut = last, true
+			for range 60 {
+				_, _ = c.Sync() // the write that fails
+				if !gone && !policy.Held(c.d) {
+					c.user(func(d *appsv1.Deployment) { d.Spec.Paused = true })
+				}
+				c.Lives()
+				c.Sees()
+			}
+			if held, got := policy.Held(c.d), c.d.Spec.Paused; held || got == gone {
+				t.Errorf("policies gone %t, write %d has no answer: held %t, paused %t; writes %q", gone, nth, held, got, c.Writes)
+			}
+			more = len(c.Writes) >= last
+		}
+	}
+}
+
 // TestHeldTemplatesAreNotKept: of Deployments that are held, a tenant may have hundreds with templates of 1 MB.
 func TestHeldTemplatesAreNotKept(t *testing.T) {
 	const many, most = 20, 10 << 10

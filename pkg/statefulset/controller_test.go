@@ -316,8 +316,6 @@ func TestConditionAndPartitionInOneStep(t *testing.T) {
 	}
 }
 
-// TestPolicyGoneAndUnanswered: the admission policy was deleted a moment ago. What it would have done is not lost, where any one
-// write of the rollout is carried out, and nobody hears of that: the user's partition comes back with the release.
 // TestPhasedImage: each step of an image rollout by lowering the partition is the StatefulSet controller's, as without us. Pods that
 // are kept back with another size only are resized when it is lowered.
 func TestPhasedImage(t *testing.T) {
@@ -389,6 +387,8 @@ func TestLostAboveThePartition(t *testing.T) {
 	}
 }
 
+// TestPolicyGoneAndUnanswered: the admission policy was deleted a moment ago. What it would have done is not lost, where any one
+// write of the rollout is carried out, and nobody hears of that: the user's partition comes back with the release.
 func TestPolicyGoneAndUnanswered(t *testing.T) {
 	for nth := 1; ; nth++ {
 		c := newCluster(t, 2, controller.Options{})
