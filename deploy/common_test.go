@@ -62,11 +62,11 @@ func TestGuardKnowsWhatIsHeld(t *testing.T) {
 	there := strings.NewReplacer("variables.until", "until", "variables.times", hold["times"]).Replace(hold["there"])
 	objects := must.Get(Objects(Cluster, User))(t)
 	want := map[string]string{
-		"is-to-be-held": "[" + hold["until"] + "].exists(until, " + there + ") || " + hold["holdsInAbsence"] + " ||",
+		"is-to-be-held": "[" + hold["until"] + "].exists(until, " + there + ") || (" + hold["holdsInAbsence"] + " ||",
 		"not-left-out":  "!(" + variables["warning"]["leftOut"] + ")",
 	}
 	oneLine := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	ends := map[string]string{"is-to-be-held": "exists(record, " + strings.ReplaceAll(hold["unproved"], "variables.record", "record") + ")"}
+	ends := map[string]string{"is-to-be-held": "exists(record, " + strings.ReplaceAll(hold["unproved"], "variables.record", "record") + ")) && (oldObject == null || object.metadata.?annotations[?\"" + api.NotHeldAnnotation + "\"].orValue(\"\") != string(oldObject.metadata.?generation.orValue(0) + 1))"}
 	if !strings.Contains(want["not-left-out"], api.LeftOutAnnotation) {
 		t.Errorf("warn.yaml knows by %s which namespaces are left out", want["not-left-out"])
 	}

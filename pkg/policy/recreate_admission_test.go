@@ -1,9 +1,12 @@
 package policy_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +92,24 @@ func TestWebhookKeepsAll(t *testing.T) {
 	} {
 		if allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: tt.is, old: tt.was}); allowed != tt.allowed {
 			t.Errorf("%s: allowed: %t: %s", name, allowed, said)
+		}
+	}
+}
+
+// TestNotHeld: of a write that says of itself that no controller was there, the guard's own parameter must say so, too.
+func TestNotHeld(t *testing.T) {
+	conditions := readPolicy[admissionv1.ValidatingAdmissionPolicy](t, "guard.yaml").Spec.MatchConditions
+	toBeHeld := conditions[slices.IndexFunc(conditions, func(c admissionv1.MatchCondition) bool { return c.Name == "is-to-be-held" })].Expression
+	judges := compile(t, nil, admissionv1.Validation{Expression: toBeHeld})
+	for said, want := range map[string][2]bool{"": {true, true}, "2": {true, true}, "3": {true, false}} { // while a controller is there, and not
+		for i, until := range []string{"2026-11-24T03:00:00Z", "2026-11-24T02:59:59Z"} {
+			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 2, Annotations: map[string]string{api.ResizeActionAnnotation: "LiveResize", api.NotHeldAnnotation: said}}}
+			written := d.DeepCopy()
+			written.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: time.Date(2026, 11, 24, 3, 0, 0, 0, time.UTC)}}}
+			heartbeat := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.ReadyUntilAnnotation: until}}}
+			if got, _ := judges(t, write{kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), object: written, old: d, params: heartbeat}); got != want[i] {
+				t.Errorf("not held %q, there until %s: judged %t", said, until, got)
+			}
 		}
 	}
 }
