@@ -387,6 +387,22 @@ func TestLostAboveThePartition(t *testing.T) {
 	}
 }
 
+// TestLostAfterAWithdrawnSize: an edit that no pod can get is mended by another one. A pod that is lost then comes as all others are.
+func TestLostAfterAWithdrawnSize(t *testing.T) {
+	c := newCluster(t, 4, controller.Options{})
+	c.Judge = func(*corev1.Pod, version) simulated.Outcome { return simulated.Outcome{Deferred: simulated.Never} }
+	for _, cpu := range []int{3, 2} {
+		c.edit(version{Image: older.Image, CPU: cpu})
+		c.Rounds(5)
+	}
+	was := c.Pods["web-0"].UID
+	c.Change(func() { c.DeletePod("web-0") })
+	c.Until(40, func() bool { return c.Pods["web-0"] != nil && c.Pods["web-0"].UID != was })
+	if got := c.Of(c.Pods["web-0"]); got != older {
+		t.Errorf("it is made of %v, want %v, as all others are; current %s", got, older, c.Set.Status.CurrentRevision)
+	}
+}
+
 // TestPolicyGoneAndUnanswered: the admission policy was deleted a moment ago. What it would have done is not lost, where any one
 // write of the rollout is carried out, and nobody hears of that: the user's partition comes back with the release.
 func TestPolicyGoneAndUnanswered(t *testing.T) {

@@ -144,7 +144,7 @@ func (w *world) Reconcile() {
 	})
 
 	// updateStatus and completeUpdate.
-	status.Replicas, status.ReadyReplicas, status.AvailableReplicas, status.UpdatedReplicas = 0, 0, 0, 0
+	status.Replicas, status.ReadyReplicas, status.AvailableReplicas, status.CurrentReplicas, status.UpdatedReplicas = 0, 0, 0, 0, 0
 	for _, pod := range slices.Concat(places, condemned) {
 		if pod == nil {
 			continue
@@ -156,12 +156,15 @@ func (w *world) Reconcile() {
 		if podutils.IsPodAvailable(pod, set.Spec.MinReadySeconds, now) {
 			status.AvailableReplicas++
 		}
+		if pod.DeletionTimestamp == nil && label(pod) == status.CurrentRevision {
+			status.CurrentReplicas++
+		}
 		if pod.DeletionTimestamp == nil && label(pod) == status.UpdateRevision {
 			status.UpdatedReplicas++
 		}
 	}
 	if int(status.UpdatedReplicas) == n && int(status.ReadyReplicas) == n && int(status.Replicas) == n {
-		status.CurrentRevision = status.UpdateRevision
+		status.CurrentRevision, status.CurrentReplicas = status.UpdateRevision, status.UpdatedReplicas
 	}
 	if equality.Semantic.DeepEqual(set.Status, status) {
 		return

@@ -216,11 +216,15 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hold, user       string
 		replicas, pods   string
+		kept             int           // pods that count as current
 		phase            rollout.Phase // that is recorded
 		before, now, set revisions
 	}{
 		"the first edit":                     {before: revisions{"a", "a"}, now: revisions{"a", "b"}, set: revisions{"a", "b"}},
 		"an edit in the middle":              {before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"over one that no pod has got":       {kept: 3, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
+		"over one that a lost pod may have":  {kept: 2, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
+		"when one goes that has it":          {kept: 3, pods: "4", before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
 		"an edit after a canary":             {phase: rollout.PhaseRolling, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"b", "c"}},
 		"over one that nobody has looked at": {phase: rollout.PhasePending, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
 		"an edit during a canary":            {phase: rollout.PhaseCanary, before: revisions{"a", "b"}, now: revisions{"a", "c"}, set: revisions{"a", "c"}},
@@ -255,8 +259,8 @@ func TestLostPodsAreMadeFrom(t *testing.T) {
 			}
 			as := func(r revisions) string {
 				return withStatus("StatefulSet", annotations, "{updateStrategy: {type: RollingUpdate}, replicas: "+cmp.Or(tt.replicas, "3")+"}", fmt.Sprintf(
-					"replicas: %s, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: \"True\"}, {type: %s, status: %q, reason: Progressing}]",
-					cmp.Or(tt.pods, "3"), r.current, r.update, api.ConditionObserved, api.ConditionComplete, "False"))
+					"replicas: %s, currentReplicas: %d, currentRevision: %q, updateRevision: %q, conditions: [{type: %s, status: \"True\"}, {type: %s, status: %q, reason: Progressing}]",
+					cmp.Or(tt.pods, "3"), tt.kept, r.current, r.update, api.ConditionObserved, api.ConditionComplete, "False"))
 			}
 			var got struct {
 				Status struct{ CurrentRevision, UpdateRevision string }
