@@ -47,6 +47,7 @@ func TestWarnings(t *testing.T) {
 	says := func(name, value string) string { return fmt.Sprintf(", inplace-rollout.io/%s: %q", name, value) }
 	up, down, image := sized("200m", "128Mi", ""), sized("100m", "32Mi", ""), sized("100m", "64Mi", "web:2")
 	const onDelete, paused, none = "{spec: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}", "{spec: {paused: true}}", "{spec: {replicas: 0}}"
+	const partition = "{spec: {updateStrategy: {rollingUpdate: {partition: 5}}}}"
 	restarted := "{spec: {template: {metadata: {annotations: {restartedAt: now}}}}}"
 	stopped := says("rollout", (&rollout.Record{Phase: rollout.PhaseStopped, Schema: rollout.RecordSchema}).String())
 	guide := says("rollout", (&rollout.Record{Phase: rollout.PhaseCanary, Schema: rollout.RecordSchema}).String())
@@ -77,6 +78,8 @@ func TestWarnings(t *testing.T) {
 		{what: "opting out during the hold", kind: sets, annotations: "HELD", write: "{metadata: {labels: {inplace-rollout.io/enabled: null}}}"},
 		{what: "opting out by the value false during the hold", kind: deployments, annotations: "HELD", write: "{metadata: {labels: {inplace-rollout.io/enabled: 'false'}}}"},
 		{what: "opting out during the hold, paused by its user", kind: deployments, annotations: says("hold", "true"), write: "{metadata: {labels: {inplace-rollout.io/enabled: null}}}"},
+		{what: "opting out during the hold, and its user pauses", kind: deployments, annotations: "HELD", write: "{metadata: {annotations: {inplace-rollout.io/hold: 'true'}, labels: {inplace-rollout.io/enabled: null}}}"},
+		{what: "opting out during the hold, all are kept back", kind: sets, annotations: says("hold", "5"), write: "{metadata: {labels: {inplace-rollout.io/enabled: null}}}"},
 		{what: "deleting it during the hold", kind: sets, annotations: "HELD", write: "{metadata: {deletionTimestamp: '2026-11-24T03:00:10Z', finalizers: [a.b/c]}}"},
 		{what: "an edit of sizes under OnDelete", kind: sets, there: onDelete, write: up},
 		{what: "a new one", kind: sets, isNew: true},
@@ -93,6 +96,10 @@ func TestWarnings(t *testing.T) {
 		{what: "an edit of sizes with the action LiveResize, " + nobody, kind: sets, annotations: says("resource-resize-action", "LiveResize"), write: up},
 		{what: "an edit of sizes without replicas, " + nobody, kind: sets, there: none, write: up},
 		{what: "an edit of sizes while its user has it paused, " + nobody, kind: deployments, there: paused, write: up},
+		{what: "an annotation during the hold, paused by its user, " + nobody, kind: deployments, annotations: says("hold", "true"), write: "{metadata: {annotations: {c: d}}}"},
+		{what: "its user pauses during the hold, " + nobody, kind: deployments, annotations: "HELD", write: "{metadata: {annotations: {inplace-rollout.io/hold: 'true'}}}"},
+		{what: "an edit of sizes, all are kept back, " + nobody, kind: sets, there: partition, write: up},
+		{what: "an annotation during the hold, all are kept back, " + nobody, kind: sets, annotations: says("hold", "5"), write: "{metadata: {annotations: {c: d}}}"},
 		{what: "a new image, " + nobody, kind: sets, write: image},
 		{what: "an annotation during the hold, " + nobody, kind: sets, annotations: "HELD", write: "{metadata: {annotations: {c: d}}}"},
 		{what: "a new one, " + nobody, kind: daemons, isNew: true},
@@ -132,6 +139,9 @@ func TestWarnings(t *testing.T) {
 		{what: "a duration with checks alone", kind: sets, annotations: says("checks", "a"), write: "{metadata: {annotations: {inplace-rollout.io/canary-duration: 10m}}}"},
 		{what: "an edit of sizes in the middle of a rollout with maxSurge", kind: daemons,
 			there: "{spec: {updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}}, status: {currentNumberScheduled: 3, updatedNumberScheduled: 1}}", write: up},
+		{what: "an edit of sizes in the middle of one, and OnDelete", kind: daemons,
+			there: "{spec: {updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}}, status: {currentNumberScheduled: 3, updatedNumberScheduled: 1}}",
+			write: strings.TrimSuffix(up, "}}") + ", updateStrategy: {type: OnDelete, rollingUpdate: null}}}"},
 		{what: "opting in, in a namespace that is left out", kind: sets, there: "{metadata: {labels: {inplace-rollout.io/enabled: null}}}", write: "{metadata: {labels: {inplace-rollout.io/enabled: 'true'}}}", namespace: "team-b"},
 		{what: "an edit of sizes there", kind: sets, write: up, namespace: "team-b"},
 		{what: "a new image there", kind: sets, write: image, namespace: "team-b"},
