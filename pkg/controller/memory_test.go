@@ -18,6 +18,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/podchecks"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -25,7 +26,16 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
-// TestMemory: what is remembered of a workload outlives the session that was put away for room, and
+// asking is of which workloads checks are asked.
+type asking map[string]bool
+
+func (a asking) Ask(workload string, _ []string, pods []podchecks.Subject, _ func()) {
+	a[workload] = len(pods) > 0
+}
+func (asking) Outcomes(string) podchecks.Outcomes { return podchecks.Outcomes{} }
+func (asking) Unanswerable([]string) string       { return "" }
+
+// TestMemory: what is remembered of a workload, and asked about its pods, outlives the session that was put away for room, and
 // no other end of it.
 func TestMemory(t *testing.T) {
 	for _, tt := range []struct {
@@ -33,15 +43,7 @@ func TestMemory(t *testing.T) {
 		then func(t *testing.T, e *engine)
 		kept bool
 	}{
-		{"its session is put away for that of another", func(t *testing.T, e *engine) {
-			other := e.w.DeepCopy()
-			other.Name, other.UID = "other", "other"
-			e.openNext(e.session.name) // its sync has ended
-			must.Get(e.Controller.session(t.Context(), other))(t)
-			if e.sessions[e.session.name] != nil || len(e.sessions) != 1 {
-				t.Fatalf("there are %d sessions", len(e.sessions))
-			}
-		}, true},
+		{"its session is put away for that of another", putAway, true},
 		{"it is at rest", func(t *testing.T, e *engine) {
 			e.sync(t, &rollout.StoredCondition{Status: corev1.ConditionTrue, Message: it.Message(), Of: it.Of()}, true)
 		}, false},
@@ -54,10 +56,16 @@ func TestMemory(t *testing.T) {
 			must.Get(e.Sync(t.Context(), e.session.name))(t)
 		}, false},
 		{"it is made anew", func(_ *testing.T, e *engine) { e.w.UID = "another" }, false},
+		{"it is made anew", func(t *testing.T, e *engine) {
+			putAway(t, e)
+			e.w.UID = "another"
+		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			e := newEngine(t, Options{Sessions: 1, Ready: func() error { return nil }})
+			asks := asking{}
+			e := newEngine(t, Options{Sessions: 1, Checks: asks, Ready: func() error { return nil }})
 			before := e.open(t)
+			before.ask(rollout.Plan{Step: rollout.Step{Subjects: []rollout.Subject{{Pod: build.Pod("web-0", build.Size(t, ""))}}}})
 			now := e.clock.Now()
 			before.Notes.See([]*judge.Verdict{{Member: judge.Member{
 				Place: judge.Place{Pod: build.Pod("web-0", build.Size(t, ""))}, Sighting: judge.Sighting{State: resize.Deferred, Since: now},
@@ -76,10 +84,21 @@ func TestMemory(t *testing.T) {
 			e.pass(time.Hour)
 			after := e.open(t)
 			since := after.Notes.Sighted("uid-of-web-0").Since
-			if kept := after.memory == before.memory; kept != tt.kept || (after.retried == "1") != tt.kept || since.Equal(now) != tt.kept || len(e.memories) > 2 {
-				t.Errorf("remembered is %+v, seen since %s", after.memory, since)
+			if kept := after.memory == before.memory; kept != tt.kept || (after.retried == "1") != tt.kept || since.Equal(now) != tt.kept || len(e.memories) > 2 || asks["Plain default/web"] != tt.kept {
+				t.Errorf("remembered is %+v, seen since %s, asked %v", after.memory, since, asks)
 			}
 		})
+	}
+}
+
+// putAway has the session put away for that of another workload.
+func putAway(t *testing.T, e *engine) {
+	other := e.w.DeepCopy()
+	other.Name, other.UID = "other", "other"
+	e.openNext(e.session.name) // its sync has ended
+	must.Get(e.Controller.session(t.Context(), other))(t)
+	if e.sessions[e.session.name] != nil || len(e.sessions) != 1 {
+		t.Fatalf("there are %d sessions", len(e.sessions))
 	}
 }
 

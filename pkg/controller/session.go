@@ -76,14 +76,13 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
-	if s := c.sessions[name]; s != nil {
-		if s.workload == w.GetUID() && (!s.follows || !policy.Held(w)) {
-			s.idleSince = time.Time{}
-			return s, nil
-		}
-		s.stop() // of a workload that had this name before, or of a rollout that nobody held
-		delete(c.sessions, name)
-		delete(c.memories, name)
+	s, m := c.sessions[name], c.memories[name]
+	if s != nil && s.workload == w.GetUID() && (!s.follows || !policy.Held(w)) {
+		s.idleSince = time.Time{}
+		return s, nil
+	}
+	if s != nil || m != nil && m.workload != w.GetUID() { // of a rollout that nobody held, or of a workload that had this name before
+		c.forget(name)
 	}
 	expected := c.expected(name)
 	c.makeRoom(expected)
@@ -91,14 +90,13 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 	if err != nil {
 		return nil, fmt.Errorf("reading the selector: %w", err)
 	}
-	m := c.memories[name]
-	if m == nil || m.workload != w.GetUID() {
+	if m = c.memories[name]; m == nil {
 		m = newMemory(w.GetUID())
 		m.Notes.Rested = rollout.Rested(w, c.access.Condition(w))
 	}
 	ctx, stop := context.WithCancel(ctx)
 	changed := func() { c.queue.Add(name) }
-	s := &Session[W, K]{memory: m, controller: c, name: name, stop: stop, weight: expected}
+	s = &Session[W, K]{memory: m, controller: c, name: name, stop: stop, weight: expected}
 	if s.Pods, err = mutationcache.New(ctx, c.access.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.KindState, err = c.kind.Open(ctx, w, changed)
 	}
@@ -114,6 +112,11 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 func (c *Controller[W, K]) endSession(name cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forget(name)
+}
+
+// forget ends what goes on for the workload that had the name last, and forgets it. The caller has locked c.mu.
+func (c *Controller[W, K]) forget(name cache.ObjectName) {
 	if s := c.sessions[name]; s != nil {
 		s.stop()
 		delete(c.sessions, name)
