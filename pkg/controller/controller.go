@@ -8,6 +8,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -217,13 +219,20 @@ func (c *Controller[W, K]) workOne(ctx context.Context) bool {
 	c.options.Watchdog.Progress(c.syncOf(name))
 	defer c.options.Watchdog.Done(c.syncOf(name))
 	logger := klog.FromContext(ctx).WithValues("kind", c.access.Kind, "workload", name)
-	requeueAfter, err := c.Sync(klog.NewContext(ctx, logger), name)
+	requeueAfter, err := c.syncRecovered(klog.NewContext(ctx, logger), name)
 	switch {
 	case err == nil:
 		c.queue.Forget(name)
 		if requeueAfter > 0 {
 			c.queue.AddAfter(name, requeueAfter)
 		}
+	case errors.Is(err, errPanicked):
+		// What it has half noted is forgotten, as by a process that begins anew. That it has to open a session first would reset a backoff.
+		c.endSession(name)
+		logger.Error(err, "Could not take the next step")
+		c.metrics.failed()
+		c.recordFailure(name, err)
+		c.queue.AddAfter(name, maxRetryInterval)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		// Something changed since we looked. Its event requeues the workload, or the next try does.
 		logger.V(4).Info("Looking again", "reason", err.Error())
@@ -237,6 +246,26 @@ func (c *Controller[W, K]) workOne(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// syncRecovered is Sync, where a panic is an error of that workload: one that we cannot cope with must not end the process, and each one
+// after it, for all others. So does controller-runtime (RecoverPanic of its Controller).
+func (c *Controller[W, K]) syncRecovered(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
+	defer recovered(ctx, &err)
+	return c.Sync(ctx, name)
+}
+
+var errPanicked = errors.New("internal error, panic")
+
+// recovered, deferred, makes an error of a panic, and logs its stack, as HandleCrash of k8s.io/apimachinery/pkg/util/runtime does before it
+// panics again.
+func recovered(ctx context.Context, err *error) {
+	if r := recover(); r != nil {
+		for _, handle := range utilruntime.PanicHandlers {
+			handle(ctx, r)
+		}
+		*err = fmt.Errorf("%w: %v", errPanicked, r)
+	}
 }
 
 // abandon forgets all that is known of a workload that is gone or opted out, and counts its

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -173,13 +174,15 @@ func (*plainKind) Unrestored(_, _ *appsv1.ReplicaSet) map[string]any {
 
 // tight and loose are writes.
 type (
-	tight struct{}
-	loose struct{}
+	tight  struct{}
+	loose  struct{}
+	broken struct{ tight }
 )
 
-func (tight) String() string { return "tight" }
-func (tight) Harmless()      {}
-func (loose) String() string { return "loose" }
+func (tight) String() string  { return "tight" }
+func (tight) Harmless()       {}
+func (loose) String() string  { return "loose" }
+func (broken) String() string { panic("broken") }
 
 type noNodes struct{}
 
@@ -558,6 +561,31 @@ func TestWritesFailAlone(t *testing.T) {
 	if _, err := e.apply(t.Context(), e.session, e.w, rollout.Plan{Writes: []rollout.Write{tight{}, loose{}}}); !apierrors.IsConflict(err) || !slices.Equal(e.kind.applied, []string{"tight"}) {
 		t.Errorf("without the workload, wrote %q: %v", e.kind.applied, err)
 	}
+}
+
+// TestPanics: what panics fails, is tried again from scratch, and keeps nothing else from going on.
+func TestPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, Options{Ready: func() error { return nil }, LeftOut: func(string) bool { panic("broken") }})
+		defer e.queue.ShutDown()
+		e.open(t)
+		must.Do(t, e.informer.GetStore().Add(e.w))
+		if _, err := e.apply(t.Context(), e.session, e.w, rollout.Plan{Writes: []rollout.Write{broken{}, tight{}}}); !errors.Is(err, errPanicked) || !slices.Equal(e.kind.applied, []string{"tight"}) {
+			t.Errorf("beside a write that panics, wrote %q: %v", e.kind.applied, err)
+		}
+		began := time.Now()
+		for e.queue.Add(e.session.name); len(e.events) < 2; {
+			e.workOne(t.Context())
+		}
+		if took := time.Since(began); took != maxRetryInterval || len(e.sessions)+len(e.memories) > 0 {
+			t.Errorf("tried twice within %s; left are %d sessions, %d memories", took, len(e.sessions), len(e.memories))
+		}
+		e.kind.left = loose{}
+		e.queue.Add(cache.ObjectName{Namespace: "default", Name: "gone"})
+		if e.workOne(t.Context()); !slices.Equal(e.kind.applied, []string{"tight", "loose"}) {
+			t.Errorf("of another one, wrote %q", e.kind.applied)
+		}
+	})
 }
 
 // The condition is written, and recorded, when it differs. A mere message waits.

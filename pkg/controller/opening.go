@@ -111,10 +111,12 @@ func (c *Controller[W, K]) mayOpen(name cache.ObjectName, held bool) bool {
 // mayFollow reports whether a workload whose rollout the built-in controller makes has a session, or one may be opened for it,
 // and none is put away for that.
 func (c *Controller[W, K]) mayFollow(name cache.ObjectName) bool {
-	c.mu.Lock()
-	room := c.sessions[name] != nil || c.load()+c.expected(name) <= c.options.Sessions
-	c.mu.Unlock()
-	return room && c.mayOpen(name, false)
+	room := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.sessions[name] != nil || c.load()+c.expected(name) <= c.options.Sessions
+	}
+	return room() && c.mayOpen(name, false)
 }
 
 // turn begins a workload's turn. It is looked at again when that is over. The caller has locked c.mu.

@@ -72,7 +72,7 @@ type cached struct {
 }
 
 // session returns the session of w, and opens it if there is none.
-func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], error) {
+func (c *Controller[W, K]) session(ctx context.Context, w W) (opened *Session[W, K], err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := cache.MetaObjectToName(w)
@@ -95,13 +95,17 @@ func (c *Controller[W, K]) session(ctx context.Context, w W) (*Session[W, K], er
 		m.Notes.Rested = rollout.Rested(w, c.access.Condition(w))
 	}
 	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		if opened == nil { // it has failed, or panicked
+			stop()
+		}
+	}()
 	changed := func() { c.queue.Add(name) }
 	s = &Session[W, K]{memory: m, controller: c, name: name, stop: stop, weight: expected}
 	if s.Pods, err = mutationcache.New(ctx, c.access.NewPodInformer(w.GetNamespace(), selector.String()), pods.Strip, changed); err == nil {
 		s.KindState, err = c.kind.Open(ctx, w, changed)
 	}
 	if err != nil {
-		stop()
 		return nil, err
 	}
 	c.sessions[name], c.memories[name] = s, m

@@ -473,7 +473,10 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 	if together < 0 {
 		together = len(p.Writes)
 	}
-	workqueue.ParallelizeUntil(ctx, max(c.options.Parallel, 1), together, func(i int) { failed[i] = c.applyOne(ctx, s, w, p, p.Writes[i]) })
+	workqueue.ParallelizeUntil(ctx, max(c.options.Parallel, 1), together, func(i int) {
+		defer recovered(ctx, &failed[i]) // else a panic would end the process: it is another goroutine
+		failed[i] = c.applyOne(ctx, s, w, p, p.Writes[i])
+	})
 	for i, write := range p.Writes[together:] {
 		if wait := s.looseAfter.Sub(c.clock.Now()); rollout.NeedsLiveRead(write) && wait > 0 {
 			due = wait
