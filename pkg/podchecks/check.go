@@ -241,33 +241,40 @@ func (c *check) judge(of Subject, now, before values) (j judgement, open bool) {
 			return !there
 		})
 	}
-	passed, missing := judgement{state: Passed}, len(containers) == 0
-	var lacks string
+	passed, unknown := judgement{state: Passed}, judgement{}
+	if len(containers) == 0 {
+		unknown = judgement{Unknown, "", noData}
+	}
 	for _, name := range containers {
 		value, there := now[name]
+		was, compared := before[name]
 		switch {
 		case !there:
-			missing, lacks = true, cmp.Or(lacks, name)
+			unknown = cmp.Or(unknown, judgement{Unknown, name, noData})
 		case !c.breaks(value):
 			if passed.message == "" {
 				passed.container, passed.message = name, c.says(value)+", "+c.within()
 			}
-		case c.timesBefore > 0 && before == nil:
-			open = true
-		case c.timesBefore > 0 && value <= c.timesBefore*before[name]:
-			passed.container, passed.message = name, fmt.Sprintf("%s, %s, but not more than %s times the %s before its resize", c.says(value), c.beyond(), number(c.timesBefore), c.quantity(before[name]))
-		case c.timesBefore > 0:
-			return judgement{Failed, name, fmt.Sprintf("%s, %s, and more than %s times the %s before its resize", c.says(value), c.beyond(), number(c.timesBefore), c.quantity(before[name]))}, false
-		default:
+		case c.timesBefore == 0:
 			return judgement{Failed, name, c.says(value) + ", " + c.beyond()}, false
+		case before == nil:
+			open = true
+		case !compared:
+			unknown = cmp.Or(unknown, judgement{Unknown, name, fmt.Sprintf("%s, %s, but %s", c.says(value), c.beyond(), noBefore)})
+		case value <= c.timesBefore*was:
+			passed.container, passed.message = name, fmt.Sprintf("%s, %s, but not more than %s times the %s before its resize", c.says(value), c.beyond(), number(c.timesBefore), c.quantity(was))
+		default:
+			return judgement{Failed, name, fmt.Sprintf("%s, %s, and more than %s times the %s before its resize", c.says(value), c.beyond(), number(c.timesBefore), c.quantity(was))}, false
 		}
 	}
-	if missing {
-		message := "Prometheus has no data of it: check that it is scraped, and that its series have the labels namespace, pod and container"
-		return judgement{Unknown, lacks, message}, open
-	}
-	return passed, open
+	return cmp.Or(unknown, passed), open
 }
+
+// Why nothing is known.
+const (
+	noData   = "Prometheus has no data of it: check that it is scraped, and that its series have the labels namespace, pod and container"
+	noBefore = "Prometheus has no value from before to compare that with, as of a pod that was replaced: promote the canary if that is fine"
+)
 
 func (c *check) says(value float64) string {
 	return strings.ReplaceAll(c.message, "$value", c.quantity(value))

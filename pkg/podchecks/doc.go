@@ -15,8 +15,9 @@
 //	      / …
 //
 // A container has failed it if the value is above (or with below: below) that number. With timesBefore it must also be above so many times
-// what the same container had before its resize; where nothing is known of that, it counts as 0. The query may look back as far as window
-// says, and no further: the first answer that counts is of the time after so long. With limit, containers without a limit of that resource
+// what the same container had before its resize; where the query has no answer for that time, the outcome is Unknown, so it answers 0 where
+// that is the truth. The query may look back as far as window says, and no further: the first answer that counts is of the time after so
+// long. With limit, containers without a limit of that resource
 // pass unasked. $namespace, $pod and $container stand after =~, without quotes, because many pods are asked for at once; what is filled in
 // is a quoted string. The answer must keep the labels namespace, pod and, for a check of containers, container. Of several series of one
 // container the worst counts.

@@ -83,6 +83,7 @@ func (g resized) series(w *strings.Builder, from, since, to time.Time) {
 		}
 		if used := g.memory[after]; used > 0 {
 			sample("container_memory_working_set_bytes", fmt.Sprintf("job=%q,id=\"a\"", kubelet), used)
+			sample("container_cpu_usage_seconds_total", fmt.Sprintf("job=%q,id=\"a\",cpu=\"total\"", kubelet), float64(at.Unix()))
 		}
 		if limit := g.states[after]; limit > 0 {
 			sample("kube_pod_container_resource_limits", `job="kube-state-metrics",resource="memory",unit="byte",uid="u"`, limit)
@@ -121,7 +122,12 @@ func TestShippedChecks(t *testing.T) {
 			cpu: "failed throttled in 90 % of its periods, more than 50 %, and more than 2 times the 0 % before its resize", mem: "failed uses 99 %",
 		},
 		{namespace: "shop", name: "idle", throttled: both(0), idle: true, memory: both(mib), states: both(100 * mib), cpu: "passed throttled in 0 %", mem: "passed uses 1 %"},
-		{namespace: "shop", name: "limit-unknown", throttled: none, memory: both(99 * mib), cpu: noData, mem: noData},
+		{ // there was another one before it
+			namespace: "bank", name: "replaced", throttled: [2]float64{-1, 0.9}, memory: [2]float64{0, 50 * mib}, states: [2]float64{0, 100 * mib},
+			cpu: "unknown throttled in 90 % of its periods, more than 50 %, but Prometheus has no value from before", mem: "passed uses 50 %",
+		},
+		{namespace: "shop", name: "without-quota", throttled: none, memory: both(99 * mib), cpu: "passed throttled in 0 %", mem: noData},
+		{namespace: "alone", name: "periods-unknown", throttled: none, memory: both(99 * mib), cpu: noData, mem: noData},
 		{namespace: "shop", name: "not-scraped", throttled: none, cpu: noData, mem: noData},
 		{namespace: "shop", name: "unlimited", throttled: none, unlimited: true, cpu: "passed no container has a limit of cpu", mem: "passed no container has a limit of memory"},
 		{namespace: "shop", name: "forged", job: "evil", throttled: both(0), memory: both(mib), states: both(100 * mib), cpu: noData, mem: noData},
