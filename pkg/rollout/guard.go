@@ -332,7 +332,9 @@ func (g *guarded) judge(t *trial, v *judge.Verdict, o Options) {
 		g.failures = append(g.failures, failure{*m, what})
 	}
 	if b := m.Before; b != nil && !b.Done.IsZero() && len(g.Checks) > 0 {
-		g.subjects = append(g.subjects, Subject{m.Pod, b.Asked, b.Done})
+		// A restarted controller does not know when it asked, and nobody has asked a pod that was made with the size.
+		asked := cmp.Or(b.Asked, m.Target.Resized, m.Pod.CreationTimestamp.Time)
+		g.subjects = append(g.subjects, Subject{m.Pod, asked, b.Done})
 	}
 }
 

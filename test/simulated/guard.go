@@ -1230,7 +1230,20 @@ func (g *guardedly) knowsNothing() {
 	if g.rounds(forLong, 1); !g.Held() || g.Condition().Reason != judge.ReasonCheckUnknown {
 		g.Errorf("held: %t, and the condition says %+v", g.Held(), g.Condition())
 	}
-	g.Asks.Answer = func(podchecks.Subject) podchecks.Outcome { return g.Asks.of(podchecks.Passed) }
+	var canary types.UID
+	restarted := false
+	g.Asks.Answer = func(pod podchecks.Subject) podchecks.Outcome {
+		if canary = cmp.Or(canary, pod.UID); pod.Asked.IsZero() {
+			g.Errorf("of %s nobody knows from when its value from before is", pod.Name)
+		}
+		if pod.UID != canary && !restarted {
+			return podchecks.Outcome{State: podchecks.Unknown, Effect: podchecks.Wait}
+		}
+		return g.Asks.of(podchecks.Passed)
+	}
+	g.rounds(10, 3)
+	restarted = true
+	g.Restart()
 	g.until(judge.ReasonComplete, 3)
 	if g.rounds(1, 3); len(g.Asks.asked) > 0 {
 		g.Errorf("is still asked: %v", g.Asks.asked)

@@ -66,6 +66,7 @@ type Harness[W controller.Workload, K controller.KindState] struct {
 	refusals []*refusal
 	watchers map[string][]watcher // by resource
 	removed  map[string][]runtime.Object
+	checks   controller.Checks
 }
 
 // refusal has writes fail, so many times.
@@ -118,7 +119,10 @@ func (h *Harness[W, K]) Start(kind controller.Kind[W, K], options controller.Opt
 	if options.Ready == nil {
 		options.Ready = func() error { return nil }
 	}
-	options.Clock = h.cluster.Clock
+	if options.Checks == nil { // a controller that takes over asks the same Prometheus
+		options.Checks = h.checks
+	}
+	h.checks, options.Clock = options.Checks, h.cluster.Clock
 	h.Kind = &Kind[W, K]{Kind: kind}
 	h.Controller = must.Get(controller.New(h.t.Context(), h.Kind, h.Client, h.recorder, h.Nodes, options))(h.t)
 	h.Sees()
