@@ -16,8 +16,17 @@ type Known struct {
 	Unconfirmed bool
 }
 
-// nodeAnswers are the pods of a node whose kubelet was waited for until it was given up, by its answer.
-type nodeAnswers map[types.UID]resize.Answer
+// nodeAnswers are the pods of a node whose kubelet was waited for until it was given up.
+type nodeAnswers map[types.UID]lastAnswer
+
+// lastAnswer is the answer of a kubelet that was given up at that time.
+type lastAnswer struct {
+	resize.Answer
+	at time.Time
+}
+
+// remembered is how long a kubelet counts as silent that has not answered: later it may answer again.
+const remembered = time.Hour
 
 // answers notes what a verdict tells of its pod's kubelet.
 func (n *PodNotes) answers(v *Verdict) {
@@ -35,7 +44,7 @@ func (n *PodNotes) answers(v *Verdict) {
 	if answer == resize.Confirmed {
 		delete(of, m.Pod.UID)
 		for pod, was := range of { // it does answer
-			if was == resize.Unanswered {
+			if was.Answer == resize.Unanswered {
 				delete(of, pod)
 			}
 		}
@@ -47,21 +56,21 @@ func (n *PodNotes) answers(v *Verdict) {
 		}
 		n.nodes[node] = of
 	}
-	of[m.Pod.UID] = answer
+	of[m.Pod.UID] = lastAnswer{answer, m.GivenUp}
 }
 
 // enough is how many pods of a node tell that its kubelet never shows what it has carried out.
 const enough = 2
 
-// Known returns what other pods of its node tell of the kubelet of a pod.
-func (n *PodNotes) Known(pod *corev1.Pod) (k Known) {
+// Known returns what other pods of its node tell of the kubelet of a pod at that time.
+func (n *PodNotes) Known(pod *corev1.Pod, now time.Time) (k Known) {
 	if n == nil || pod == nil {
 		return k
 	}
 	unconfirmed := 0
-	for other, answer := range n.nodes[pod.Spec.NodeName] {
-		k.Silent = k.Silent || answer == resize.Unanswered && other != pod.UID
-		if answer == resize.Unconfirmed && other != pod.UID {
+	for other, last := range n.nodes[pod.Spec.NodeName] {
+		k.Silent = k.Silent || last.Answer == resize.Unanswered && other != pod.UID && now.Before(last.at.Add(remembered))
+		if last.Answer == resize.Unconfirmed && other != pod.UID {
 			unconfirmed++
 		}
 	}
@@ -75,7 +84,7 @@ const briefly = 10 * time.Second
 // GivenUp returns when the last answer of a kubelet counts as final, by what was seen of it: after the timeout, or
 // a short while if the kubelet is known for it.
 func (n *PodNotes) GivenUp(pod *corev1.Pod, seen Sighting, timeout time.Duration) time.Time {
-	wait, known := timeout, n.Known(pod)
+	wait, known := timeout, n.Known(pod, seen.Answered)
 	if known.Silent && seen.Answer == resize.Unanswered || known.Unconfirmed && seen.Answer == resize.Unconfirmed {
 		wait = min(wait, briefly)
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -302,6 +303,33 @@ func TestDoubtEnds(t *testing.T) {
 		}
 		if doubt, _ := l.Doubt(); doubt {
 			t.Errorf("lost after %d s: it is doubted for ever", after)
+		}
+	}
+}
+
+// TestSilentOnce: a kubelet that did not answer for one pod is given up at once for the next, and waited for again long after that.
+func TestSilentOnce(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 1}"), build.Size(t, "requests: {cpu: 2}")
+	notes, at := &PodNotes{}, build.Start
+	look := func(name string) policy.Decision {
+		pod := build.Pod(name, older, build.WithSize(newer), build.ResizedAt(build.Start))
+		place := Place{Name: name, Pod: pod, Available: true, Target: must.Get(resize.For(pod, older, newer))(t)}
+		m := Member{Place: place, Policy: policy.LiveResizeable, Sighting: notes.Sighting(place, at)}
+		m.GivenUp = notes.GivenUp(pod, m.Sighting, 10*time.Minute)
+		v := m.Judge(Terms{Unavailable: 1, Strategy: policy.RollingUpdate, ErrorTimeout: 10 * time.Minute, Now: at})
+		notes.See([]*Verdict{v})
+		return v.Decision
+	}
+	for _, tt := range []struct {
+		name  string
+		after time.Duration
+		want  policy.Decision
+	}{
+		{"web-0", 0, policy.Wait}, {"web-0", 10 * time.Minute, policy.RestartByController}, {"web-1", 0, policy.Wait}, {"web-1", briefly, policy.RestartByController},
+		{"web-2", 2 * time.Hour, policy.Wait}, {"web-2", briefly, policy.Wait},
+	} {
+		if at = at.Add(tt.after); look(tt.name) != tt.want {
+			t.Errorf("%s at %s: want %s", tt.name, at, tt.want)
 		}
 	}
 }

@@ -186,7 +186,7 @@ type notes struct {
 
 func (f Facts) notesOf(pod *corev1.Pod) notes {
 	note := f.Notes.Of(pod.UID)
-	return notes{note.Size.Last(), note.Relabel.Last(), note.Room.Last(), note.Contests, f.Notes.Known(pod)}
+	return notes{note.Size.Last(), note.Relabel.Last(), note.Room.Last(), note.Contests, f.Notes.Known(pod, f.Now)}
 }
 
 // stillNoted reports whether nothing else is noted of the pod than when it was judged, and what was seen of its resize
@@ -194,7 +194,7 @@ func (f Facts) notesOf(pod *corev1.Pod) notes {
 func (f *Facts) stillNoted(l *look) bool {
 	was, note := &l.notes, f.Notes.Of(l.pod)
 	if note.Size.Last() != was.size || note.Relabel.Last() != was.relabel || note.Room.Last() != was.room || note.Contests != was.contests ||
-		f.Notes.Known(l.verdict.Member.Pod) != was.known {
+		f.Notes.Known(l.verdict.Member.Pod, f.Now) != was.known {
 		return false
 	}
 	return l.verdict.Member.Differs != "" || f.Notes.Sighted(l.pod) == l.verdict.Member.Sighting
