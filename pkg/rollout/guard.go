@@ -306,7 +306,7 @@ func (g *guarded) ofBefore(m *judge.Member) bool {
 }
 
 // mostRecorded is of how many pods a record tells how they were when the rollout was tried again. Each takes some 160 bytes.
-const mostRecorded = 32
+const mostRecorded = 64
 
 // tellsAnew reports whether it is recorded how a pod that has the size is when the rollout is tried again: so many as there are canaries have
 // to prove it once more, and of others there is something to tell only where a container has ended.

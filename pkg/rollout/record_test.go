@@ -83,7 +83,7 @@ func TestRecordOfMany(t *testing.T) {
 		v := f.member(judge.Place{Name: pod.Name, Pod: pod, Available: true, Updated: true, Target: must.Get(f.Target(pod, size, size))(t)}, Revision{Name: "b", Template: size}, options.Guard).Judge(options.Terms)
 		verdicts = append(verdicts, v)
 	}
-	if s := Next(verdicts, options); len(s.record.Canaries) == 0 || len(s.record.String()) > maxRecord/2 {
+	if s := Next(verdicts, options); len(s.record.Canaries) == 0 || len(s.record.String()) > maxRecord*3/4 {
 		t.Errorf("the record has %d canaries and %d bytes", len(s.record.Canaries), len(s.record.String()))
 	}
 }
