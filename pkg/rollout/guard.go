@@ -305,17 +305,14 @@ func (g *guarded) ofBefore(m *judge.Member) bool {
 	return !resized.IsZero() && resized.Add(resize.ClockSkew).Before(began.Time) && g.record.canary(m.Pod.UID) == nil
 }
 
-// mostRecorded is of how many pods a record tells how they were when the rollout was tried again. Each takes some 160 bytes.
-const mostRecorded = 64
-
 // tellsAnew reports whether it is recorded how a pod that has the size is when the rollout is tried again: so many as there are canaries have
-// to prove it once more, and of others there is something to tell only where a container has ended.
+// to prove it once more, and of others there is something to tell only where a container has ended. Half of the record is for them.
 func (g *guarded) tellsAnew(t *trial, m *judge.Member) bool {
 	asked := 0
 	for i := range g.record.Canaries {
 		asked += asInt(g.record.Canaries[i].Class == m.Class)
 	}
-	return asked < t.canaries || len(g.record.Canaries) < mostRecorded && judge.HasEnded(m.Pod)
+	return asked < t.canaries || judge.HasEnded(m.Pod) && len(g.record.String()) < maxRecord/2
 }
 
 // judge notes whether a pod that has got the size in this rollout has failed, and that it has to pass the checks.
