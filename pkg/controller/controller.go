@@ -104,6 +104,7 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 	most := maxOpening(c.options.Sessions)
 	c.opening = map[bool]*opening{true: newOpening(most, c.expected), false: newOpening(most, c.expected)}
 	c.queue = newQueue(strings.ToLower(access.Kind), c.held)
+	context.AfterFunc(ctx, c.queue.ShutDown) // else one that never runs would stay, with all that it has
 	if err := c.informer.SetTransform(mutationcache.Strip[W](c.strip).Transform); err != nil {
 		return nil, fmt.Errorf("stripping watched %ss: %w", access.Kind, err)
 	}
