@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
@@ -148,7 +147,7 @@ func (o planOptions) run(ctx context.Context, out io.Writer, args []string) erro
 }
 
 func (o planOptions) runEdits(ctx context.Context, out io.Writer, edits []edit) error {
-	world, reports := capacity.New(o.client, capacity.All, time.Now()), make([]planReport, len(edits))
+	world, reports := capacity.New(o.client, capacity.All, o.clock.Now()), make([]planReport, len(edits))
 	for i, e := range edits {
 		var err error
 		if reports[i], err = o.report(ctx, world, e); err != nil {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -203,7 +202,7 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(u *unstructured.Unstructured) bool { return !releasable(u) })
-	world := capacity.New(o.client, capacity.Pods, time.Now())
+	world := capacity.New(o.client, capacity.Pods, o.clock.Now())
 	var all []hold
 	for _, u := range found {
 		h, err := o.hold(ctx, world, u)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -292,7 +293,7 @@ func (s *stage) cluster(t *testing.T) *cluster {
 		u.SetAnnotations(annotations)
 		return s.answer(clienttesting.NewUpdateActionWithOptions(a.GetResource(), u.GetNamespace(), u, metav1.UpdateOptions{DryRun: patch.PatchOptions.DryRun}))
 	})
-	return &cluster{client: fake.NewClientset(typed...), objects: objects, namespace: "default", reports: memo[prerequisite.Report]{"default": s.report}}
+	return &cluster{client: fake.NewClientset(typed...), objects: objects, namespace: "default", clock: clocktesting.NewFakePassiveClock(now), reports: memo[prerequisite.Report]{"default": s.report}}
 }
 
 // answer is what the policy that holds makes of the dry run of an edit: it sees a controller; or "none", and lets go, or "waits", and

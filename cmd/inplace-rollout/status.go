@@ -139,7 +139,7 @@ func (o statusOptions) run(ctx context.Context, out, complaints io.Writer, args 
 	if err != nil {
 		return err
 	}
-	if err := view.print(out, reports, time.Now()); err != nil {
+	if err := view.print(out, reports, o.clock.Now()); err != nil {
 		return err
 	}
 	return completeness(reports)
@@ -174,7 +174,7 @@ func (o statusOptions) follow(ctx context.Context, screen *screen, complaints io
 	var last []statusReport
 	for err == nil {
 		last = reports
-		if err := screen.show(reports, time.Now()); err != nil {
+		if err := screen.show(reports, o.clock.Now()); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(reports, func(r statusReport) bool { return r.OptedIn && !r.Complete }) {
@@ -332,7 +332,7 @@ func (o statusOptions) reports(ctx context.Context, args []string) ([]statusRepo
 
 // reportAll returns how far the rollouts of workloads have come, in their order.
 func (o statusOptions) reportAll(ctx context.Context, found []*unstructured.Unstructured) ([]statusReport, error) {
-	world, reports := capacity.New(o.client, capacity.All, time.Now()), make([]statusReport, len(found))
+	world, reports := capacity.New(o.client, capacity.All, o.clock.Now()), make([]statusReport, len(found))
 	for i, u := range found {
 		var err error
 		if reports[i], err = o.report(ctx, world, u, o.told(ctx, u.GetNamespace())); err != nil {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -41,6 +42,7 @@ type cluster struct {
 	client    kubernetes.Interface
 	objects   dynamic.Interface
 	namespace string
+	clock     clock.PassiveClock
 
 	// What has been read of namespaces.
 	reports memo[prerequisite.Report]
@@ -61,7 +63,9 @@ func (m *memo[V]) get(namespace string, read func() V) V {
 	return (*m)[namespace]
 }
 
-func newCluster() *cluster { return &cluster{flags: genericclioptions.NewConfigFlags(true)} }
+func newCluster() *cluster {
+	return &cluster{flags: genericclioptions.NewConfigFlags(true), clock: clock.RealClock{}}
+}
 
 // connect makes the clients.
 func (c *cluster) connect() error {
