@@ -255,9 +255,7 @@ func TestAnswers(t *testing.T) {
 				if err != nil || got.Kind != kind || got.Reason != says {
 					t.Errorf("keep %t: got %q, %q and %v, want %q, %q", keep, got.Kind, got.Reason, err, kind, says)
 				}
-				if unknown := tt.kind == judge.ReasonRoomUnknown; unknown != (room.unknown != "") {
-					t.Errorf("keep %t: it is unknown because %q", keep, room.unknown)
-				}
+				must.Equal(t, room.unknown != "", tt.kind == judge.ReasonRoomUnknown, "keep %t: it is unknown, %q", keep, room.unknown)
 			}
 		})
 	}

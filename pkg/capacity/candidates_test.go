@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func node(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
@@ -88,9 +89,7 @@ func TestDevices(t *testing.T) {
 		}
 		return tooLarge
 	}
-	if got := could(node("a", "4")); got != "it needs 2 example.com/gpu; the only node that it can run on has 0" {
-		t.Errorf("not known as a device: %q", got)
-	}
+	must.Equal(t, could(node("a", "4")), "it needs 2 example.com/gpu; the only node that it can run on has 0", "not known as a device")
 	other := pod.DeepCopy()
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
 		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "app", ResourceName: gpu, RequestName: "container-0-request-0"}},
@@ -100,9 +99,7 @@ func TestDevices(t *testing.T) {
 		if n != "" {
 			lists(n)(of)
 		}
-		if got := could(of); got != want {
-			t.Errorf("a node that lists %q: %q, want %q", n, got, want)
-		}
+		must.Equal(t, could(of), want, "a node that lists %q", n)
 	}
 	if alike(pod, other) {
 		t.Error("a pod with a device is alike one without")
@@ -124,8 +121,6 @@ func TestAlike(t *testing.T) {
 		{"key: gpu", "key: other", false},
 	} {
 		a, b := build.Template(t, "{"+pod+"}"), build.Template(t, "{"+strings.ReplaceAll(pod, tt.from, tt.to)+"}")
-		if got := alike(&corev1.Pod{Spec: a.Spec}, &corev1.Pod{Spec: b.Spec}); got != tt.want {
-			t.Errorf("%s and %s are alike: %t, want %t", tt.from, tt.to, got, tt.want)
-		}
+		must.Equal(t, alike(&corev1.Pod{Spec: a.Spec}, &corev1.Pod{Spec: b.Spec}), tt.want, "%s and %s are alike", tt.from, tt.to)
 	}
 }

@@ -35,9 +35,7 @@ func TestTwoRollouts(t *testing.T) {
 	}
 	says := func(what, got, want string) {
 		t.Helper()
-		if got != want {
-			t.Errorf("%s: got %q, want %q", what, got, want)
-		}
+		must.Equal(t, got, want, "%s", what)
 	}
 	now := build.Start
 	says("the first one asks", asks("web", web, now), "")
@@ -150,9 +148,8 @@ func TestPromises(t *testing.T) {
 			}
 			room := must.Get(At(fake.NewClientset(objects...), []*corev1.Node{node("node", tt.nodes)}, ledger, now.Add(time.Hour)).Room(t.Context(), "db", "ns", []*corev1.Pod{db}, nil, true))(t)
 			why, err := room.Replace(t.Context(), judge.Member{Place: placeOf(t, db)}, rollout.Revision{}, false)
-			if err != nil || why.Reason != tt.says {
-				t.Errorf("got %q and %v, want %q", why.Reason, err, tt.says)
-			}
+			must.Do(t, err)
+			must.Equal(t, why.Reason, tt.says, "the reason")
 		})
 	}
 }
@@ -162,9 +159,7 @@ func TestComplete(t *testing.T) {
 	ledger, now := NewLedger(), build.Start
 	complete := func(want bool) {
 		t.Helper()
-		if got := ledger.Complete(now); got != want {
-			t.Errorf("complete: %t, want %t", got, want)
-		}
+		must.Equal(t, ledger.Complete(now), want, "complete")
 	}
 	complete(true)
 	ledger.Await("a kind", "another kind")
@@ -193,9 +188,7 @@ func TestRepel(t *testing.T) {
 		return many > 0, &corev1.PodList{Items: make([]corev1.Pod, many)}, nil
 	})
 	for range 2 {
-		if found, err := ledger.repel(t.Context(), client, now); err != nil || len(found) != 0 {
-			t.Errorf("found %v and %v, want none", found, err)
-		}
+		must.Equal(t, len(must.Get(ledger.repel(t.Context(), client, now))(t)), 0, "what is found")
 	}
 	now, many = now.Add(believeRepelling), mostPods+1
 	for range 2 {
@@ -203,9 +196,7 @@ func TestRepel(t *testing.T) {
 			t.Errorf("got %v, want that it is unknown", err)
 		}
 	}
-	if lists != 2 {
-		t.Errorf("listed %d times, want 2", lists)
-	}
+	must.Equal(t, lists, 2, "how often it has listed")
 }
 
 // One decides after the other, and none waits for ever.
@@ -307,12 +298,8 @@ func TestPodsOn(t *testing.T) {
 	c := New(client, All, build.Start)
 	for range 2 { // it is read once
 		for _, node := range []string{"", "node-1"} {
-			if found, err := c.podsOn(t.Context(), node); err != nil || len(found) != 1 {
-				t.Errorf("on node %q are %v: %v", node, found, err)
-			}
+			must.Equal(t, len(must.Get(c.podsOn(t.Context(), node))(t)), 1, "pods on node %q", node)
 		}
 	}
-	if want := []string{`spec.nodeName= limit 1000 version ""`, `spec.nodeName=node-1 limit 500 version "0"`}; !slices.Equal(asked, want) {
-		t.Errorf("asked for %q, want %q", asked, want)
-	}
+	must.EqualLists(t, asked, []string{`spec.nodeName= limit 1000 version ""`, `spec.nodeName=node-1 limit 500 version "0"`}, "what is asked for")
 }

@@ -63,9 +63,7 @@ func TestUnplaceable(t *testing.T) {
 				if tt.pod != nil {
 					tt.pod(pod)
 				}
-				if got := places.Unplaceable(placeOf(t, pod), build.Start); got != tt.want {
-					t.Errorf("got %+v, want %+v", got, tt.want)
-				}
+				must.Equal(t, places.Unplaceable(placeOf(t, pod), build.Start), tt.want, "why it is unplaceable")
 			}
 		})
 	}
@@ -113,16 +111,12 @@ func TestUnsupported(t *testing.T) {
 				if why != "" {
 					expected = judge.Refusal{Reason: why, Kind: judge.ReasonUnsupportedByNode, Final: true}
 				}
-				if got := places.Unsupported(judge.Place{Pod: pod, Target: target}); got != expected {
-					t.Errorf("%q, told %t, memory %q: got %+v, want %+v", kubelet, told, memory, got, expected)
-				}
+				must.Equal(t, places.Unsupported(judge.Place{Pod: pod, Target: target}), expected, "%q, told %t, memory %q", kubelet, told, memory)
 			}
 		}
 	}
 	for _, pod := range []*corev1.Pod{nil, podOf(t, "web", "gone", "1"), podOf(t, "web", "", "1")} {
-		if got := NewPlaces([]*corev1.Node{node("node", "2")}, false, Limits{}).Kubelet(pod, build.Start); got != (resize.Kubelet{}) {
-			t.Errorf("without a node: got %+v", got)
-		}
+		must.Equal(t, NewPlaces([]*corev1.Node{node("node", "2")}, false, Limits{}).Kubelet(pod, build.Start), (resize.Kubelet{}), "without a node")
 	}
 }
 
@@ -139,12 +133,8 @@ func TestLost(t *testing.T) {
 		"": "", "good": "", "new": "", "down": "its node down is not Ready", "silent": "its node silent is not Ready", "none": "its node none is gone",
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: name}}
-		if got := NewPlaces(all, false, Limits{}).Lost(pod); got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
-		}
-		if got := NewPlaces(nil, false, Limits{}).Lost(pod); got != "" {
-			t.Errorf("%q, where no node is known: %q", name, got)
-		}
+		must.Equal(t, NewPlaces(all, false, Limits{}).Lost(pod), want, "%q", name)
+		must.Equal(t, NewPlaces(nil, false, Limits{}).Lost(pod), "", "%q, where no node is known", name)
 	}
 }
 
@@ -155,9 +145,7 @@ func TestLostWhileDeleted(t *testing.T) {
 	})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ptr.To(metav1.Now())}, Spec: corev1.PodSpec{NodeName: "silent"}}
 	const want = "its node silent is not Ready, so it stays until you delete the node, or the pod by force, or taint the node with node.kubernetes.io/out-of-service"
-	if got := NewPlaces([]*corev1.Node{silent}, false, Limits{}).Lost(pod); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	must.Equal(t, NewPlaces([]*corev1.Node{silent}, false, Limits{}).Lost(pod), want, "on a silent node")
 }
 
 // TestOnNode asks what the API server asks before a resize: cpu and memory, and no more.
@@ -169,9 +157,7 @@ func TestOnNode(t *testing.T) {
 		{"memory: 9Gi, cpu: 4500m", "it needs 4.5 cpu and 9Gi memory; the node has 4 cpu and 8Gi memory"},
 	} {
 		pod := &corev1.Pod{Spec: build.Template(t, "containers: [{name: app, resources: {requests: {"+tt.requests+"}}}]").Spec}
-		if got := onNode(&pod.Spec, node("a", "4")); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.requests, got, tt.want)
-		}
+		must.Equal(t, onNode(&pod.Spec, node("a", "4")), tt.want, "%s", tt.requests)
 	}
 }
 
@@ -236,8 +222,6 @@ func TestTargetNode(t *testing.T) {
 	} {
 		pod := podOf(t, "web", tt.on, "1")
 		tt.pod(pod)
-		if got := TargetNode(pod); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		must.Equal(t, TargetNode(pod), tt.want, "%s", tt.name)
 	}
 }

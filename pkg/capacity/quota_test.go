@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestQuotas(t *testing.T) {
@@ -123,13 +124,9 @@ func TestQuotas(t *testing.T) {
 			if tt.resized {
 				ask = func() string { return quotas.clone().refuseResize(others[0], &pod.Spec) }
 			}
-			if got := ask(); got != tt.refusal {
-				t.Errorf("got %q, want %q", got, tt.refusal)
-			}
+			must.Equal(t, ask(), tt.refusal, "the refusal")
 			quotas.clone().add(pod)
-			if got := ask(); got != tt.refusal {
-				t.Errorf("what a clone has counted counts: %q", got)
-			}
+			must.Equal(t, ask(), tt.refusal, "after what a clone has counted")
 			for name, used := range quota.Status.Used {
 				if before := stored.Status.Used[name]; used.Cmp(before) != 0 {
 					t.Errorf("the quota itself has changed: %s of %s", &used, name)
@@ -193,9 +190,7 @@ func TestAdmit(t *testing.T) {
 				}
 			}
 			admitted, refusal := limits.admit(&spec)
-			if refusal != tt.refusal {
-				t.Errorf("got the refusal %q, want %q", refusal, tt.refusal)
-			}
+			must.Equal(t, refusal, tt.refusal, "the refusal")
 			if want := *build.Parsed[corev1.ResourceRequirements](t, tt.admitted); tt.admitted != "" && !same(admitted.Containers[0].Resources, want) {
 				t.Errorf("got %v, want %v", admitted.Containers[0].Resources, want)
 			}

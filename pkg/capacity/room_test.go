@@ -110,10 +110,8 @@ func TestRoom(t *testing.T) {
 			client := fake.NewClientset(objects...)
 			r := must.Get(At(client, nodes, NewLedger(), build.Start).Room(t.Context(), "web", "", slices.Concat(web, tt.seen), toCome, true))(t)
 			for i, want := range []string{tt.web1, tt.web0} {
-				got, err := refusal(r.find(t.Context(), pod(web[i].Name, "", "2", tt.all), "node", false))
-				if err != nil || got.Reason != want {
-					t.Errorf("%s: got %q and %v, want %q", web[i].Name, got.Reason, err, want)
-				}
+				got := must.Get(refusal(r.find(t.Context(), pod(web[i].Name, "", "2", tt.all), "node", false)))(t)
+				must.Equal(t, got.Reason, want, "%s", web[i].Name)
 			}
 			asked := map[string]int{}
 			for _, action := range client.Actions() {
@@ -234,9 +232,7 @@ func TestForAny(t *testing.T) {
 		"none":             {nil, nil},
 	} {
 		got := build.Each(ForAny(tt.nodes), func(n *corev1.Node) string { return n.Name })
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
+		must.EqualLists(t, got, tt.want, "%s", name)
 	}
 }
 
@@ -245,11 +241,7 @@ func TestLeft(t *testing.T) {
 		Plus(LoadOf(corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("24")}))
 	n := node("a", "4")
 	n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("1Ki")
-	if got, want := load.Left(n), (Load{2500, 1000, math.MaxInt64}); got != want {
-		t.Errorf("%v is left, want %v", got, want)
-	}
+	must.Equal(t, load.Left(n), (Load{2500, 1000, math.MaxInt64}), "what is left")
 	n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("2")
-	if got, want := load.Left(n), (Load{2500, 1000, 0}); got != want {
-		t.Errorf("%v is left, want %v", got, want)
-	}
+	must.Equal(t, load.Left(n), (Load{2500, 1000, 0}), "what is left")
 }

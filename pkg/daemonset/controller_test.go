@@ -79,9 +79,7 @@ func TestHandedOverOnce(t *testing.T) {
 	c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
 	c.edit(otherImage)
 	c.Rest()
-	if n := simulated.Count(c.Events, judge.EventHandedOver); n != 1 {
-		t.Errorf("%d events that it was handed over: %q", n, c.Events)
-	}
+	must.Equal(t, simulated.Count(c.Events, judge.EventHandedOver), 1, "events that it was handed over: %q", c.Events)
 }
 
 // TestEditDuringSurge: while a rollout with maxSurge is in flight, an edit is not held, and an event
@@ -106,9 +104,7 @@ func TestEditDuringSurge(t *testing.T) {
 	before := maps.Clone(c.Pods)
 	c.edit(version{Image: 2, CPU: 3})
 	c.Rest()
-	if replaced := c.replaced(before); replaced != "" {
-		t.Errorf("the next edit replaced pods on %s", replaced)
-	}
+	must.Equal(t, c.replaced(before), "", "nodes on which the next edit replaced pods")
 }
 
 // TestLabelsOfAnotherLife: a set is deleted without its pods, and created again with another
@@ -134,9 +130,7 @@ func TestLabelsOfAnotherLife(t *testing.T) {
 		c.Lives()
 		c.Sees()
 		c.Rest()
-		if replaced := c.replaced(before) != ""; replaced != tt.replaced {
-			t.Errorf("%v: replaced: %t, want %t", tt.edited, replaced, tt.replaced)
-		}
+		must.Equal(t, c.replaced(before) != "", tt.replaced, "%v: replaced", tt.edited)
 		if n := simulated.Count(c.Writes, "delete pods"); n > 0 != (tt.replaced && !tt.surge) {
 			t.Errorf("%v: %d pods were deleted by the controller: %q", tt.edited, n, c.Writes)
 		}
@@ -185,9 +179,7 @@ func TestHistory(t *testing.T) {
 	for _, live := range []bool{false, false, true} { // what lets pods be restarted does not rest on what was read before
 		must.Get(New(client).Gather(t.Context(), s, set, func() ([]*corev1.Pod, error) { return nil, nil }, live))(t)
 	}
-	if n := len(client.Actions()); n != 2 {
-		t.Errorf("the history was read %d times, want once, and again for a live look", n)
-	}
+	must.Equal(t, len(client.Actions()), 2, "how often the history was read: once, and again for a live look")
 	_, err := New(fake.NewClientset(&stored[0])).Gather(t.Context(), &session{KindState: &history{}}, set, func() ([]*corev1.Pod, error) { return nil, nil }, false)
 	must.Fails(t, "Gather", err, "is not in the history")
 }
@@ -217,9 +209,8 @@ func TestHistoryOfAnotherSpelling(t *testing.T) {
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "b"
 	}
 	must.Get(client.AppsV1().ControllerRevisions(set.Namespace).Create(t.Context(), newRevision(t, set, "c", 2), metav1.CreateOptions{}))(t)
-	if err := gather(); err != nil || s.KindState.newest.hash != "c" {
-		t.Errorf("afterwards: %v, and %+v is the newest", err, s.KindState.newest)
-	}
+	must.Do(t, gather())
+	must.Equal(t, s.KindState.newest.hash, "c", "the newest afterwards")
 }
 
 // TestCriticalNamespace: what was opted in without a second word, before it took one, goes on, and is told of.
@@ -239,12 +230,8 @@ func TestCriticalNamespace(t *testing.T) {
 			before := maps.Clone(c.Pods)
 			c.edit(newer)
 			c.Rest()
-			if replaced := c.replaced(before); replaced != "" {
-				t.Errorf("pods were replaced: %s", replaced)
-			}
-			if n := simulated.Count(c.Events, "Warning "+judge.EventCritical); n != tt.want {
-				t.Errorf("it was told of %d times, want %d: %q", n, tt.want, c.Events)
-			}
+			must.Equal(t, c.replaced(before), "", "nodes on which pods were replaced")
+			must.Equal(t, simulated.Count(c.Events, "Warning "+judge.EventCritical), tt.want, "how often it was told of: %q", c.Events)
 		})
 	}
 }

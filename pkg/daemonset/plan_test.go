@@ -408,9 +408,7 @@ func TestNextStepSays(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := must.Get(planned(observed(t, tt.places, tt.changes...)))(t)
 			simulated.Says(t, p, tt.says, tt.complete)
-			if p.Condition.Reason != tt.reason {
-				t.Errorf("the reason is %s, want %s", p.Condition.Reason, tt.reason)
-			}
+			must.Equal(t, p.Condition.Reason, tt.reason, "the reason")
 		})
 	}
 }
@@ -426,9 +424,7 @@ func TestNextStepLabelsRefused(t *testing.T) {
 		t.Errorf("does %q, looks again after %v, says %+v, %v", does(p), p.RequeueAfter, p.Condition, err)
 	}
 	o.Now = refusal.Until
-	if p, err = planned(o); err != nil || does(p) != "unmark web-0" {
-		t.Errorf("later it does %q, %v", does(p), err)
-	}
+	must.Equal(t, does(must.Get(planned(o))(t)), "unmark web-0", "what it does later")
 }
 
 func TestNextStepNotHeld(t *testing.T) {
@@ -482,13 +478,9 @@ func TestOrder(t *testing.T) {
 		var got []string
 		for _, v := range p.Verdicts {
 			got = append(got, strings.TrimPrefix(v.Member.Name, "web-"))
-			if v.Member.Index != 0 {
-				t.Errorf("%s in %s: %s has the index %d", tt.places, tt.zones, v.Member.Name, v.Member.Index)
-			}
+			must.Equal(t, v.Member.Index, 0, "%s in %s: the index of %s", tt.places, tt.zones, v.Member.Name)
 		}
-		if got := strings.Join(got, " "); got != tt.want {
-			t.Errorf("%s in %s: the order is %s, want %s", tt.places, tt.zones, got, tt.want)
-		}
+		must.Equal(t, strings.Join(got, " "), tt.want, "%s in %s: the order", tt.places, tt.zones)
 	}
 }
 
@@ -531,9 +523,7 @@ func TestFirst(t *testing.T) {
 	}{{"node-1", 0, true}, {"node-1", 30 * time.Second, true}, {"node-1", time.Hour, false}, {"node-2", 0, false}} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(made.Add(tt.at))}}
 		build.PinnedTo(tt.node)(pod)
-		if got := o.first(pod); got != tt.want {
-			t.Errorf("on %s, %s after the node: %t, want %t", tt.node, tt.at, got, tt.want)
-		}
+		must.Equal(t, o.first(pod), tt.want, "on %s, %s after the node: whether it comes first", tt.node, tt.at)
 	}
 }
 

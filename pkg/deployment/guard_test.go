@@ -179,9 +179,7 @@ func TestGuardAndUndo(t *testing.T) {
 		}
 	})
 	for key, want := range guards {
-		if is := c.d.Annotations[key]; is != want {
-			t.Errorf("after the undo, %s is %q, want %q", key, is, want)
-		}
+		must.Equal(t, c.d.Annotations[key], want, "after the undo, %s", key)
 	}
 	c.Rounds(30)
 	if n := len(c.Sized(older)); n != 1 || g.Phase() != rollout.PhaseCanary {
@@ -425,9 +423,7 @@ func TestHostileRestartedOnce(t *testing.T) {
 			if c.Rounds(100); evicted() != 1 {
 				t.Errorf("%s, maxUnavailable %d: %d evictions, want 1: %+v %q", name, unavailable, evicted(), g.Condition(), g.Written())
 			}
-			if stopped := simulated.Stopped(g.Condition()); stopped != (name == "rejected") {
-				t.Errorf("%s, maxUnavailable %d: stopped %t: %+v", name, unavailable, stopped, g.Condition())
-			}
+			must.Equal(t, simulated.Stopped(g.Condition()), name == "rejected", "%s, maxUnavailable %d: stopped, %+v", name, unavailable, g.Condition())
 		}
 	}
 }

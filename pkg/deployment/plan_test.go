@@ -543,9 +543,7 @@ func TestNewFirst(t *testing.T) {
 		if err != nil || len(p.Replaced) != 1 {
 			t.Fatalf("%s: gives up %v, and %v", tt.sets, p.Replaced, err)
 		}
-		if got := fmt.Sprint(p.Replaced[0].Member.Name, " ", p.Replaced[0].NewFirst); got != tt.want {
-			t.Errorf("%s, maxUnavailable %d: got %s, want %s", tt.sets, tt.unavailable, got, tt.want)
-		}
+		must.Equal(t, fmt.Sprint(p.Replaced[0].Member.Name, " ", p.Replaced[0].NewFirst), tt.want, "%s, maxUnavailable %d", tt.sets, tt.unavailable)
 	}
 }
 
@@ -555,33 +553,25 @@ func TestNextStepEvictionRefused(t *testing.T) {
 	refused := &judge.PodNotes{Foreseen: true}
 	refused.Note(o.pods[0].UID).Eviction = &judge.Refused{Refusal: judge.Refusal{Reason: "the budget says no", Until: until}}
 	o.Notes = refused
-	p, err := planned(o)
-	if err != nil || does(p) != "evict a-1" {
-		t.Errorf("got %q, %v, want the other one evicted", does(p), err)
-	}
-	if message := p.Condition.Message(); !strings.Contains(message, "a-0: not evicted yet: the budget says no") {
-		t.Errorf("says %q, want it to name the refusal", message)
-	}
-	if p.RequeueAfter != until.Sub(o.Now) {
-		t.Errorf("looks again after %v, want %v", p.RequeueAfter, until.Sub(o.Now))
-	}
+	p := must.Get(planned(o))(t)
+	must.Equal(t, does(p), "evict a-1", "the other one is evicted")
+	must.Contain(t, p.Condition.Message(), "a-0: not evicted yet: the budget says no", "the condition")
+	must.Equal(t, p.RequeueAfter, until.Sub(o.Now), "when it looks again")
 
 	// A refused pod takes its share of what may be unavailable.
 	o = observed(t, "a newer closed: infeasible|infeasible", bounds(1, 1))
 	o.Notes = refused
-	if p, err = planned(o); err != nil || does(p) != "" || p.Condition.Reason != judge.ReasonDisruptionBudget {
-		t.Errorf("got %q, %+v, %v, want it to be waited for", does(p), p.Condition, err)
+	if p = must.Get(planned(o))(t); does(p) != "" || p.Condition.Reason != judge.ReasonDisruptionBudget {
+		t.Errorf("got %q, %+v, want it to be waited for", does(p), p.Condition)
 	}
 	o.Now = until
-	if p, err = planned(o); err != nil || does(p) != "evict a-0" {
-		t.Errorf("when the time has come to ask again: got %q, %v", does(p), err)
-	}
+	must.Equal(t, does(must.Get(planned(o))(t)), "evict a-0", "when the time has come to ask again")
 
 	// Nor is it forgotten where nobody holds the Deployment any more.
 	o = observed(t, "a newer: left with a limit|newer", bounds(0, 1), func(s *scene) { delete(s.d.Annotations, api.HoldAnnotation) })
 	o.Notes = refused
-	if p, err = planned(o); err != nil || does(p) != "" || p.Condition.Reason != judge.ReasonDisruptionBudget {
-		t.Errorf("not held: got %q, %+v, %v", does(p), p.Condition, err)
+	if p = must.Get(planned(o))(t); does(p) != "" || p.Condition.Reason != judge.ReasonDisruptionBudget {
+		t.Errorf("not held: got %q, %+v", does(p), p.Condition)
 	}
 }
 
@@ -601,17 +591,11 @@ func TestNextStepLabelsRefused(t *testing.T) {
 					o.Notes.Note(pod.UID).Relabel = refusal
 				}
 			}
-			p, err := planned(o)
-			if err != nil || does(p) != tt.want {
-				t.Errorf("does %q, %v, want %q", does(p), err, tt.want)
-			}
-			if !strings.Contains(p.Condition.Message(), tt.says) {
-				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.says)
-			}
+			p := must.Get(planned(o))(t)
+			must.Equal(t, does(p), tt.want, "what it does")
+			must.Contain(t, p.Condition.Message(), tt.says, "%+v", p.Condition)
 			o.Now = refusal.Until
-			if p, err = planned(o); err != nil || does(p) != tt.then {
-				t.Errorf("later it does %q, %v, want %q", does(p), err, tt.then)
-			}
+			must.Equal(t, does(must.Get(planned(o))(t)), tt.then, "what it does later")
 		})
 	}
 }
@@ -630,17 +614,13 @@ func TestNextStepNoNodeFits(t *testing.T) {
 		{"nor evicted", "a newer closed: infeasible|resized", "", []change{small, bounds(1, 1)}},
 	} {
 		p := must.Get(planned(observed(t, tt.sets, tt.changes...)))(t)
-		if got := does(p); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		must.Equal(t, does(p), tt.want, "%s", tt.name)
 		if have := p.Condition; have.Reason != judge.ReasonNoNodeFits || !strings.Contains(have.Message(), "it needs 2m cpu; the only node that it can run on has 1m") {
 			t.Errorf("%s: says %+v", tt.name, have)
 		}
 	}
-	p, err := planned(observed(t, "a image: image", small))
-	if err != nil || does(p) != "release, hand over: the template changed in spec.containers[app].image" {
-		t.Errorf("a template change is left to the Deployment controller: got %q, %v", does(p), err)
-	}
+	p := must.Get(planned(observed(t, "a image: image", small)))(t)
+	must.Equal(t, does(p), "release, hand over: the template changed in spec.containers[app].image", "a template change is left to the Deployment controller")
 }
 
 func TestRestartsAll(t *testing.T) {
@@ -793,9 +773,7 @@ func TestStale(t *testing.T) {
 		"a newer: newer|of other":                       "",
 		"a newer: newer; detached: older":               "pod detached-0 has another template",
 	} {
-		if got := observed(t, sets).stale(); got != want {
-			t.Errorf("%s: got %q, want %q", sets, got, want)
-		}
+		must.Equal(t, observed(t, sets).stale(), want, "%s: what is stale", sets)
 	}
 }
 
@@ -811,9 +789,7 @@ func TestToCome(t *testing.T) {
 		cpu := build.Each(observed(t, sets).toCome(), func(coming rollout.Coming) string {
 			return coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
 		})
-		if !slices.Equal(cpu, want) {
-			t.Errorf("%s: to come are pods that request %q, want %q", sets, cpu, want)
-		}
+		must.EqualLists(t, cpu, want, "%s: what pods to come request", sets)
 	}
 }
 
@@ -839,9 +815,7 @@ func TestSortAsDeleted(t *testing.T) {
 	sortAsDeleted(pods)
 	want := []string{"unassigned", "pending", "not ready but dear", "cheap", "doubled up", "doubled up too", "of no cost that is a number", "ready", "dear"}
 	got := build.Each(pods, func(pod *corev1.Pod) string { return pod.Name })
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	must.EqualLists(t, got, want, "in this order")
 }
 
 // withField puts a field that our types do not have into the template of a stored object.
@@ -873,9 +847,7 @@ func TestSame(t *testing.T) {
 		{"a field that our types do not have is", withField(t, webSet(d, "a", newer, 1), "x"), false, false},
 	} {
 		template := read(t, decodeDeployment, build.Stored(t, d)).template
-		if got := template.Same(templateOf(tt.set)); got != tt.same {
-			t.Errorf("%s: %t, want %t", tt.name, got, tt.same)
-		}
+		must.Equal(t, template.Same(templateOf(tt.set)), tt.same, "%s: it is the same template", tt.name)
 		got, digests := template.Means(templateOf(tt.set)), template.Digest() == templateOf(tt.set).Digest()
 		if got != tt.means || digests != got {
 			t.Errorf("%s: it means the same: %t, and has the same digest: %t, want %t", tt.name, got, digests, tt.means)
@@ -977,9 +949,7 @@ func podLabels(t *testing.T, rs *unstructured.Unstructured) map[string]string {
 func TestReplicaSetName(t *testing.T) {
 	long := strings.Repeat("d", 253)
 	for deployment, want := range map[string]string{"web": "web-abc", long: long[:249] + "-abc", long[:250]: long[:249] + "-abc", long[:249]: long[:249] + "-abc"} {
-		if got := replicaSetName(deployment, "abc"); got != want {
-			t.Errorf("the ReplicaSet of %s is %s, want %s", deployment, got, want)
-		}
+		must.Equal(t, replicaSetName(deployment, "abc"), want, "the ReplicaSet of %s", deployment)
 	}
 }
 
@@ -1098,9 +1068,7 @@ func TestUnapplied(t *testing.T) {
 		{errors.New("no answer"), false},
 		{nil, false},
 	} {
-		if got := unapplied(tt.err); got != tt.want {
-			t.Errorf("%v: got %t", tt.err, got)
-		}
+		must.Equal(t, unapplied(tt.err), tt.want, "%v: unapplied", tt.err)
 	}
 }
 
@@ -1137,9 +1105,7 @@ func TestNextRevision(t *testing.T) {
 		"a older: older; b other": "3", "a newer was-older: newer": "2", "a older; b other": "3", "a newer; b older": "2", // the last two are scaled to zero
 	} {
 		o := observed(t, sets)
-		if got := o.nextRevision(o.base()); got != want {
-			t.Errorf("%s: %s, want %s", sets, got, want)
-		}
+		must.Equal(t, o.nextRevision(o.base()), want, "%s: the next revision", sets)
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -705,9 +706,7 @@ func TestRecreateDuringAHold(t *testing.T) {
 			if left := s.Unfinished(); left != "" {
 				t.Error(left)
 			}
-			if s.d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
-				t.Errorf("the strategy is %s", s.d.Spec.Strategy.Type)
-			}
+			must.Equal(t, s.d.Spec.Strategy.Type, appsv1.RecreateDeploymentStrategyType, "the strategy")
 		})
 	}
 }

@@ -245,13 +245,9 @@ func TestOnce(t *testing.T) {
 	names := map[string]string{}
 	for _, e := range s.created {
 		names[e.Name] = e.InvolvedObject.Name
-		if problems := validation.IsDNS1123Subdomain(e.Name); len(problems) > 0 {
-			t.Errorf("%s: %v", e.Name, problems)
-		}
+		must.EqualLists(t, validation.IsDNS1123Subdomain(e.Name), nil, "what is wrong with the name %s", e.Name)
 	}
-	if len(names) != 3 {
-		t.Errorf("the names are %v", names)
-	}
+	must.Equal(t, len(names), 3, "how many names there are: %v", names)
 
 	again, s := newRecorder(t), &sink{}
 	again.Once(pod(0), corev1.EventTypeNormal, "Born", "hello again")
@@ -260,9 +256,7 @@ func TestOnce(t *testing.T) {
 		t.Errorf("dropped %v, counted %v", dropped, s.patched)
 	}
 	for _, e := range s.created {
-		if names[e.Name] != "web-0" {
-			t.Errorf("another recorder calls it %s", e.Name)
-		}
+		must.Equal(t, names[e.Name], "web-0", "what another recorder calls %s", e.Name)
 	}
 
 	there := &sink{err: apierrors.NewAlreadyExists(corev1.Resource("events"), "a"), fails: 1}

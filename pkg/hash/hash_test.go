@@ -90,9 +90,7 @@ func TestEqual(t *testing.T) {
 	}
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {
-			if differing := differing(t, fromYAML(t, test.a), fromYAML(t, test.b)); len(differing) > 0 {
-				t.Errorf("differ at %v", differing)
-			}
+			must.EqualLists(t, differing(t, fromYAML(t, test.a), fromYAML(t, test.b)), nil, "what differs")
 		})
 	}
 }
@@ -166,12 +164,8 @@ func TestDifferences(t *testing.T) {
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {
 			a, b := fromYAML(t, test.a), fromYAML(t, test.b)
-			if got := differing(t, a, b); !slices.Equal(got, test.want) {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-			if got := differing(t, b, a); !slices.Equal(got, test.want) {
-				t.Errorf("the other way round: got %q, want %q", got, test.want)
-			}
+			must.EqualLists(t, differing(t, a, b), test.want, "what differs")
+			must.EqualLists(t, differing(t, b, a), test.want, "the other way round")
 		})
 	}
 }
@@ -222,9 +216,7 @@ func TestGolden(t *testing.T) {
 				must.Do(t, os.WriteFile(golden, []byte(got), 0o600))
 			}
 			want := must.Get(os.ReadFile(filepath.Clean(golden)))(t)
-			if got != string(want) {
-				t.Errorf("got %s, want %s", got, want)
-			}
+			must.Equal(t, got, string(want), "the hash")
 		})
 	}
 }
@@ -237,9 +229,7 @@ func TestWhatAnAPIServerPersists(t *testing.T) {
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) {
 			a, b := fromFile(t, "testdata/"+test.a+".yaml"), fromFile(t, "testdata/"+test.b+".yaml")
-			if differing := differing(t, a, b); len(differing) > 0 {
-				t.Errorf("differ at %v", differing)
-			}
+			must.EqualLists(t, differing(t, a, b), nil, "what differs")
 		})
 	}
 }
@@ -283,9 +273,7 @@ func hashOf(t T, raw []byte) string {
 func differing(t T, a, b []byte) []string {
 	t.Helper()
 	paths := must.Get(hash.Differences(a, b))(t)
-	if equal := hashOf(t, a) == hashOf(t, b); equal != (len(paths) == 0) {
-		t.Errorf("equal hashes: %v, but they differ at %q", equal, paths)
-	}
+	must.Equal(t, hashOf(t, a) == hashOf(t, b), len(paths) == 0, "equal hashes, where they differ at %q", paths)
 	if !slices.IsSorted(paths) {
 		t.Errorf("%q are not sorted", paths)
 	}
@@ -330,19 +318,12 @@ func TestSpelledAs(t *testing.T) {
 	if before.Hash != after.Hash || before.Same(after) {
 		t.Fatalf("the edit is not of cpu alone: %s", before.Differs(after))
 	}
-	got := must.Get(after.SpelledAs(before))(t)
-	if want := template("2", "1Gi"); sorted(t, got) != sorted(t, want.Raw) {
-		t.Errorf("got\n%s\nwant\n%s", got, want.Raw)
-	}
+	must.Equal(t, sorted(t, must.Get(after.SpelledAs(before))(t)), sorted(t, template("2", "1Gi").Raw), "as the one before")
 	// What is not equal stays as it is, and so does what was not there.
 	other := template("1", "2Gi")
-	if got, err := after.SpelledAs(other); err != nil || sorted(t, got) != sorted(t, after.Raw) {
-		t.Errorf("of another template: %v\n%s\nwant\n%s", err, got, after.Raw)
-	}
+	must.Equal(t, sorted(t, must.Get(after.SpelledAs(other))(t)), sorted(t, after.Raw), "as another template")
 	empty := must.Get(hash.NewTemplate([]byte(`{"spec":{"containers":[]}}`)))(t)
-	if got, err := after.SpelledAs(empty); err != nil || sorted(t, got) != sorted(t, after.Raw) {
-		t.Errorf("of an empty template: %v\n%s\nwant\n%s", err, got, after.Raw)
-	}
+	must.Equal(t, sorted(t, must.Get(after.SpelledAs(empty))(t)), sorted(t, after.Raw), "as an empty template")
 }
 
 // sorted is JSON with the keys of its objects in order.
@@ -362,13 +343,9 @@ func TestSameText(t *testing.T) {
 			{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size}}}}}}
 	}
 	for other, want := range map[string]bool{"1Gi": true, "1024Mi": true, "1073741824": false, "2Gi": false} {
-		if got := hash.SameText(of("1Gi"), of(other)); got != want {
-			t.Errorf("1Gi and %s: %t", other, got)
-		}
+		must.Equal(t, hash.SameText(of("1Gi"), of(other)), want, "1Gi and %s", other)
 		brief := hash.Brief(of("1Gi"))
 		again := hash.Brief(&brief)
-		if got := hash.SameText(&again, of(other)); got != want {
-			t.Errorf("1Gi, kept in brief, and %s: %t", other, got)
-		}
+		must.Equal(t, hash.SameText(&again, of(other)), want, "1Gi, kept in brief, and %s", other)
 	}
 }

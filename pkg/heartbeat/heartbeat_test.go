@@ -132,9 +132,7 @@ func TestMakesItsObject(t *testing.T) {
 		heart := heartbeat.New(s, s, func() error { return errors.New("the policies are not in force") }, api.Hold)
 		go heart.Run(t.Context())
 		time.Sleep(time.Minute)
-		if s.patches.Load() != 0 {
-			t.Errorf("what is there is written: %s", s.last.Load())
-		}
+		must.Equal(t, s.patches.Load(), 0, "writes of what is there: %s", s.last.Load())
 		must.Do(t, s.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "platform", api.HeartbeatName))
 		time.Sleep(11 * time.Second)
 		const want = `platform {"kind":"ServiceAccount","apiVersion":"v1","metadata":{"namespace":"platform"},"automountServiceAccountToken":false}`
@@ -180,9 +178,7 @@ func TestTells(t *testing.T) {
 				t.Errorf("%d, %s: told is %s, %d times, want %s, %d times", i, tt.about, got, s.tells.Load(), tt.want, tt.tells)
 			}
 		}
-		if got := s.defaults.Load(); got != says+`,"annotations":{"inplace-rollout.io/defaults":"error-timeout=1m0s"}}}` {
-			t.Errorf("the defaults are told as %s, want them once", got)
-		}
+		must.Equal(t, s.defaults.Load(), any(says+`,"annotations":{"inplace-rollout.io/defaults":"error-timeout=1m0s"}}}`), "the defaults, which are told once")
 		if beat, former := s.last.Load().(string), s.former.Load().(string); strings.Contains(beat+former, api.ChecksAnnotation) || strings.Contains(beat+former, api.DefaultsAnnotation) {
 			t.Errorf("the version before takes it away, or refuses it, with the heartbeat: %s, %s", beat, former)
 		}
@@ -248,9 +244,7 @@ func TestBeats(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		must.Fails(t, "it beats again", heart.Err(), "")
-		if began.Load() != 3 {
-			t.Errorf("it has begun %d times, want at the start, after it was not ready, and after it failed", began.Load())
-		}
+		must.Equal(t, began.Load(), 3, "how often it has begun: at the start, after it was not ready, and after it failed")
 		cancel()
 		<-done
 		last := s.patches.Load()
@@ -295,9 +289,7 @@ func TestHandOver(t *testing.T) {
 			}
 			began := time.Now()
 			first.HandOver(t.Context())
-			if waited := time.Since(began); waited != tt.waits {
-				t.Errorf("%s: it waits for %s, want %s", name, waited, tt.waits)
-			}
+			must.Equal(t, time.Since(began), tt.waits, "%s: how long it waits", name)
 		})
 	}
 }

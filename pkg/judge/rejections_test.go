@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestRejectionsAreOver: a rejected pod counts until one of the newest size is let in, not when one of the former size comes for it, which
@@ -46,9 +47,7 @@ func TestRejectionsAreOver(t *testing.T) {
 				r.See(slices.DeleteFunc(slices.Clone(tt.there), func(p *corev1.Pod) bool { return !Gone(p) }), 2, 2, newest, false)
 			}
 			r.See(tt.there, 0, 2, newest, false)
-			if is := r.First() != nil; is != tt.want {
-				t.Errorf("%s, seen before %t: it counts %t", name, before, is)
-			}
+			must.Equal(t, r.First() != nil, tt.want, "%s, seen before %t: it counts", name, before)
 		}
 	}
 }

@@ -58,9 +58,7 @@ func TestSightings(t *testing.T) {
 		m := Member{Place: Place{Pod: pod, Target: target}}
 		m.Sighting = notes.Sighting(m.Place, start.Add(tt.at))
 		notes.See([]*Verdict{{Member: m}})
-		if got := m.Since.Sub(start); got != tt.want {
-			t.Errorf("step %d: since %s, want %s", i, got, tt.want)
-		}
+		must.Equal(t, m.Since.Sub(start), tt.want, "step %d: since", i)
 	}
 }
 
@@ -135,9 +133,7 @@ func TestProofAtRest(t *testing.T) {
 				want = 0
 			}
 			notes := PodNotes{Rested: rested}
-			if got := notes.Sighting(place, told.Add(after)).Proof.Since.Sub(told); got != want {
-				t.Errorf("looked at after %s, Complete before: %t: well since %s", after, rested, got)
-			}
+			must.Equal(t, notes.Sighting(place, told.Add(after)).Proof.Since.Sub(told), want, "looked at after %s, Complete before: %t: well since", after, rested)
 		}
 	}
 }
@@ -226,9 +222,7 @@ func TestLosses(t *testing.T) {
 					said = append(said, lost.String())
 				}
 			}
-			if got := strings.Join(said, "|"); got != tt.lost {
-				t.Errorf("lost: %q, want %q", got, tt.lost)
-			}
+			must.Equal(t, strings.Join(said, "|"), tt.lost, "what is lost")
 		})
 	}
 }
@@ -245,9 +239,7 @@ func TestLossesOfOneRollout(t *testing.T) {
 	}
 	why := func(when, want string) {
 		t.Helper()
-		if got := l.Why(); got != want {
-			t.Errorf("%s: %q, want %q", when, got, want)
-		}
+		must.Equal(t, l.Why(), want, "%s", when)
 	}
 	l.Begin("1", false)
 	lose(2)

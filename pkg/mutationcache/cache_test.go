@@ -100,9 +100,7 @@ func TestWrite(t *testing.T) {
 				for _, version := range tt.during {
 					w.stores(version)
 				}
-				if got := w.told(); got != 0 {
-					t.Errorf("told of %d changes while the write is under way", got)
-				}
+				must.Equal(t, w.told(), 0, "changes that are told of while the write is under way")
 				if tt.writes == 0 {
 					return nil, broken
 				}
@@ -114,9 +112,7 @@ func TestWrite(t *testing.T) {
 			for _, version := range tt.after {
 				w.stores(version)
 			}
-			if got := w.told(); got != tt.want {
-				t.Errorf("told of %d changes, want %d", got, tt.want)
-			}
+			must.Equal(t, w.told(), tt.want, "changes that are told of")
 		})
 	}
 }
@@ -146,21 +142,15 @@ func TestList(t *testing.T) {
 	}
 	w.Wrote(pod("web-1", 5))
 	w.Wrote(pod("web-3", 5))
-	if got := list(); !slices.Equal(got, []string{"web-0 1", "web-1 5", "web-2 1"}) {
-		t.Errorf("after writes, got %q", got)
-	}
+	must.EqualLists(t, list(), []string{"web-0 1", "web-1 5", "web-2 1"}, "after writes")
 	changes := w.changes.Load()
 	for _, version := range []int{5, 3} { // the store is restored from a backup
 		must.Get(w.client.CoreV1().Pods("default").Update(t.Context(), pod("web-1", version), metav1.UpdateOptions{}))(t)
 	}
 	w.until(func() bool { return w.changes.Load() == changes+2 })
-	if got := list(); !slices.Equal(got, []string{"web-0 1", "web-1 3", "web-2 1"}) {
-		t.Errorf("after a restore, got %q", got)
-	}
+	must.EqualLists(t, list(), []string{"web-0 1", "web-1 3", "web-2 1"}, "after a restore")
 	must.Do(t, w.client.CoreV1().Pods("default").Delete(t.Context(), "web-0", metav1.DeleteOptions{}))
-	if got := list(); !slices.Equal(got, []string{"web-1 3", "web-2 1"}) {
-		t.Errorf("without the first, got %q", got)
-	}
+	must.EqualLists(t, list(), []string{"web-1 3", "web-2 1"}, "without the first")
 }
 
 // TestRestored: where etcd was restored from a backup before the watch has brought what we have written, a new list shows nothing new to

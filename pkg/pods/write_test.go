@@ -85,15 +85,11 @@ func TestRefusal(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			want := judge.Refusal{Reason: tt.reason, Kind: tt.kind, Final: tt.final}
-			if got := pods.Refusal(tt.err); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
+			must.Equal(t, pods.Refusal(tt.err), want, "the refusal")
 			if tt.name == "no answer" {
 				return // what wraps it is all that is said
 			}
-			if got := pods.Refusal(fmt.Errorf("resizing pod web-0: %w", tt.err)); got != want {
-				t.Errorf("wrapped: got %+v, want %+v", got, want)
-			}
+			must.Equal(t, pods.Refusal(fmt.Errorf("resizing pod web-0: %w", tt.err)), want, "wrapped")
 		})
 	}
 }
@@ -171,18 +167,13 @@ func TestWrites(t *testing.T) {
 			if !ok || got.GetName() != "web-0" || got.GetNamespace() != "default" || got.GetSubresource() != tt.subresource || got.GetPatchType() != tt.kind {
 				t.Fatalf("got the request %+v", actions[0])
 			}
-			if got.PatchOptions.FieldManager != api.FieldManager {
-				t.Errorf("field manager %q, want %q", got.PatchOptions.FieldManager, api.FieldManager)
-			}
+			must.Equal(t, got.PatchOptions.FieldManager, api.FieldManager, "the field manager")
 			var compact any
 			must.Do(t, json.Unmarshal(got.GetPatch(), &compact))
-			if sorted, err := json.Marshal(compact); err != nil || string(sorted) != tt.patch {
-				t.Errorf("got the patch %s (%v), want %s", sorted, err, tt.patch)
-			}
+			must.Equal(t, string(must.Get(json.Marshal(compact))(t)), tt.patch, "the patch")
 			client.PrependReactor("patch", "pods", broken)
-			if _, err := tt.write(client); err == nil || err.Error() != tt.fails {
-				t.Errorf("got the error %v, want %s", err, tt.fails)
-			}
+			_, err := tt.write(client)
+			must.Equal(t, must.Said(err), tt.fails, "the error")
 		})
 	}
 }
@@ -201,9 +192,7 @@ func TestDelete(t *testing.T) {
 		t.Errorf("got the preconditions %+v, want this very version of the pod", p)
 	}
 	client.PrependReactor("delete", "pods", broken)
-	if err := pods.Delete(t.Context(), client.CoreV1(), pod); err == nil || err.Error() != "deleting pod web-0: broken" {
-		t.Errorf("got the error %v", err)
-	}
+	must.Equal(t, must.Said(pods.Delete(t.Context(), client.CoreV1(), pod)), "deleting pod web-0: broken", "the error")
 }
 
 func broken(clienttesting.Action) (bool, runtime.Object, error) {
@@ -272,9 +261,7 @@ func TestStripManagedFields(t *testing.T) {
 	}) {
 		t.Errorf("kept %+v, want what was set through the resize subresource", got)
 	}
-	if len(pod.ManagedFields) != 6 {
-		t.Errorf("the pod itself has changed, to %+v", pod.ManagedFields)
-	}
+	must.Equal(t, len(pod.ManagedFields), 6, "managed fields of the pod itself: %+v", pod.ManagedFields)
 	if _, err := pods.Strip("no pod"); err == nil {
 		t.Error("what is no pod is stripped")
 	}
@@ -315,9 +302,7 @@ func TestList(t *testing.T) {
 	if err != nil || len(first) != 1 {
 		t.Errorf("the first are %v: %v", first, err)
 	}
-	if want := []string{`500 from "" of "0"`, `500 from "1" of ""`, `500 from "2" of ""`, `7 from "" of ""`}; !slices.Equal(asked, want) {
-		t.Errorf("asked for %q, want %q", asked, want)
-	}
+	must.EqualLists(t, asked, []string{`500 from "" of "0"`, `500 from "1" of ""`, `500 from "2" of ""`, `7 from "" of ""`}, "what is asked for")
 }
 
 // TestNewest: where the API server does not stream the first pods, as this one does not, they are listed as they are now, and not

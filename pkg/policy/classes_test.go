@@ -58,14 +58,12 @@ func TestReadClassesSaysWhatIsWrong(t *testing.T) {
 		if want != "" {
 			want = "annotation inplace-rollout.io/node-resources: " + want
 		}
-		if _, err := readClasses(value); message(err) != want {
-			t.Errorf("%s: error\n%v, want\n%s", value, err, want)
-		}
+		_, err := readClasses(value)
+		must.Equal(t, must.Said(err), want, "%s: error", value)
 	}
 	for _, selector := range []string{`{"a b": "c"}`, `{"a": "b c"}`, `{"": "c"}`} {
-		if _, err := readClasses(nodes(selector)); !strings.Contains(message(err), "is not a valid label") {
-			t.Errorf("%s: error %v", selector, err)
-		}
+		_, err := readClasses(nodes(selector))
+		must.Fails(t, selector, err, "is not a valid label")
 	}
 }
 
@@ -79,9 +77,7 @@ func TestFirstClassThatMatchesCounts(t *testing.T) {
 		{nil, ""}, {map[string]string{"pool": "small"}, ""}, {map[string]string{"pool": "large"}, "pool=large"}, {map[string]string{"pool": "small", "zone": "a"}, "zone=a"},
 		{map[string]string{"pool": "large", "zone": "a", "more": ""}, "pool=large,zone=a"},
 	} {
-		if got := classes.Of(tt.node).String(); got != tt.want {
-			t.Errorf("%v: class %q, want %q", tt.node, got, tt.want)
-		}
+		must.Equal(t, classes.Of(tt.node).String(), tt.want, "the class of %v", tt.node)
 	}
 	if none, err := policy.Classes(nil).Of(nil).Size(build.Size(t, "")); err != nil || none == nil {
 		t.Errorf("no class: template %v, error %v", none, err)
@@ -106,13 +102,9 @@ func TestSizeOfAClass(t *testing.T) {
 		classes := must.Get(readClasses(`[{"nodeSelector": {"a": "b"}, "containers": ` + tt.containers + `}]`))(t)
 		before := template.DeepCopy()
 		sized, err := classes[0].Size(template)
-		if message(err) != tt.void {
-			t.Errorf("%s: error %v, want %s", tt.containers, err, tt.void)
-		}
+		must.Equal(t, must.Said(err), tt.void, "%s: error", tt.containers)
 		if err == nil {
-			if got := resize.Describe(resize.Between(template, sized)); got != tt.changes {
-				t.Errorf("%s: changes %s, want %s", tt.containers, got, tt.changes)
-			}
+			must.Equal(t, resize.Describe(resize.Between(template, sized)), tt.changes, "%s: changes", tt.containers)
 		}
 		if !equality.Semantic.DeepEqual(before, template) {
 			t.Fatalf("%s: the template itself has changed", tt.containers)
@@ -125,9 +117,8 @@ func TestSizeOfAClass(t *testing.T) {
 		`{"app": {"requests": {"cpu": "2"}, "limits": {"cpu": 2}}}`: "",
 	} {
 		classes := must.Get(readClasses(`[{"nodeSelector": {"a": "b"}, "containers": ` + containers + `}]`))(t)
-		if _, err := classes[0].Size(guaranteed); message(err) != void {
-			t.Errorf("%s: error %v, want %s", containers, err, void)
-		}
+		_, err := classes[0].Size(guaranteed)
+		must.Equal(t, must.Said(err), void, "%s: error", containers)
 	}
 }
 
@@ -161,9 +152,7 @@ func FuzzReadClasses(f *testing.F) {
 				}
 			}
 			before, after := qos.ComputePodQOS(&corev1.Pod{Spec: *resize.Defaulted(template)}), qos.ComputePodQOS(&corev1.Pod{Spec: *resize.Defaulted(sized)})
-			if before != after {
-				t.Errorf("%s: the QoS class changes from %s to %s", value, before, after)
-			}
+			must.Equal(t, after, before, "%s: the QoS class", value)
 		}
 	})
 }
@@ -173,8 +162,6 @@ func TestWithinLimits(t *testing.T) {
 		"requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 2Gi}": true, "requests: {cpu: 1}": true, "limits: {cpu: 1}": true, "": true,
 		"requests: {cpu: 1, memory: 2Gi}, limits: {cpu: 1, memory: 1Gi}": false,
 	} {
-		if got := policy.WithinLimits(&build.Size(t, size).Spec); got != want {
-			t.Errorf("%s: got %t", size, got)
-		}
+		must.Equal(t, policy.WithinLimits(&build.Size(t, size).Spec), want, "%s is within limits", size)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // table is the proposal's, written out for every state. By its words: "resize
@@ -68,9 +69,7 @@ func TestDecide(t *testing.T) {
 		}
 		for i, state := range states {
 			r, want := resize.State(state), decisions[cells[3+i]]
-			if got := policy.Decide(p, action, s, r); got != want {
-				t.Errorf("%s, action %q, %s, %s: %s, want %q", p, action, s, r, got, want)
-			}
+			must.Equal(t, policy.Decide(p, action, s, r), want, "%s, action %q, %s, %s", p, action, s, r)
 			seen[strings.Join([]string{cells[0], cells[1], cells[2], state}, " ")] = true
 		}
 	}
@@ -93,9 +92,7 @@ func TestDecide(t *testing.T) {
 // What a later kubelet may say counts as Deferred, as unknown states always did.
 func TestUnknownStateWaits(t *testing.T) {
 	for _, action := range []policy.Action{"", policy.LiveResize, policy.LiveResizePreferred} {
-		if got := policy.Decide(policy.LiveResizeable, action, policy.RollingUpdate, "Unheard"); got != policy.Wait {
-			t.Errorf("action %q: %s, want Wait", action, got)
-		}
+		must.Equal(t, policy.Decide(policy.LiveResizeable, action, policy.RollingUpdate, "Unheard"), policy.Wait, "action %q", action)
 	}
 }
 
@@ -123,9 +120,7 @@ func TestWishedPartition(t *testing.T) {
 		{"a hold that cannot be read, and a partition that is none of a hold", "-1", 2, 2},
 		{"a hold beyond all partitions", "4294967296", 2, 2},
 	} {
-		if got := policy.WishedPartition(withHold(tt.hold), tt.inForce); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
+		must.Equal(t, policy.WishedPartition(withHold(tt.hold), tt.inForce), tt.want, "%s", tt.name)
 	}
 }
 
@@ -140,8 +135,6 @@ func TestWishedPaused(t *testing.T) {
 		{"held for a user who paused", "true", true, true},
 		{"a hold that cannot be read", "nonsense", true, false},
 	} {
-		if got := policy.WishedPaused(withHold(tt.hold), tt.inForce); got != tt.want {
-			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
-		}
+		must.Equal(t, policy.WishedPaused(withHold(tt.hold), tt.inForce), tt.want, "%s", tt.name)
 	}
 }

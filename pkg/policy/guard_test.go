@@ -31,12 +31,8 @@ func TestGuard(t *testing.T) {
 			s, err := policy.Read(map[string]string{
 				api.CanaryAnnotation: tt.canary, api.CanaryDurationAnnotation: tt.duration, api.OnFailureAnnotation: tt.onFailure, api.ChecksAnnotation: tt.checks,
 			})
-			if said := message(err); (said == "") != (tt.err == "") || !strings.Contains(said, strings.ReplaceAll(tt.err, `\"`, `"`)) {
-				t.Errorf("error %q, want %q", said, tt.err)
-			}
-			if (s.Guard != nil) != (tt.err == "") {
-				t.Errorf("guard %+v", s.Guard)
-			}
+			must.Fails(t, "reading it", err, strings.ReplaceAll(tt.err, `\"`, `"`))
+			must.Equal(t, s.Guard != nil, tt.err == "", "there is a guard %+v", s.Guard)
 		})
 	}
 }
@@ -51,9 +47,7 @@ func TestGuardSays(t *testing.T) {
 		of     int
 		want   int
 	}{{"1", 5, 1}, {"3", 2, 3}, {"10%", 15, 2}, {"10%", 1, 1}, {"100%", 7, 7}, {"1%", 0, 1}, {"100%", 130, 50}, {"60", 130, 50}} {
-		if n := read(tt.canary).Canaries(tt.of); n != tt.want {
-			t.Errorf("%s of %d pods: %d, want %d", tt.canary, tt.of, n, tt.want)
-		}
+		must.Equal(t, read(tt.canary).Canaries(tt.of), tt.want, "canaries by %s of %d pods", tt.canary, tt.of)
 	}
 	if g := read("1"); g.Duration != 90*time.Second || g.Manual || !g.Revert {
 		t.Errorf("%+v", g)

@@ -71,21 +71,12 @@ func TestParse(t *testing.T) {
 				want = "annotation inplace-rollout.io/resource-resize-action: " + want
 			}
 			settings, err := policy.Parse(test.policy, test.action)
-			if said := message(err); said != want {
-				t.Errorf("error %q, want %q", said, want)
-			}
+			must.Equal(t, must.Said(err), want, "the error")
 			if action := policy.Action(strings.TrimSpace(test.action)); err == nil && settings.Action != action {
 				t.Errorf("action %q, want %q", settings.Action, action)
 			}
 		})
 	}
-}
-
-func message(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 func TestTimeouts(t *testing.T) {
@@ -96,17 +87,13 @@ func TestTimeouts(t *testing.T) {
 		for value, want := range map[string]time.Duration{
 			"90s": 90 * time.Second, "5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "1.5h\n": 90 * time.Minute, "500ms": time.Second / 2, " ": 0,
 		} {
-			settings, err := policy.Read(map[string]string{annotation: value})
-			if got := ptr.Deref(of(settings), 0); got != want || err != nil {
-				t.Errorf("%s=%q: %s and error %v, want %s", annotation, value, got, err, want)
-			}
+			settings := must.Get(policy.Read(map[string]string{annotation: value}))(t)
+			must.Equal(t, ptr.Deref(of(settings), 0), want, "%s=%q", annotation, value)
 		}
 		for _, value := range []string{"5", "0", "0s", "-5m", "5 m", "5min", "1d", "forever", "9999999h"} {
 			_, err := policy.Read(map[string]string{annotation: value})
 			want := `annotation ` + annotation + `: "` + value + `" must be a positive duration such as 90s, 5m or 1h30m`
-			if message(err) != want {
-				t.Errorf("%s=%q: error %v, want %q", annotation, value, err, want)
-			}
+			must.Equal(t, must.Said(err), want, "%s=%q: error", annotation, value)
 		}
 	}
 }

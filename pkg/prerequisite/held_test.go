@@ -283,9 +283,7 @@ func TestLooksLikeTheController(t *testing.T) {
 			}
 		}
 		for _, labels := range []map[string]string{sent.Labels, sent.Spec.Template.Labels} {
-			if got := fmt.Sprint(sent.Spec.Template.Spec.Containers[0].Image, " ", labels); got != want {
-				t.Errorf("the dry run has %s, want %s", got, want)
-			}
+			must.Equal(t, fmt.Sprint(sent.Spec.Template.Spec.Containers[0].Image, " ", labels), want, "the dry run")
 		}
 	}
 }
@@ -350,17 +348,13 @@ func TestGateAsks(t *testing.T) {
 			must.Fails(t, when+", Err", gate.Err(), err)
 			must.Fails(t, when+", Ready", gate.Ready(), ready)
 			for _, kind := range prerequisite.HeldKinds {
-				if gate.Held(kind) != held {
-					t.Errorf("%s: %ss are held: %t", when, kind, !held)
-				}
+				must.Equal(t, gate.Held(kind), held, "%s: %ss are held", when, kind)
 			}
 		}
 		const unattended = "edits of StatefulSets, Deployments, DaemonSets are not held: "
 		const broken = unattended + "the API server does not apply"
 		is("at the start", "", unattended, false)
-		if opened != 1 {
-			t.Errorf("opened %d times before a controller is there", opened)
-		}
+		must.Equal(t, opened, 1, "how often it is opened before a controller is there")
 
 		server.set(func() { server.there = true })
 		gate.Wake()
@@ -377,9 +371,7 @@ func TestGateAsks(t *testing.T) {
 		server.set(func() { server.asks = true })
 		time.Sleep(11 * time.Second)
 		is("seconds after they have come back", "", "", true)
-		if opened != 2 {
-			t.Errorf("opened %d times", opened)
-		}
+		must.Equal(t, opened, 2, "how often it is opened")
 
 		server.set(func() { server.asks = false })
 		policy := must.Get(client.Tracker().Get(mutatingPolicies, "", hold))(t)

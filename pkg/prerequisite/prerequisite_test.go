@@ -206,9 +206,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, want := must.Said(check(t, tt.client, "team-a")), strings.Join(tt.want, "\n"); got != want {
-				t.Errorf("got:\n%s\nwant:\n%s", got, want)
-			}
+			must.Equal(t, must.Said(check(t, tt.client, "team-a")), strings.Join(tt.want, "\n"), "what is reported")
 		})
 	}
 }
@@ -260,9 +258,7 @@ func TestNamespaces(t *testing.T) {
 		"team-b": "MutatingAdmissionPolicyBinding " + hold + mend + "\nValidatingAdmissionPolicyBinding " + validate + mend,
 		"team-c": `reading the labels of namespace team-c: namespaces "team-c" not found`,
 	} {
-		if got := must.Said(check(t, client, namespace)); got != want {
-			t.Errorf("namespace %q: got:\n%s\nwant:\n%s", namespace, got, want)
-		}
+		must.Equal(t, must.Said(check(t, client, namespace)), want, "namespace %q", namespace)
 	}
 	build.Answers(client, "get", "namespaces", nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "team-b", errors.New("no right")))
 	must.Fails(t, "what may not be seen", (&prerequisite.Cluster{Client: client, Namespace: "team-b"}).Report(t.Context()).Missing(), "")
@@ -356,9 +352,7 @@ func TestDifferences(t *testing.T) {
 			}
 			report := (&prerequisite.Cluster{Client: tt.client, Namespace: tt.namespace}).Report(t.Context())
 			must.Fails(t, "another version's on the command line", report.Missing(), "")
-			if is := strings.Contains(name, "bound by the label"); report.Labelled != is {
-				t.Errorf("reported as one of single namespaces: %t, want %t", report.Labelled, is)
-			}
+			must.Equal(t, report.Labelled, strings.Contains(name, "bound by the label"), "reported as one of single namespaces")
 		})
 	}
 }

@@ -36,13 +36,9 @@ func TestAlternatives(t *testing.T) {
 		"\"`\"":                        {"`"},
 		`"a�b"`:                        {"a\xffb"},
 	} {
-		if got := Alternatives(values); got != want {
-			t.Errorf("%q becomes %s, want %s", values, got, want)
-		}
+		must.Equal(t, Alternatives(values), want, "the alternatives %q", values)
 	}
-	if got, want := AnyOf("pod", []string{"a", "b"}), `pod=~"a|b"`; got != want {
-		t.Errorf("a matcher is %s, want %s", got, want)
-	}
+	must.Equal(t, AnyOf("pod", []string{"a", "b"}), `pod=~"a|b"`, "a matcher")
 }
 
 // TestParseMatcher: what a matcher says cannot end it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // told is a managedFields entry of a kubelet's write, seconds after build.Start.
@@ -130,12 +131,8 @@ func TestObserveSilent(t *testing.T) {
 			}, tt.change...)...)
 			target := target(t, pod, older, newer).By(kubelet)
 			got, message := target.Observe()
-			if got != tt.want {
-				t.Errorf("got %s (%s), want %s", got, message, tt.want)
-			}
-			if busy := resize.Busy(pod, kubelet); busy != (tt.want == resize.InProgress) {
-				t.Errorf("busy: %t, and it is %s", busy, tt.want)
-			}
+			must.Equal(t, got, tt.want, "what is observed, %s", message)
+			must.Equal(t, resize.Busy(pod, kubelet), tt.want == resize.InProgress, "busy, where it is %s", tt.want)
 			pod.ManagedFields = resize.Kept(pod)
 			if stripped, _ := target.Observe(); stripped != got {
 				t.Errorf("with what is kept of managedFields: %s, want %s", stripped, got)
@@ -184,9 +181,7 @@ func TestShrinksMemory(t *testing.T) {
 			if tt.change != nil {
 				change = append(change, tt.change)
 			}
-			if got := target(t, build.Pod("web-0", tt.older, change...), tt.older, tt.newer).ShrinksMemory(); got != tt.want {
-				t.Errorf("got %t, want %t", got, tt.want)
-			}
+			must.Equal(t, target(t, build.Pod("web-0", tt.older, change...), tt.older, tt.newer).ShrinksMemory(), tt.want, "it shrinks memory")
 		})
 	}
 }
@@ -208,9 +203,7 @@ func TestPodLimit(t *testing.T) {
 		})
 		edit, asked := target(t, pod, older, newer), pod.DeepCopy()
 		asked.Spec = *edit.Spec()
-		if got := fmt.Sprint(edit.Restarts(), target(t, asked, older, newer).WillRestart(), edit.ShrinksMemory(), edit.OldEnvironment()); got != want {
-			t.Errorf("%s: got %s, want %s", injected, got, want)
-		}
+		must.Equal(t, fmt.Sprint(edit.Restarts(), target(t, asked, older, newer).WillRestart(), edit.ShrinksMemory(), edit.OldEnvironment()), want, "%s", injected)
 	}
 }
 
@@ -288,9 +281,7 @@ func TestFaults(t *testing.T) {
 				if slices.Contains(has, kubelet) {
 					want = "[" + tt.want + "]"
 				}
-				if fmt.Sprint(got) != want {
-					t.Errorf("%q: got %v, want %v", kubelet, got, want)
-				}
+				must.Equal(t, fmt.Sprint(got), want, "%q", kubelet)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package resize_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,9 +72,7 @@ func TestObserve(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := build.Pod("web-0", older, append([]func(*corev1.Pod){build.Resized(newer)}, tt.change...)...)
 			got, message := target(t, pod, older, newer).Observe()
-			if got != tt.want {
-				t.Errorf("got %s (%s), want %s", got, message, tt.want)
-			}
+			must.Equal(t, got, tt.want, "what is observed, %s", message)
 		})
 	}
 }
@@ -152,9 +149,7 @@ func TestOverhead(t *testing.T) {
 	if got, message := target(t, pod, older, older).Observe(); got != resize.Actuated || resize.Busy(pod, resize.Kubelet{}) {
 		t.Errorf("carried out: got %s (%s), busy: %t", got, message, resize.Busy(pod, resize.Kubelet{}))
 	}
-	if got := resize.Describe(target(t, pod, older, newer).Effects); got != "pod: cpu request 1→1100m" {
-		t.Errorf("another size changes %s", got)
-	}
+	must.Equal(t, resize.Describe(target(t, pod, older, newer).Effects), "pod: cpu request 1→1100m", "what another size changes")
 }
 
 func target(t *testing.T, pod *corev1.Pod, older, newer *corev1.PodTemplateSpec) resize.Target {
@@ -190,9 +185,7 @@ func TestOldEnvironment(t *testing.T) {
 				}
 			}
 			target := must.Get(resize.For(build.Pod("web-0", older), older, newer))(t)
-			if got := target.OldEnvironment(); !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			must.EqualLists(t, target.OldEnvironment(), tt.want, "the old environment")
 		})
 	}
 }
@@ -288,9 +281,7 @@ func TestPutBack(t *testing.T) {
 		}
 		pod := build.Pod("web-0", tt.size, func(pod *corev1.Pod) { pod.Annotations = map[string]string{tt.key: tt.note} })
 		target := must.Get(resize.Leftover(pod, edited))(t)
-		if got := resize.Describe(target.PutBack(edited)); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		must.Equal(t, resize.Describe(target.PutBack(edited)), tt.want, "%s", tt.name)
 	}
 }
 
@@ -323,9 +314,7 @@ func TestAgain(t *testing.T) {
 		edit := must.Get(resize.For(build.Pod("web-0", older, tt.before...), older, newer))(t)
 		pod := build.Pod("web-0", newer, tt.after...)
 		again := must.Get(resize.Again(pod, edit.Displaced))(t)
-		if got := resize.Describe(again.Changes); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		must.Equal(t, resize.Describe(again.Changes), tt.want, "%s", tt.name)
 		if patch, err := again.Patch(); err != nil || tt.want != "" && !strings.Contains(string(patch), `"cpu":"150m"`) {
 			t.Errorf("%s: the patch is %s, %v", tt.name, patch, err)
 		}

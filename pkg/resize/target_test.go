@@ -170,15 +170,9 @@ func TestFor(t *testing.T) {
 
 			target := must.Get(resize.For(pod, older, newer))(t)
 
-			if got := resize.Describe(target.Changes); got != tt.changes {
-				t.Errorf("changes:\n got %s\nwant %s", got, tt.changes)
-			}
-			if !slices.Equal(target.Obstacles, tt.obstacles) {
-				t.Errorf("obstacles:\n got %q\nwant %q", target.Obstacles, tt.obstacles)
-			}
-			if !slices.Equal(target.Absent, tt.absent) {
-				t.Errorf("absent %q, want %q", target.Absent, tt.absent)
-			}
+			must.Equal(t, resize.Describe(target.Changes), tt.changes, "changes")
+			must.EqualLists(t, target.Obstacles, tt.obstacles, "obstacles")
+			must.EqualLists(t, target.Absent, tt.absent, "what is absent")
 			patch := must.Get(target.Patch())(t)
 			if want := `{"metadata":{"resourceVersion":"1","uid":"uid-of-web-0"},"spec":` + tt.patch + `}`; tt.patch != "" && string(patch) != want || (len(patch) > 0) != (tt.changes != "") {
 				t.Errorf("patch:\n got %s\nwant %s", patch, want)
@@ -325,12 +319,8 @@ func TestEffects(t *testing.T) {
 		{"what would have to be removed counts", build.Pod("web-0", a), build.Size(t, "requests: {memory: 100Mi}"), "", "app: cpu request 105m→none, app: cpu limit 105m→none"},
 	} {
 		target := must.Get(resize.For(tt.pod, a, tt.to))(t)
-		if got := resize.Describe(target.Changes); got != tt.changes {
-			t.Errorf("%s: changes %s, want %s", tt.name, got, tt.changes)
-		}
-		if got := resize.Describe(target.Effects); got != tt.effects {
-			t.Errorf("%s: effects %s, want %s", tt.name, got, tt.effects)
-		}
+		must.Equal(t, resize.Describe(target.Changes), tt.changes, "%s: changes", tt.name)
+		must.Equal(t, resize.Describe(target.Effects), tt.effects, "%s: effects", tt.name)
 	}
 	others := build.Pod("web-0", a, build.WithSize(b))
 	if left, err := resize.Leftover(others, a); err != nil || len(left.Effects) > 0 {
@@ -354,15 +344,9 @@ func TestWaiting(t *testing.T) {
 		{"for more, and for a limit that it lacks", build.Size(t, "requests: {cpu: 200m}, limits: {memory: 1Gi}"), true, true, "app: cpu request 200m→100m"},
 	} {
 		target := must.Get(resize.For(build.Pod("web-0", a, build.WithSize(tt.size)), a, tt.size))(t)
-		if got := target.Takes(); got != tt.takes {
-			t.Errorf("%s: takes something: %t", tt.name, got)
-		}
-		if got := target.AsksForMore(); got != tt.asksForMore {
-			t.Errorf("%s: asks for more: %t", tt.name, got)
-		}
-		if got := resize.Describe(target.Back().Changes); got != tt.back {
-			t.Errorf("%s: goes back by %s, want %s", tt.name, got, tt.back)
-		}
+		must.Equal(t, target.Takes(), tt.takes, "%s: it takes something", tt.name)
+		must.Equal(t, target.AsksForMore(), tt.asksForMore, "%s: it asks for more", tt.name)
+		must.Equal(t, resize.Describe(target.Back().Changes), tt.back, "%s: what goes back", tt.name)
 	}
 }
 
@@ -377,9 +361,7 @@ func TestBackToRounded(t *testing.T) {
 	pod.Spec = build.Pod("web-0", newer).Spec
 	pod.Generation++
 	want := "pod: memory request 2G→1G, pod: memory limit 2G→1G, app: cpu request 250m→125m, app: cpu limit 250m→125m"
-	if got := resize.Describe(target(t, pod, older, newer).Back().Changes); got != want {
-		t.Errorf("goes back by %s, want %s", got, want)
-	}
+	must.Equal(t, resize.Describe(target(t, pod, older, newer).Back().Changes), want, "what goes back")
 }
 
 // ourRequests are what we have set.
@@ -523,14 +505,10 @@ func TestSized(t *testing.T) {
 		{"a webhook has set what only the template says", []func(*corev1.Pod){build.WithSize(build.Size(t, "requests: {cpu: 500m, memory: 200Mi}, limits: {cpu: 1}"))}, "", ""},
 	} {
 		pod := build.Pod("web-0", a, tt.change...)
-		target, err := resize.Sized(pod, a, class)
-		if got := resize.Describe(target.Changes); got != tt.sized || err != nil {
-			t.Errorf("%s: got %s, error %v, want %s", tt.name, got, err, tt.sized)
-		}
-		target, err = resize.SizedSince(pod, a, class, build.Start)
-		if got, want := resize.Describe(target.Changes), cmp.Or(tt.since, tt.sized); got != want || err != nil {
-			t.Errorf("%s, since the edit: got %s, error %v, want %s", tt.name, got, err, want)
-		}
+		target := must.Get(resize.Sized(pod, a, class))(t)
+		must.Equal(t, resize.Describe(target.Changes), tt.sized, "%s", tt.name)
+		target = must.Get(resize.SizedSince(pod, a, class, build.Start))(t)
+		must.Equal(t, resize.Describe(target.Changes), cmp.Or(tt.since, tt.sized), "%s, since the edit", tt.name)
 	}
 	guaranteed := build.Size(t, "requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}")
 	for _, tt := range []struct{ name, born, class, want string }{
@@ -540,17 +518,15 @@ func TestSized(t *testing.T) {
 	} {
 		born := build.WithSize(build.Size(t, "requests: "+tt.born+", limits: {cpu: 1, memory: 1Gi}"))
 		target, err := resize.Sized(build.Pod("web-0", guaranteed, born, burstable), guaranteed, build.Size(t, "requests: "+tt.class+", limits: "+tt.class))
-		if got := resize.Describe(target.Changes); got != tt.want || len(target.Obstacles) > 0 || err != nil {
-			t.Errorf("%s: got %s, %q, error %v, want %s", tt.name, got, target.Obstacles, err, tt.want)
-		}
+		must.Do(t, err)
+		must.Equal(t, resize.Describe(target.Changes), tt.want, "%s", tt.name)
+		must.EqualLists(t, target.Obstacles, nil, "%s: obstacles", tt.name)
 	}
 	pods := build.Template(t, "{resources: {requests: {cpu: 100m}}, containers: [{name: app, resources: {requests: {cpu: 100m, memory: 1Gi}}}, {name: log}]}")
 	sized := pods.DeepCopy()
 	sized.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("2Gi")
-	target, err := resize.Sized(build.Pod("web-0", pods), pods, sized)
-	if got, want := resize.Describe(target.Changes), "pod: memory request 1Gi→2Gi, app: memory request 1Gi→2Gi"; got != want || err != nil {
-		t.Errorf("what the pod as a whole has follows: got %s, error %v, want %s", got, err, want)
-	}
+	target := must.Get(resize.Sized(build.Pod("web-0", pods), pods, sized))(t)
+	must.Equal(t, resize.Describe(target.Changes), "pod: memory request 1Gi→2Gi, app: memory request 1Gi→2Gi", "what the pod as a whole has follows")
 }
 
 // TestForKeeping: an edit from a to b, of a pod whose node's class has another cpu and a limit.
@@ -598,12 +574,9 @@ func TestForKeeping(t *testing.T) {
 func TestMissed(t *testing.T) {
 	a, b := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m, memory: 1Gi}")
 	target := must.Get(resize.For(build.Pod("web-0", a), a, b))(t)
-	if got := resize.Describe(target.Missed(build.Pod("web-0", b))); got != "" {
-		t.Errorf("missed %s in a pod that has the size", got)
-	}
-	if got, want := resize.Describe(target.Missed(build.Pod("web-0", build.Size(t, "requests: {cpu: 200m, memory: 1Gi}")))), "app: cpu request 200m→150m"; got != want {
-		t.Errorf("missed %s, want %s", got, want)
-	}
+	must.Equal(t, resize.Describe(target.Missed(build.Pod("web-0", b))), "", "missed in a pod that has the size")
+	pod := build.Pod("web-0", build.Size(t, "requests: {cpu: 200m, memory: 1Gi}"))
+	must.Equal(t, resize.Describe(target.Missed(pod)), "app: cpu request 200m→150m", "what it missed")
 }
 
 // TestBeside: admission has changed what was not asked for. That is owed to the pod until it is asked for, or has it, or the template says
@@ -618,9 +591,7 @@ func TestBeside(t *testing.T) {
 	changed.Spec.Containers[1].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")} // which nobody says
 	beside := target.Beside(build.Pod("web-0", changed))
 	const want = "pod: memory limit 2Gi→1Gi, app: memory request 2Gi→1Gi"
-	if got := resize.Describe(beside); got != want {
-		t.Errorf("changed %q beside it, want %q", got, want)
-	}
+	must.Equal(t, resize.Describe(beside), want, "what has changed beside it")
 	for _, tt := range []struct {
 		name      string
 		has, says *corev1.PodTemplateSpec
@@ -633,15 +604,11 @@ func TestBeside(t *testing.T) {
 	} {
 		pod := build.Pod("web-0", tt.has)
 		owed := must.Get(resize.For(pod, b, tt.says))(t).Owing(beside)
-		if got := resize.Describe(owed.Changes); got != tt.want {
-			t.Errorf("%s: owes %q, want %q", tt.name, got, tt.want)
-		}
+		must.Equal(t, resize.Describe(owed.Changes), tt.want, "%s: what it owes", tt.name)
 	}
 	pod := build.Pod("web-0", changed)
 	pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
-	if got := resize.Describe(must.Get(resize.For(pod, b, b))(t).Owing(beside).Changes); got != "pod: memory limit 2Gi→1Gi" {
-		t.Errorf("owes %q, though a container is restarted for it", got)
-	}
+	must.Equal(t, resize.Describe(must.Get(resize.For(pod, b, b))(t).Owing(beside).Changes), "pod: memory limit 2Gi→1Gi", "owed beside a restart")
 }
 
 // TestMissedPodLevel: before 1.36 the API server leaves the pod's own resources out of a resize.
@@ -650,20 +617,14 @@ func TestMissedPodLevel(t *testing.T) {
 	b := build.Template(t, "{resources: {limits: {cpu: 1}}, containers: [{name: app, resources: {requests: {cpu: 150m}}}]}")
 	target := must.Get(resize.For(build.Pod("web-0", a), a, b))(t)
 	left := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 150m}}}]")
-	if got, want := resize.Describe(target.Missed(build.Pod("web-0", left))), "pod: cpu limit none→1"; got != want {
-		t.Errorf("missed %q, want %q", got, want)
-	}
+	must.Equal(t, resize.Describe(target.Missed(build.Pod("web-0", left))), "pod: cpu limit none→1", "what it missed")
 }
 
 func TestBetween(t *testing.T) {
 	a := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 100m}}}, {name: log}]")
 	b := build.Template(t, "containers: [{name: app, resources: {requests: {cpu: 150m}, limits: {memory: 1Gi}}}, {name: log}]")
-	if got, want := resize.Describe(resize.Between(a, b)), "app: cpu request 100m→150m, app: memory limit none→1Gi"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	if got, want := resize.Describe(resize.Between(b, a)), "app: cpu request 150m→100m, app: memory limit 1Gi→none"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	must.Equal(t, resize.Describe(resize.Between(a, b)), "app: cpu request 100m→150m, app: memory limit none→1Gi", "there")
+	must.Equal(t, resize.Describe(resize.Between(b, a)), "app: cpu request 150m→100m, app: memory limit 1Gi→none", "and back")
 	if got := resize.Between(a, a); got != nil {
 		t.Errorf("a template differs from itself: %s", resize.Describe(got))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestBelongsTo(t *testing.T) {
@@ -31,9 +32,7 @@ func TestBelongsTo(t *testing.T) {
 		{"that of a set of the same name, which was deleted", "web-b", owner("other"), true},
 	} {
 		r := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: tt.name, OwnerReferences: tt.owners}}
-		if got := revisions.BelongsTo(set, r, "web-b"); got != tt.want {
-			t.Errorf("%s: %t, want %t", tt.what, got, tt.want)
-		}
+		must.Equal(t, revisions.BelongsTo(set, r, "web-b"), tt.want, "%s: it belongs to it", tt.what)
 	}
 }
 

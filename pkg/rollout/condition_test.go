@@ -58,16 +58,10 @@ var conditions = map[string]rollout.Condition{
 
 func TestMessage(t *testing.T) {
 	for want, c := range conditions {
-		if got := c.Message(); got != want {
-			t.Errorf("%+v says\n%q, want\n%q", c, got, want)
-		}
+		must.Equal(t, c.Message(), want, "what %+v says", c)
 	}
-	if got, want := rollout.Paused("2 pods").Stored(metav1.Time{}).Message, "paused by the user: 2 pods. `kubectl rollout resume` has it go on"; got != want {
-		t.Errorf("stored is %q, want %q", got, want)
-	}
-	if got, want := rollout.Invalid(errors.New("no number")), (rollout.Condition{Reason: judge.ReasonInvalidPolicy, Why: "no number"}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	must.Equal(t, rollout.Paused("2 pods").Stored(metav1.Time{}).Message, "paused by the user: 2 pods. `kubectl rollout resume` has it go on", "what is stored")
+	must.Equal(t, rollout.Invalid(errors.New("no number")), rollout.Condition{Reason: judge.ReasonInvalidPolicy, Why: "no number"}, "what is invalid")
 }
 
 // What is written of a condition for machines is read as what it was, unless admission has taken the condition back.
@@ -88,18 +82,14 @@ func TestSpoken(t *testing.T) {
 		"Late;edit 42;":                      late,
 		"":                                   held,
 	} {
-		if got := c.Of().String(); got != want {
-			t.Errorf("%+v speaks of %q, want %q", c, got, want)
-		}
+		must.Equal(t, c.Of().String(), want, "what %+v speaks of", c)
 		stored, pending := c.Stored(metav1.Time{}), &rollout.StoredCondition{Reason: judge.ReasonPending}
 		of := stored.Of
 		stored.Of = rollout.Spoken{}
 		if got := spokenBy(&stored, want); got != of || spokenBy(pending, want) != (rollout.Spoken{}) {
 			t.Errorf("%q is read as %+v, want %+v", want, got, of)
 		}
-		if got, want := of.Over(rollout.Over(c.Version, c.Partition)), c.Phase == rollout.PhaseOver && c.Late == ""; got != want {
-			t.Errorf("%+v says that it is over: %t", of, got)
-		}
+		must.Equal(t, of.Over(rollout.Over(c.Version, c.Partition)), c.Phase == rollout.PhaseOver && c.Late == "", "%+v says that it is over", of)
 	}
 	if spokenBy(nil, "Over;revision web-1;") != (rollout.Spoken{}) {
 		t.Error("a condition that is not there speaks")
@@ -149,9 +139,7 @@ func TestUnplaceableMembers(t *testing.T) {
 				Notes: &judge.PodNotes{Foreseen: true},
 			}
 			facts.Notes.Note(pod.UID).Room = &judge.Refused{Refusal: judge.Refusal{Of: size, Reason: "full", Until: tt.until}}
-			if got := facts.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Unplaceable; got != tt.want {
-				t.Errorf("got %+v, want %+v", got, tt.want)
-			}
+			must.Equal(t, facts.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Unplaceable, tt.want, "why it is unplaceable")
 		})
 	}
 }
@@ -188,9 +176,7 @@ func TestUnsupportedMember(t *testing.T) {
 	target := must.Get(resize.For(pod, older, newer))(t)
 	f := rollout.Facts{Places: capacity.NewPlaces([]*corev1.Node{node}, false, capacity.Limits{}), Defaults: policy.Standard, Now: build.Start, Notes: &judge.PodNotes{}}
 	place := judge.Place{Name: pod.Name, Pod: pod, Target: target}
-	if got := f.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Refusal; got.Kind != judge.ReasonUnsupportedByNode {
-		t.Errorf("the refusal is %+v", got)
-	}
+	must.Equal(t, f.Members([]judge.Place{place}, rollout.Revision{Name: "b", Template: newer})[0].Refusal.Kind, judge.ReasonUnsupportedByNode, "the refusal")
 }
 
 // TestRested: a workload was at rest until the edit that admission says of that nobody has looked at it.
@@ -208,9 +194,7 @@ func TestRested(t *testing.T) {
 		{corev1.ConditionFalse, judge.ReasonProgressing, "Over;revision web-1;0", false},
 	} {
 		w := &metav1.ObjectMeta{Annotations: map[string]string{api.SaidOfAnnotation: tt.of}}
-		if got := rollout.Rested(w, &rollout.StoredCondition{Status: tt.status, Reason: tt.reason}); got != tt.want {
-			t.Errorf("%+v: %t", tt, got)
-		}
+		must.Equal(t, rollout.Rested(w, &rollout.StoredCondition{Status: tt.status, Reason: tt.reason}), tt.want, "%+v", tt)
 	}
 	if rollout.Rested(&metav1.ObjectMeta{}, nil) {
 		t.Error("what has no condition is at rest")

@@ -221,9 +221,7 @@ func TestOwing(t *testing.T) {
 		f := Facts{Notes: &judge.PodNotes{}, Defaults: policy.Standard, Places: &anywhere{}, Now: build.Start}
 		f.Settings = must.Get(policy.InForce(map[string]string{api.ResizePolicyAnnotation: says}))(t)
 		f.Notes.Note(pod.UID).Beside = asked.Beside(pod)
-		if got := resize.Describe(must.Get(f.Target(pod, older, newer))(t).Changes); got != want {
-			t.Errorf("%q: owes %q, want %q", says, got, want)
-		}
+		must.Equal(t, resize.Describe(must.Get(f.Target(pod, older, newer))(t).Changes), want, "what is owed after %q", says)
 	}
 }
 

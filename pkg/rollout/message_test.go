@@ -81,9 +81,7 @@ func TestWaitsThatAreAlike(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (rollout.Step{Total: 20, Waits: tt.waits}).Condition().Message(); got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
-			}
+			must.Equal(t, rollout.Step{Total: 20, Waits: tt.waits}.Condition().Message(), tt.want, "the message")
 		})
 	}
 }
@@ -130,8 +128,6 @@ func TestOldUntilRestart(t *testing.T) {
 	for want, newer := range map[string]*corev1.PodTemplateSpec{"": older, shown: of("2", "1Gi"), kept: of("1", "2Gi"), shown + kept: of("2", "2Gi")} {
 		target := must.Get(resize.For(build.Pod("web-0", older), older, newer))(t)
 		v := &judge.Verdict{Member: judge.Member{Place: judge.Place{Target: target}}, OldEnvironment: target.OldEnvironment()}
-		if got := rollout.OldUntilRestart([]*judge.Verdict{v, v}, newer); got != want {
-			t.Errorf("it says %q, want %q", got, want)
-		}
+		must.Equal(t, rollout.OldUntilRestart([]*judge.Verdict{v, v}, newer), want, "what is said of old pods")
 	}
 }

@@ -475,9 +475,7 @@ func TestNext(t *testing.T) {
 				options.Strategy = policy.OnDelete
 			}
 			step := rollout.Next(judge.Pods(members, options.Terms), options)
-			if got := describe(step); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			must.Equal(t, describe(step), tt.want, "the step")
 			c := step.Condition()
 			if tt.reason != "" && c.Reason != tt.reason {
 				t.Errorf("reason %q, want %q", c.Reason, tt.reason)
@@ -580,9 +578,7 @@ func TestAlone(t *testing.T) {
 					}
 				}
 			}
-			if got := strings.Join(does, ", "); got != tt.want {
-				t.Errorf("does %q, want %q", got, tt.want)
-			}
+			must.Equal(t, strings.Join(does, ", "), tt.want, "what it does")
 			if got := step.Condition().Message(); tt.says != "" && got != tt.says {
 				t.Errorf("says %q, want %q", got, tt.says)
 			}
@@ -603,9 +599,7 @@ func TestCanaryDuration(t *testing.T) {
 		{10 * time.Second, 90, 10 * time.Second},
 		{10 * time.Minute, 0, 10 * time.Minute},
 	} {
-		if got := rollout.CanaryDuration(policy.Guard{Duration: tt.said}, tt.minReadySeconds); got != tt.want {
-			t.Errorf("%s is said, and minReadySeconds is %d: %s, want %s", tt.said, tt.minReadySeconds, got, tt.want)
-		}
+		must.Equal(t, rollout.CanaryDuration(policy.Guard{Duration: tt.said}, tt.minReadySeconds), tt.want, "%s, minReadySeconds %d", tt.said, tt.minReadySeconds)
 	}
 }
 
@@ -618,9 +612,8 @@ func TestContestedCanary(t *testing.T) {
 		guard := &rollout.Guard{Guard: policy.Guard{Canary: ptr.To(intstr.FromInt32(1)), Duration: time.Hour}, Record: rollout.Record{Phase: phase}}
 		o := rollout.Options{Limit: 1, Guard: guard, Terms: judge.Terms{Action: policy.LiveResizePreferred, Strategy: policy.RollingUpdate, Now: build.Start.Add(time.Minute)}}
 		m := judge.Member{Place: judge.Place{Name: "web-2", Pod: target.Pod(), Available: true, Target: target}, Policy: policy.LiveResizeable}
-		if step := rollout.Next(judge.Pods([]judge.Member{m}, o.Terms), o); len(step.Failures) != want {
-			t.Errorf("in the phase %s: %d failures, want %d: %v", phase, len(step.Failures), want, step.Failures)
-		}
+		step := rollout.Next(judge.Pods([]judge.Member{m}, o.Terms), o)
+		must.Equal(t, len(step.Failures), want, "in the phase %s: failures %v", phase, step.Failures)
 	}
 }
 
@@ -638,8 +631,6 @@ func TestNowhereBesideACanary(t *testing.T) {
 			{Place: judge.Place{Name: "web-1", Updated: true}}, // it will be made with the size
 			{Place: judge.Place{Name: "web-0", Pod: pod, Target: must.Get(resize.For(pod, older, newer))(t)}, Policy: policy.LiveResizeable},
 		}
-		if step := rollout.Next(judge.Pods(members, o.Terms), o); len(step.Resize) != want {
-			t.Errorf("born %v after the edit: %d pods are asked, want %d", after, len(step.Resize), want)
-		}
+		must.Equal(t, len(rollout.Next(judge.Pods(members, o.Terms), o).Resize), want, "born %v after the edit: pods that are asked", after)
 	}
 }

@@ -91,9 +91,7 @@ func TestMetrics(t *testing.T) {
 		if got := measured(t, registry); got["pods_total[resized]"] != 2 || got["pod_duration_seconds[]"] != 2 {
 			t.Errorf("2 of 3 pods were resized, and the metrics say %v", got)
 		}
-		if n := simulated.Count(c.Events, judge.EventResized+" resized in place"); n != 2 {
-			t.Errorf("2 of 3 pods were resized, and the events say so of %d: %q", n, c.Events)
-		}
+		must.Equal(t, simulated.Count(c.Events, judge.EventResized+" resized in place"), 2, "pods of which events say that they were resized: %q", c.Events)
 		// The one before it may have its size by then, or not yet: they are written at once.
 		count := func(event string) int { return simulated.Count(c.Events, judge.EventResized+event) }
 		for _, n := range []int{count(" has the size of revision"), count(" 1 of 3 pods resized; web-1: has the size of revision") + count(" 2 of 3 pods resized; web-1: has the size of revision")} {
@@ -111,9 +109,7 @@ func TestMetrics(t *testing.T) {
 		for range 2 {
 			must.Get(c.Sync())(t)
 		}
-		if got := measured(t, registry)["rollouts_total[abandoned]"]; got != 1 {
-			t.Errorf("%v rollouts were abandoned, want 1", got)
-		}
+		must.Equal(t, measured(t, registry)["rollouts_total[abandoned]"], 1, "rollouts that are counted as abandoned")
 	})
 	t.Run("stopped, and reverted", func(t *testing.T) {
 		for onFailure, reason := range map[string]string{policy.OnFailureHold: judge.ReasonResizeFailed, policy.OnFailureRevert: judge.ReasonReverted} {
@@ -156,9 +152,7 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 	if have := condition(c.Set); have == nil || have.Reason != judge.ReasonPending || c.Clock.Since(have.LastTransitionTime.Time) < 72*time.Hour {
 		t.Fatalf("the edited set says %+v, want Pending since Complete", have)
 	}
-	if got := oldest(); got != 0 {
-		t.Errorf("the oldest hold, which is not looked at, began at %v", got)
-	}
+	must.Equal(t, oldest(), 0, "the beginning of the oldest hold, which is not looked at")
 	c.Rounds(3)
 	if got := oldest(); got < float64(edited.Unix()) || got > float64(c.Clock.Now().Unix()) {
 		t.Errorf("the oldest hold began at %v, and the edit was at %v", got, edited.Unix())

@@ -270,9 +270,7 @@ func TestDoubt(t *testing.T) {
 				for _, pod := range o.pods {
 					build.Late(pod, ahead)
 				}
-				if got := o.doubt(); got != tt.want {
-					t.Errorf("got %s, want %s", got, tt.want)
-				}
+				must.Equal(t, o.doubt(), tt.want, "the doubt")
 			}
 			first := o
 			if first.Notes = nil; tt.want > 0 && first.doubt() != revisions.WatchLag {
@@ -460,9 +458,8 @@ func TestNextStepShowsTheGeneration(t *testing.T) {
 			}
 			o.Notes.See(p.Verdicts)
 			o.Now = o.Now.Add(tt.after)
-			if p, err = planned(o); err != nil || does(p) != tt.want {
-				t.Errorf("does %q, %v, want %q", does(p), err, tt.want)
-			}
+			p = must.Get(planned(o))(t)
+			must.Equal(t, does(p), tt.want, "what it does")
 			if says := strings.Contains(p.Condition.Details, "the generation counts as observed"); tt.want != "" && !says {
 				t.Errorf("it says %+v", p.Condition)
 			}
@@ -478,24 +475,15 @@ func TestNextStepAfterRefusal(t *testing.T) {
 		refused := &judge.Refused{Refusal: refusal}
 		o.Notes.Note(o.pods[0].UID).Size = refused
 		due := map[bool]string{true: want, false: "resize web-1"}[final] // what is final is not asked again
-		p, err := planned(o)
-		if err != nil || does(p) != due {
-			t.Errorf("final %t, when the time has come to ask again: got %q, %v, want %q", final, does(p), err, due)
-		}
+		must.Equal(t, does(must.Get(planned(o))(t)), due, "final %t, when the time has come to ask again", final)
 		refused.Until = o.Now.Add(time.Second)
-		p = must.Get(planned(o))(t)
-		if got := does(p); got != want {
-			t.Errorf("final %t: got %q, want %q", final, got, want)
-		}
-		if p.RequeueAfter != time.Second {
-			t.Errorf("final %t: looks again after %v, want a second", final, p.RequeueAfter)
-		}
+		p := must.Get(planned(o))(t)
+		must.Equal(t, does(p), want, "final %t", final)
+		must.Equal(t, p.RequeueAfter, time.Second, "final %t: when it looks again", final)
 		others := []string{revisionOf(newer) + " of another edit", revisionOf(otherImage) + " " + resize.Describe(changes)}
 		for _, size := range others {
 			refused.Refusal.Of = size
-			if p, err = planned(o); err != nil || does(p) != "resize web-1" {
-				t.Errorf("a refusal of %q: got %q, %v", size, does(p), err)
-			}
+			must.Equal(t, does(must.Get(planned(o))(t)), "resize web-1", "a refusal of %q", size)
 		}
 	}
 }
@@ -565,9 +553,7 @@ func TestNextStepDeadlocks(t *testing.T) {
 		{"a restart above takes the limit, and what is between waits for it", "infeasible|live|infeasible, not ready", everything},
 	} {
 		p := must.Get(planned(observed(t, tt.places, held("0", tt.at))))(t)
-		if got := does(p); got != "" {
-			t.Errorf("%s: does %q; if that helps, let the simulation expect it", tt.name, got)
-		}
+		must.Equal(t, does(p), "", "%s: what it does (if that helps, let the simulation expect it)", tt.name)
 	}
 	for places, of := range map[string][]func(*appsv1.StatefulSet){
 		"infeasible, not ready|live, not ready":    {held("1", 1)}, // the partition keeps it back
@@ -578,10 +564,8 @@ func TestNextStepDeadlocks(t *testing.T) {
 			t.Errorf("%s: does %q, says %q, and %v", places, does(p), says, err)
 		}
 	}
-	p, err := planned(observed(t, "infeasible, not ready|live, not ready", held("0", 1)))
-	if err != nil || does(p) != "resize web-0" {
-		t.Errorf("behind one that is resized now: does %q, and %v", does(p), err)
-	}
+	p := must.Get(planned(observed(t, "infeasible, not ready|live, not ready", held("0", 1))))(t)
+	must.Equal(t, does(p), "resize web-0", "behind one that is resized now")
 }
 
 // saidOf has the condition be so, and speak of that.
@@ -685,15 +669,11 @@ func TestNextStepContested(t *testing.T) {
 			note.Contests++
 		}
 		p := must.Get(planned(o))(t)
-		if got := does(p); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		must.Equal(t, does(p), tt.want, "%s", tt.name)
 	}
 	// That it is well with its size has been seen: it does not wait for one that may take long.
 	o := observed(t, "updated, resized by others during the rollout|resizing", all, began(corev1.ConditionFalse, judge.ReasonProgressing, before))
-	if p, err := planned(o); err != nil || does(p) != "resize web-1" {
-		t.Errorf("beside a pod that is under way: got %q, %v", does(p), err)
-	}
+	must.Equal(t, does(must.Get(planned(o))(t)), "resize web-1", "beside a pod that is under way")
 }
 
 // TestBuiltInStatus: what the status says of a rollout that the StatefulSet controller makes, or that is over. A condition that says
@@ -766,9 +746,7 @@ func TestToCome(t *testing.T) {
 		cpu := build.Each(observed(t, tt.places, held("0", tt.at)).toCome(), func(coming rollout.Coming) string {
 			return coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
 		})
-		if !slices.Equal(cpu, tt.want) {
-			t.Errorf("%s, partition %d: to come are pods that request %q, want %q", tt.places, tt.at, cpu, tt.want)
-		}
+		must.EqualLists(t, cpu, tt.want, "%s, partition %d: what pods to come request", tt.places, tt.at)
 	}
 }
 

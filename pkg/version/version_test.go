@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestInfo(t *testing.T) {
@@ -34,9 +36,7 @@ func TestInfo(t *testing.T) {
 			version, commit, date = tt.linked[0], tt.linked[1], tt.linked[2]
 			t.Cleanup(func() { version, commit, date = "", "", "" })
 			i := of(tt.built)
-			if got := i.String(); got != tt.want {
-				t.Errorf("%s, want %s", got, tt.want)
-			}
+			must.Equal(t, i.String(), tt.want, "the version")
 			if got := i.LabelValue(); strings.Trim(got, "_") != tt.label || len(validation.IsValidLabelValue(got)) > 0 {
 				t.Errorf("the label is %s, want %s", got, tt.label)
 			}
