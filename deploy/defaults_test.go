@@ -45,7 +45,5 @@ func TestDefaultRequests(t *testing.T) {
 			t.Errorf("%s: %v, %v: want nothing", name, defaults, err)
 		}
 	}
-	if len(table.Data) != 1 {
-		t.Errorf("the table is in %d files", len(table.Data))
-	}
+	must.Equal(t, len(table.Data), 1, "files of the table")
 }

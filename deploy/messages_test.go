@@ -69,9 +69,7 @@ func TestNobodyReadsAMessage(t *testing.T) {
 		}
 	}
 	slices.Sort(found)
-	if !slices.Equal(found, readByGo) {
-		t.Errorf("read in\n%s\nwant\n%s", strings.Join(found, "\n"), strings.Join(readByGo, "\n"))
-	}
+	must.EqualLists(t, found, readByGo, "what Go reads")
 }
 
 // TestEveryKind: a file that names two kinds of workloads names all of them.
@@ -194,9 +192,7 @@ func TestDashboard(t *testing.T) {
 		"inplace_rollout_webhook_requests_total", "inplace_rollout_webhook_request_duration_seconds_bucket", "inplace_rollout_hold_info",
 		"inplace_rollout_build_info", "inplace_rollout_estimates_timestamp_seconds", "inplace_rollout_history_missing_seconds",
 	} {
-		if !strings.Contains(string(text), metric+"{") {
-			t.Errorf("no panel shows %s", metric)
-		}
+		must.Contain(t, string(text), metric+"{", "the panels")
 	}
 	for _, link := range regexp.MustCompile(`/blob/main/docs/([a-z-]+\.md)(?:#([a-z-]+))?"`).FindAllStringSubmatch(string(text), -1) {
 		assertHeading(t, link[1], link[2])
@@ -216,9 +212,7 @@ func assertPanel(t *testing.T, p panel) {
 			t.Errorf("%s cannot be narrowed: %s", p.Title, target.Expr)
 		}
 		for _, found := range selectors {
-			if !strings.Contains(found, `cluster=~"$cluster", namespace=~"$namespace", job=~"$job"}`) {
-				t.Errorf("%s cannot be narrowed: %s", p.Title, found)
-			}
+			must.Contain(t, found, `cluster=~"$cluster", namespace=~"$namespace", job=~"$job"}`, "how %s can be narrowed", p.Title)
 		}
 	}
 }

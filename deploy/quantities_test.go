@@ -101,9 +101,7 @@ func TestEveryQuantity(t *testing.T) {
 		found++
 		t.Run(name, func(t *testing.T) { testEveryQuantity(t, name, variables) })
 	}
-	if found != 2 {
-		t.Errorf("%d policies look at quantities, want 2", found)
-	}
+	must.Equal(t, found, 2, "policies that look at quantities")
 }
 
 // ways are those in which the API server shows objects, and whether they are typed.
@@ -243,9 +241,7 @@ func TestSizeThatFailed(t *testing.T) {
 		object.Spec.Template.Annotations["restartedAt"], object.Annotations[api.RetryAnnotation] = tt.restarted, tt.retry
 		object.Spec.Template.Spec.Containers[1].Resources.Limits["memory"] = resource.MustParse(tt.memory)
 		for way, typed := range ways {
-			if got := evaluate(t, object, old, typed).Value(); got != tt.want {
-				t.Errorf("%+v, %s: the size is %q", tt, way, got)
-			}
+			must.Equal[any](t, evaluate(t, object, old, typed).Value(), tt.want, "%+v, %s: the size", tt, way)
 		}
 	}
 }

@@ -105,9 +105,7 @@ memory of example.com/shop/migrate:7 in namespace web: no usage of the image is 
 			if tt.fails == "" && err != nil || tt.fails != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.fails)) {
 				t.Errorf("it ended with %v, want %q", err, tt.fails)
 			}
-			if warnings != tt.warnings {
-				t.Errorf("it warned %q, want %q", warnings, tt.warnings)
-			}
+			must.Equal(t, warnings, tt.warnings, "what it warned of")
 		})
 	}
 }
@@ -147,9 +145,7 @@ func TestEstimateIsSet(t *testing.T) {
 		if e := list.Items[0].Containers[0].Resources[0]; e.Set {
 			got += e.Estimate.Request.String()
 		}
-		if got != tt.want {
-			t.Errorf("annotation %q, --policy=%s, %s, pod %s: %s, want %s", tt.annotation, tt.flag, tt.has, tt.ofPod, got, tt.want)
-		}
+		must.Equal(t, got, tt.want, "annotation %q, --policy=%s, %s, pod %s", tt.annotation, tt.flag, tt.has, tt.ofPod)
 	}
 	if _, _, err := estimated(t, "-f "+written(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {inplace-rollout.io/initial-resources: sometimes}}\n")); err == nil {
 		t.Error("a policy that is none is taken")
@@ -226,12 +222,8 @@ func TestEstimateWithoutRights(t *testing.T) {
 	} {
 		var out, warnings bytes.Buffer
 		must.Do(t, o.run(t.Context(), &out, &warnings, []string{"nginx:1.25"}, noCluster))
-		if !strings.Contains(out.String(), "106m") {
-			t.Errorf("it printed %s", out.String())
-		}
-		if want := "Warning: LimitRanges and nodes are ignored: " + why + "\n"; warnings.String() != want {
-			t.Errorf("it warned %q, want %q", warnings.String(), want)
-		}
+		must.Contain(t, out.String(), "106m", "what it printed")
+		must.Equal(t, warnings.String(), "Warning: LimitRanges and nodes are ignored: "+why+"\n", "what it warned of")
 	}
 	o.read = func(context.Context, history.Options) (estimate.Source, error) {
 		return estimateUsage(t), errors.New("a store is dead")
@@ -242,9 +234,8 @@ func TestEstimateWithoutRights(t *testing.T) {
 		t.Errorf("without some of the history: %v, %s, warned %q", err, out.String(), warnings.String())
 	}
 	o.read = func(context.Context, history.Options) (estimate.Source, error) { return nil, errors.New("no answer") }
-	if err := o.run(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}, []string{"nginx:1.25"}, nil); err == nil || err.Error() != "reading what containers have used: no answer" {
-		t.Errorf("without Prometheus: %v", err)
-	}
+	err = o.run(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}, []string{"nginx:1.25"}, nil)
+	must.Equal(t, must.Said(err), "reading what containers have used: no answer", "without Prometheus")
 }
 
 // TestEstimateDefault: of what nobody has run, that is estimated which a file says.

@@ -48,9 +48,7 @@ func TestUsageFlags(t *testing.T) {
 	for i, r := range o.ladder.Rungs {
 		rungs[i] = r.String()
 	}
-	if got := strings.Join(rungs, " "); got != "1d:tag:10 2d:image:5 60d:image:1" {
-		t.Errorf("rungs %s", got)
-	}
+	must.Equal(t, strings.Join(rungs, " "), "1d:tag:10 2d:image:5 60d:image:1", "rungs")
 	if l := o.ladder; l.Percentile != 95 || !slices.Equal(l.Scopes, want.Scopes) || l.OOMPercent != 50 || l.OOMLeast.String() != "1Gi" ||
 		l.Least.Cpu().String() != "5m" || l.Least.Memory().String() != "16Mi" {
 		t.Errorf("the ladder is %+v", l)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // What is wrong with the arguments is said before any cluster is asked, and what
@@ -73,9 +74,7 @@ func TestArguments(t *testing.T) {
 		cmd.SetArgs(strings.Fields(tt.args))
 		cmd.SilenceErrors = true
 		cmd.SetOut(&bytes.Buffer{})
-		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s %s: %v, want %s", cmd.Name(), tt.args, err, tt.want)
-		}
+		must.Fails(t, cmd.Name()+" "+tt.args, cmd.ExecuteContext(t.Context()), tt.want)
 	}
 }
 
@@ -96,16 +95,10 @@ func TestManifests(t *testing.T) {
 		c := newCluster()
 		c.namespace = "default"
 		found, err := c.fromFiles(tt.files)
-		if err != nil {
-			t.Errorf("%s: %v", tt.what, err)
-		}
+		must.Fails(t, tt.what, err, "")
 		names := build.Each(found, func(u *unstructured.Unstructured) string { return u.GetNamespace() + "/" + nameOf(u) })
-		if got := strings.Join(names, " "); got != tt.want {
-			t.Errorf("%s: found %s, want %s", tt.what, got, tt.want)
-		}
+		must.Equal(t, strings.Join(names, " "), tt.want, "%s: what is found", tt.what)
 	}
 	_, err := newCluster().fromFiles(resource.FilenameOptions{Filenames: []string{"testdata/nothing.yaml"}})
-	if err == nil || !strings.Contains(err.Error(), "testdata/nothing.yaml has no StatefulSet, Deployment or DaemonSet of apps/v1") {
-		t.Errorf("a file with nothing: %v", err)
-	}
+	must.Fails(t, "a file with nothing", err, "testdata/nothing.yaml has no StatefulSet, Deployment or DaemonSet of apps/v1")
 }

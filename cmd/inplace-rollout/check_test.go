@@ -234,9 +234,7 @@ func TestCheckWait(t *testing.T) {
 					return absent.ReactionChain[0].React(action)
 				})
 				o := checkOptions{cluster: &cluster{client: client, namespace: "default"}, wait: true, timeout: tt.timeout}
-				if code := exitCode(o.run(t.Context(), &bytes.Buffer{})); code != tt.code {
-					t.Errorf("it ends with %d, want %d", code, tt.code)
-				}
+				must.Equal(t, exitCode(o.run(t.Context(), &bytes.Buffer{})), tt.code, "exit code")
 				if took := time.Since(began); took < tt.took || took > tt.took+2*checkInterval {
 					t.Errorf("it took %s, want %s", took, tt.took)
 				}
@@ -281,9 +279,7 @@ func TestCheckPre(t *testing.T) {
 			t.Errorf("%s: it ended with %v, want %d, %q:\n%s", about, err, tt.code, tt.begin, &out)
 		}
 		for _, want := range tt.says {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s: it does not say %q:\n%s", about, want, &out)
-			}
+			must.Contain(t, out.String(), want, "%s", about)
 		}
 	}
 }
@@ -295,9 +291,7 @@ func TestCheckFormer(t *testing.T) {
 		must.Do(t, client.Tracker().Add(o))
 	}
 	o := checkOptions{cluster: &cluster{client: client, namespace: "default"}}
-	if found := o.former(t.Context()); len(found) > 0 {
-		t.Errorf("after the first installation: %v", found)
-	}
+	must.EqualLists(t, o.former(t.Context()), nil, "after the first installation")
 	for _, name := range []string{"inplace-rollout-hold-daemonsets", "inplace-rollout-guard-deployments"} {
 		m, v := &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 		m.Name, v.Name, m.Spec.PolicyName, v.Spec.PolicyName = name, name, name, name
@@ -341,9 +335,7 @@ func TestCheckRights(t *testing.T) {
 				t.Errorf("who may %s: %s: %s", may, f.Name, f.Message)
 			}
 		}
-		if len(found) != len(want) {
-			t.Errorf("who may %s: %d lines, want %d", may, len(found), len(want))
-		}
+		must.Equal(t, len(found), len(want), "lines on who may %s", may)
 	}
 }
 
@@ -429,17 +421,13 @@ func TestCheckEstimates(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "x", Resource: tt.forbidden}, "x", errors.New("no"))
 		})
 		o := checkOptions{cluster: &cluster{client: client, namespace: "default"}}
-		if got := o.estimates(t.Context()); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.what, got, tt.want)
-		}
+		must.EqualLists(t, o.estimates(t.Context()), tt.want, "%s", tt.what)
 	}
 }
 
 func TestCheckOfNothing(t *testing.T) {
 	out, err := checked(t, "")
-	if exitCode(err) != 1 {
-		t.Errorf("it ended with %v, want 1", err)
-	}
+	must.Equal(t, exitCode(err), 1, "exit code of %v", err)
 	golden.Assert(t, "check-nothing.txt", []byte(out))
 }
 

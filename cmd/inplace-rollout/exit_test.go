@@ -69,9 +69,7 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%q is not tried: %s", name, m.Means)
 			continue
 		}
-		if got := exitCode(trial(t)); got != int(m.Code) {
-			t.Errorf("%q: it ends with %d: %s", name, got, m.Means)
-		}
+		must.Equal(t, exitCode(trial(t)), int(m.Code), "exit code of %q: %s", name, m.Means)
 	}
 	for name := range trials {
 		if !slices.Contains(listed, name) {

@@ -50,12 +50,8 @@ func TestExamples(t *testing.T) {
 					t.Errorf("%v is an example of %s, but a call of %s: %v", words, cmd.CommandPath(), meant.CommandPath(), err)
 					continue
 				}
-				if err := cmd.ParseFlags(args); err != nil {
-					t.Errorf("%v: %v", words, err)
-				}
-				if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
-					t.Errorf("%v: %v", words, err)
-				}
+				must.Fails(t, strings.Join(words, " "), cmd.ParseFlags(args), "")
+				must.Fails(t, strings.Join(words, " "), cmd.ValidateArgs(cmd.Flags().Args()), "")
 			}
 		}
 	}
@@ -77,9 +73,7 @@ func TestRoot(t *testing.T) {
 		root.SetOut(&out)
 		must.Do(t, root.ExecuteContext(t.Context()))
 		for _, want := range wants {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s does not have %q:\n%s", args, want, out.String())
-			}
+			must.Contain(t, out.String(), want, "%s", args)
 		}
 		for _, cmd := range root.Commands() {
 			if cmd.GroupID == "" && cmd.Name() != "completion" && cmd.Name() != "help" {
@@ -104,20 +98,15 @@ func TestCompletion(t *testing.T) {
 		root := newRoot(append([]string{tt.called}, strings.Fields(tt.args)...))
 		root.SetOut(&out)
 		root.SetErr(&bytes.Buffer{})
-		if err := root.ExecuteContext(t.Context()); err != nil {
-			t.Errorf("%s %s: %v", tt.called, tt.args, err)
-		}
-		if got := strings.Join(strings.Fields(out.String()), " "); got != tt.want {
-			t.Errorf("%s %s: %s, want %s", tt.called, tt.args, got, tt.want)
-		}
+		must.Fails(t, tt.called+" "+tt.args, root.ExecuteContext(t.Context()), "")
+		must.Equal(t, strings.Join(strings.Fields(out.String()), " "), tt.want, "%s %s", tt.called, tt.args)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		var out bytes.Buffer
 		root := newRoot([]string{"inplace-rollout", "completion", shell})
 		root.SetOut(&out)
-		if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "__complete") {
-			t.Errorf("the script for %s: %v\n%s", shell, err, out.String())
-		}
+		must.Do(t, root.ExecuteContext(t.Context()))
+		must.Contain(t, out.String(), "__complete", "the script for %s", shell)
 	}
 }
 
@@ -140,7 +129,5 @@ func TestNoTemplates(t *testing.T) {
 // TestEveryKindHasCommands: the commands know each kind whose edits are held, and no other.
 func TestEveryKindHasCommands(t *testing.T) {
 	names := build.Each(kinds, func(k *kind) string { return k.name })
-	if !slices.Equal(names, prerequisite.HeldKinds) {
-		t.Errorf("the commands know %v, and edits of %v are held", names, prerequisite.HeldKinds)
-	}
+	must.EqualLists(t, names, prerequisite.HeldKinds, "what the commands know, beside what is held")
 }

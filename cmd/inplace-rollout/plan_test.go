@@ -233,9 +233,7 @@ func TestPlan(t *testing.T) {
 			}
 			out, code := planned(t, stage(t), edit, tt.set)
 			golden.Assert(t, "plan-"+name+".txt", out)
-			if code != 0 {
-				t.Errorf("exit code %d without --fail-on=restart", code)
-			}
+			must.Equal(t, code, 0, "exit code without --fail-on=restart")
 			tt.set.failOn = []string{failRestart}
 			if _, code := planned(t, stage(t), edit, tt.set); code != tt.code {
 				t.Errorf("exit code %d with --fail-on=restart, want %d", code, tt.code)
@@ -473,9 +471,7 @@ func TestSettingsOfAnEdit(t *testing.T) {
 			tt.live(before)
 		}
 		settings := must.Get(edit{live: before, after: after}.settings())(t)
-		if string(settings.Action) != tt.want {
-			t.Errorf("%s: action %q, want %q", tt.what, settings.Action, tt.want)
-		}
+		must.Equal(t, string(settings.Action), tt.want, "%s: action", tt.what)
 	}
 }
 
@@ -527,13 +523,9 @@ func TestEdited(t *testing.T) {
 		{"a whole object replaces the other", stored, whole, some, map[string]string{"spec replicas": "none <nil>", "metadata uid": "uid", "status": "map[replicas:3]"}},
 	} {
 		after := must.Get(edited(tt.live, tt.manifest))(t)
-		if got := resourcesOf(after); got != tt.resources {
-			t.Errorf("%s: resources %s, want %s", tt.what, got, tt.resources)
-		}
+		must.Equal(t, resourcesOf(after), tt.resources, "%s: resources", tt.what)
 		for path, want := range tt.fields {
-			if got := field(after, strings.Fields(path)...); got != want {
-				t.Errorf("%s: %s is %s, want %s", tt.what, path, got, want)
-			}
+			must.Equal(t, field(after, strings.Fields(path)...), want, "%s: %s", tt.what, path)
 		}
 	}
 }
@@ -570,8 +562,6 @@ func TestWishOfAHeldWorkload(t *testing.T) {
 	} {
 		tt.after.SetAnnotations(nil) // removing the hold is not up to the user
 		e := must.Get(newEdit(t.Context(), tt.live, tt.after))(t)
-		if got := e.after.GetAnnotations()[api.HoldAnnotation]; got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
-		}
+		must.Equal(t, e.after.GetAnnotations()[api.HoldAnnotation], tt.want, "%s", tt.what)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,9 +50,7 @@ func TestPlanGuard(t *testing.T) {
 		if g := guardOf(u, settings.Guard, f, answerable); g != nil {
 			said = g.String()
 		}
-		if said != tt.want {
-			t.Errorf("%v: %q, want %q", tt.annotations, said, tt.want)
-		}
+		must.Equal(t, said, tt.want, "%v", tt.annotations)
 	}
 }
 
@@ -138,7 +135,5 @@ func TestPromote(t *testing.T) {
 	}
 	r.Promoted = false
 	u.SetAnnotations(map[string]string{api.RolloutAnnotation: r.String()})
-	if err := o.run(t.Context(), out, u); err == nil || !strings.Contains(err.Error(), "it has no canary under way") {
-		t.Errorf("after a canary that passed: %v", err)
-	}
+	must.Fails(t, "after a canary that passed", o.run(t.Context(), out, u), "it has no canary under way")
 }

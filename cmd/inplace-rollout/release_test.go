@@ -112,15 +112,11 @@ func TestRelease(t *testing.T) {
 			}
 			golden.Assert(t, "release-"+name+".txt", out.Bytes())
 			after := must.Get(o.get(t.Context(), s.live(t)))(t)
-			if got := holding(after); got != tt.spec {
-				t.Errorf("afterwards: %s, want %s", got, tt.spec)
-			}
+			must.Equal(t, holding(after), tt.spec, "afterwards")
 			if policy.Recorded(after) && !policy.Held(after) {
 				t.Errorf("what has happened is still recorded: %v", after.GetAnnotations())
 			}
-			if got, want := requestOf(after), requestOf(before); (got != want) != tt.back {
-				t.Errorf("afterwards it has %s, before %s", got, want)
-			}
+			must.Equal(t, requestOf(after) != requestOf(before), tt.back, "it goes back from %s, to %s", requestOf(before), requestOf(after))
 			pods, err := o.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: api.DetachedLabel})
 			if err != nil || len(pods.Items) > 0 {
 				t.Errorf("%d pods are left detached: %v", len(pods.Items), err)
@@ -234,10 +230,6 @@ func TestReleaseGoesOn(t *testing.T) {
 	})
 	var out bytes.Buffer
 	err := o.run(t.Context(), strings.NewReader(""), &out, nil)
-	if err == nil || err.Error() != "releasing statefulset.apps/web: the API server is tired" {
-		t.Errorf("error %v", err)
-	}
-	if !strings.Contains(out.String(), "deployment.apps/web released") {
-		t.Errorf("it said %s", out.String())
-	}
+	must.Equal(t, must.Said(err), "releasing statefulset.apps/web: the API server is tired", "the error")
+	must.Contain(t, out.String(), "deployment.apps/web released", "what it said")
 }

@@ -82,9 +82,7 @@ func TestReleaseForGood(t *testing.T) {
 				if err != nil || policy.Held(after) || edits > 0 {
 					t.Errorf("held %t after all but %d edits: %v", policy.Held(after), edits, err)
 				}
-				if back := requestOf(after) != requestOf(s.live(t)); back != (name == "guards") {
-					t.Errorf("it goes back: %t", back)
-				}
+				must.Equal(t, requestOf(after) != requestOf(s.live(t)), name == "guards", "it goes back")
 				if took := time.Since(begun); took < quiet || took > insistence {
 					t.Errorf("it ended after %s", took)
 				}
@@ -172,9 +170,7 @@ func TestReleaseForGoodInANamespace(t *testing.T) {
 			if len(after.Labels) != want || after.Labels["mine"] != "too" {
 				t.Errorf("%s: the namespace has the labels %v", about, after.Labels)
 			}
-			if held := policy.Held(must.Get(o.get(t.Context(), s.live(t)))(t)); held != (tt.failed != "") {
-				t.Errorf("%s: held: %t", about, held)
-			}
+			must.Equal(t, policy.Held(must.Get(o.get(t.Context(), s.live(t)))(t)), tt.failed != "", "%s: held afterwards", about)
 		})
 	}
 }

@@ -59,18 +59,14 @@ func TestRemovedByAManifest(t *testing.T) {
 		was := live.DeepCopy()
 		was.SetManagedFields(tt.entries)
 		e := must.Get(newEdit(t.Context(), was, without))(t)
-		if got := resourcesOf(e.after); got != tt.resources {
-			t.Errorf("%s: resources %s, want %s", tt.what, got, tt.resources)
-		}
+		must.Equal(t, resourcesOf(e.after), tt.resources, "%s: resources", tt.what)
 		if env, _ := container(e.after)["env"].([]any); len(env) != tt.env {
 			t.Errorf("%s: environment %v, want %d", tt.what, env, tt.env)
 		}
 		if container(e.after)["terminationMessagePath"] == nil {
 			t.Errorf("%s: what the API server has filled in is gone", tt.what)
 		}
-		if got := strings.Join(e.unsaid, ", "); got != tt.unknown {
-			t.Errorf("%s: %q is unknown, want %q", tt.what, got, tt.unknown)
-		}
+		must.Equal(t, strings.Join(e.unsaid, ", "), tt.unknown, "%s: what is unknown", tt.what)
 	}
 }
 
@@ -95,9 +91,7 @@ func TestPlanOfRemoved(t *testing.T) {
 			golden.Assert(t, "plan-"+name+".txt", out)
 			for _, what := range failures {
 				_, code := planned(t, tt.stage(t), m, planOptions{failOn: []string{what}})
-				if fails := code == 3; fails != slices.Contains(tt.fails, what) {
-					t.Errorf("--fail-on=%s ended with %d", what, code)
-				}
+				must.Equal(t, code == 3, slices.Contains(tt.fails, what), "--fail-on=%s fails, with %d", what, code)
 			}
 		})
 	}

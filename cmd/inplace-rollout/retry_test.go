@@ -104,9 +104,8 @@ func TestRetryOfPausedDeployments(t *testing.T) {
 	u := s.live(t)
 	conditions := []any{map[string]any{"type": api.ConditionComplete, "status": string(corev1.ConditionFalse), "message": "paused by the user"}}
 	must.Do(t, unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions"))
-	if got, err := (retryOptions{cluster: s.cluster(t)}).retry(t.Context(), u); err == nil || !strings.Contains(err.Error(), "rollout in place: paused by the user") {
-		t.Errorf("got %q, %v", got, err)
-	}
+	_, err := retryOptions{cluster: s.cluster(t)}.retry(t.Context(), u)
+	must.Fails(t, "paused", err, "rollout in place: paused by the user")
 }
 
 // TestRetryAll: what is in flight is tried again, and nothing is said of the rest.
@@ -135,9 +134,8 @@ func TestRetryAll(t *testing.T) {
 		}
 		tt.retry.cluster = s.cluster(t)
 		var out bytes.Buffer
-		if err := tt.retry.run(t.Context(), &out, nil); err != nil || out.String() != tt.want {
-			t.Errorf("%s: printed %q, want %q: %v", tt.what, &out, tt.want, err)
-		}
+		must.Do(t, tt.retry.run(t.Context(), &out, nil))
+		must.Equal(t, out.String(), tt.want, "%s: what it printed", tt.what)
 		asked := false
 		for _, action := range tt.retry.objects.(*dynamicfake.FakeDynamicClient).Actions() {
 			patch, is := action.(clienttesting.PatchAction)
@@ -146,9 +144,7 @@ func TestRetryAll(t *testing.T) {
 				t.Errorf("%s: asked by %s; what was stopped is named %s", tt.what, patch.GetPatch(), name)
 			}
 		}
-		if asked != strings.Contains(tt.want, "is retried") {
-			t.Errorf("%s: asked: %t", tt.what, asked)
-		}
+		must.Equal(t, asked, strings.Contains(tt.want, "is retried"), "%s: it has asked", tt.what)
 	}
 	s := newSetStage(t, 1)
 	s.heldAt(t, larger)
@@ -241,9 +237,7 @@ func TestUndo(t *testing.T) {
 				return
 			}
 			must.Do(t, err)
-			if got, want := out.String(), nameOf(before)+" "+tt.want+"\n"; got != want {
-				t.Errorf("it said\n%swant\n%s", got, want)
-			}
+			must.Equal(t, out.String(), nameOf(before)+" "+tt.want+"\n", "what it said")
 			if (len(patches) == 0) != tt.stays {
 				t.Fatalf("%d patches", len(patches))
 			} else if tt.stays {

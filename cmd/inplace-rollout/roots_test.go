@@ -43,9 +43,7 @@ func TestRoots(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("with the certificates of %s: %v, %s; want …%s…", file, err, out, want)
 		}
-		if public := strings.Contains(string(out), "it trusts ISRG Root X1"); public != (file != root) {
-			t.Errorf("with the certificates of %s a public root is trusted: %v", file, public)
-		}
+		must.Equal(t, strings.Contains(string(out), "it trusts ISRG Root X1"), file != root, "with the certificates of %s: a public root is trusted", file)
 	}
 }
 

@@ -36,9 +36,7 @@ func TestUnreadableRecord(t *testing.T) {
 		"plan":  planOptions{cluster: unreadable(t).cluster(t)}.runEdits(t.Context(), &bytes.Buffer{}, []edit{{live: u, after: u}}),
 		"retry": retried,
 	} {
-		if err == nil || !strings.Contains(err.Error(), "knows version 1") {
-			t.Errorf("%s: %v", what, err)
-		}
+		must.Fails(t, what, err, "knows version 1")
 	}
 }
 
@@ -85,9 +83,7 @@ func TestPromoteOnDelete(t *testing.T) {
 	})(t)
 	var out bytes.Buffer
 	must.Do(t, promoteOptions{cluster: s.cluster(t)}.run(t.Context(), &out, s.live(t)))
-	if !strings.Contains(out.String(), "follow, those that only a restart helps when they are deleted") {
-		t.Errorf("says %s", out.String())
-	}
+	must.Contain(t, out.String(), "follow, those that only a restart helps when they are deleted", "what it says")
 }
 
 // TestTimeoutOfTheFirstLook: nothing that has been seen is no success.

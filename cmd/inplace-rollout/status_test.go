@@ -144,16 +144,12 @@ func TestClassesWithoutNodes(t *testing.T) {
 	}
 	var out bytes.Buffer
 	o := statusOptions{cluster: hide(s.cluster(t))}
-	if err := o.run(t.Context(), &out, &out, nil); err != nil {
-		t.Errorf("status ended with %v", err)
-	}
+	must.Do(t, o.run(t.Context(), &out, &out, nil))
 	golden.Assert(t, "status-classes-without-nodes.txt", out.Bytes())
 	out.Reset()
 	p := planOptions{cluster: hide(s.cluster(t)), failOn: []string{failUnknown}}
 	after := must.Get(edited(s.live(t), manifest(t, "DaemonSet", "", larger)))(t)
-	if code := exitCode(p.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}})); code != 3 {
-		t.Errorf("plan ended with %d", code)
-	}
+	must.Equal(t, exitCode(p.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}})), 3, "exit code of plan")
 	golden.Assert(t, "plan-classes-without-nodes.txt", out.Bytes())
 }
 
@@ -373,9 +369,7 @@ func TestStatusListsUnownedPods(t *testing.T) {
 	s.pods[1].OwnerReferences = nil
 	var out bytes.Buffer
 	must.Do(t, s.cluster(t).warnOfUnowned(t.Context(), &out, ""))
-	if want := fmt.Sprintf("Warning: pod/%s (namespace default): %s\n", s.pods[1].Name, deployment.Unowned); out.String() != want {
-		t.Errorf("it says %q, want %q", out.String(), want)
-	}
+	must.Equal(t, out.String(), fmt.Sprintf("Warning: pod/%s (namespace default): %s\n", s.pods[1].Name, deployment.Unowned), "what it printed")
 }
 
 // Who reads lines has one for each pod, as wide as it is.
@@ -391,9 +385,7 @@ func TestStatusWideInAPipe(t *testing.T) {
 			found++
 		}
 	}
-	if found != 7 {
-		t.Errorf("%d lines say of a pod what it waits for, want 7:\n%s", found, &out)
-	}
+	must.Equal(t, found, 7, "lines that say of a pod what it waits for, in %s", &out)
 }
 
 // Words have colors on a terminal, and a line that is cut has none.
@@ -401,9 +393,7 @@ func TestStatusColors(t *testing.T) {
 	var out bytes.Buffer
 	must.Do(t, (statusView{}).print(cli.Page{Writer: &out, Width: 100, Colors: true}, reportsOf(t, statesStage(t)), now))
 	for _, want := range []string{string(cli.Good) + "Done\x1b[0m", string(cli.Bad) + "Infeasible\x1b[0m", string(cli.Waiting) + "Requested\x1b[0m"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("there is no %q in\n%s", want, &out)
-		}
+		must.Contain(t, out.String(), want, "what it says")
 	}
 	for width, want := range map[int]string{9: string(cli.Good) + "Done\x1b[0m here\n", 6: "Done …\n"} {
 		if got := cut(string(cli.Good)+"Done\x1b[0m here\n", func() (int, int) { return width, 10 }); got[0] != want {
@@ -465,9 +455,7 @@ func TestStatusOfSelected(t *testing.T) {
 		s := newSetStage(t, 1)
 		s.set.Labels["team"] = "shop"
 		o := statusOptions{cluster: s.cluster(t), selector: selector}
-		if reports, err := o.reports(t.Context(), nil); err != nil || len(reports) != want {
-			t.Errorf("%q selects %d, want %d: %v", selector, len(reports), want, err)
-		}
+		must.Equal(t, len(must.Get(o.reports(t.Context(), nil))(t)), want, "what %q selects", selector)
 		for o.all = range map[bool]bool{false: true, true: true} {
 			where, out := map[bool]string{false: " in default namespace"}[o.all], &bytes.Buffer{}
 			err := o.run(t.Context(), out, out, nil)
@@ -607,16 +595,12 @@ func TestStatusExitCode(t *testing.T) {
 			if strings.Contains(out.String(), "limit is removed") && (strings.Contains(out.String(), "Wanted") || !strings.Contains(out.String(), "web-0   Waiting")) {
 				t.Errorf("what no resize can do is wanted, or accepted:\n%s", &out)
 			}
-			if code := exitCode(err); code != tt.want {
-				t.Errorf("%s, and %s may not be seen: exit code %d, want %d:\n%s", tt.what, hidden, code, tt.want, &out)
-			}
+			must.Equal(t, exitCode(err), tt.want, "%s, and %s may not be seen: exit code, after %s", tt.what, hidden, &out)
 		}
 	}
 	done, going, over := statusReport{Complete: true}, statusReport{}, statusReport{Stopped: true}
 	for want, reports := range map[int][]statusReport{0: {done}, 2: {done, over, going}, 3: {over, done}} {
-		if code := exitCode(completeness(reports)); code != want {
-			t.Errorf("of several: exit code %d, want %d", code, want)
-		}
+		must.Equal(t, exitCode(completeness(reports)), want, "exit code of several")
 	}
 }
 
@@ -643,9 +627,7 @@ func TestStatusWatchOfATroubledCluster(t *testing.T) {
 	if !apierrors.IsForbidden(err) || asked != 5 {
 		t.Errorf("asked %d times, ended with %v; want five, and that it is forbidden", asked, err)
 	}
-	if got := strings.Count(out.String(), "looking again, because of: "); got != 1 {
-		t.Errorf("told %d times of trouble, want once:\n%s", got, &out)
-	}
+	must.Equal(t, strings.Count(out.String(), "looking again, because of: "), 1, "how often it is told of trouble in %s", &out)
 }
 
 func TestStatusOfWhatIsNotOptedIn(t *testing.T) {
@@ -692,9 +674,7 @@ func TestManyPods(t *testing.T) {
 	for format, want := range map[cli.Format]int{"": 1, cli.Wide: 25} {
 		var log bytes.Buffer
 		must.Do(t, newScreen(&log, statusView{format: format}).show(reports, now))
-		if got := strings.Count(log.String(), "\n"); got != want {
-			t.Errorf("--watch -o %q wrote %d lines, want %d:\n%s", format, got, want, log.String())
-		}
+		must.Equal(t, strings.Count(log.String(), "\n"), want, "lines that --watch -o %q wrote: %s", format, log.String())
 	}
 }
 
@@ -711,9 +691,7 @@ func TestScreenInTrouble(t *testing.T) {
 	for range 2 {
 		must.Do(t, screen.trouble(errors.New("connection refused by 127.0.0.1:6443")))
 	}
-	if want := "looking again, because of: connection r…\n"; out.String() != want {
-		t.Errorf("printed %q, want %q", out.String(), want)
-	}
+	must.Equal(t, out.String(), "looking again, because of: connection r…\n", "what it printed")
 	out.Reset()
 	must.Do(t, screen.show(reports, now))
 	if want := fmt.Sprintf("\x1b[%dA\x1b[J", lines+1); !strings.HasPrefix(out.String(), want) || screen.lines != lines {
@@ -729,9 +707,8 @@ func TestScreenOfNobody(t *testing.T) {
 		var out bytes.Buffer
 		screen := newScreen(&out, statusView{})
 		screen.size = size
-		if err := screen.show(reportsOf(t, s), now); err != nil || out.String() != (statusView{}).nobody()+"\n" {
-			t.Errorf("%s: %q, %v", name, out.String(), err)
-		}
+		must.Do(t, screen.show(reportsOf(t, s), now))
+		must.Equal(t, out.String(), statusView{}.nobody()+"\n", "what it printed on a %s", name)
 	}
 }
 
@@ -792,8 +769,6 @@ func TestStatesOfThePage(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n\n")
 	delete(want, stateKeptBack) // says nothing of the pod
 	for state := range want {
-		if !strings.Contains(table, "\n| "+string(state)+" |") {
-			t.Errorf("the table does not explain %s", state)
-		}
+		must.Contain(t, table, "\n| "+string(state)+" |", "the table")
 	}
 }

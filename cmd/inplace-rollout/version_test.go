@@ -68,14 +68,11 @@ func TestVersionForbidden(t *testing.T) {
 		client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
 		c, v := newCluster(), versions{}
 		c.client = client
-		if got := exitCode(v.ask(t.Context(), c, "")); got != tt.want {
-			t.Errorf("%s: it ends with %d, want %d", about, got, tt.want)
-		}
+		must.Equal(t, exitCode(v.ask(t.Context(), c, "")), tt.want, "%s: exit code", about)
 		var out bytes.Buffer
 		must.Do(t, printVersions(&out, v))
-		if said := strings.Contains(out.String(), "\nController: unknown, because you cannot list leases\n"); said != (tt.want == 0) {
-			t.Errorf("%s: it prints %s", about, &out)
-		}
+		said := strings.Contains(out.String(), "\nController: unknown, because you cannot list leases\n")
+		must.Equal(t, said, tt.want == 0, "%s: unknown in %s", about, &out)
 	}
 }
 

@@ -2,13 +2,13 @@ package estimate_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestHistogram(t *testing.T) {
@@ -32,9 +32,7 @@ func TestHistogram(t *testing.T) {
 		got := build.Each(estimate.Histogram(usage.Samples(now, estimate.Key{}, tt.resource), tt.resource, 4), func(b estimate.Bin) string {
 			return fmt.Sprintf("%s-%s %d", &b.From, &b.To, b.Samples)
 		})
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
+		must.EqualLists(t, got, tt.want, "%s", name)
 	}
 	if bins := estimate.Histogram(nil, cpu, 4); bins != nil {
 		t.Errorf("of no samples %v", bins)

@@ -110,9 +110,7 @@ func TestNoEntry(t *testing.T) {
 		"IPv6":                       {Image: Image{Name: "[2001:db8::1]:5000/app", Version: "1"}},
 		"a digest of two algorithms": {Image: Image{Name: "docker.io/library/app", Version: "sha256+b64:" + strings.Repeat("0", 32)}},
 	} {
-		if entry := key.Entry(corev1.ResourceMemory); entry != "" {
-			t.Errorf("%s: %q", name, entry)
-		}
+		must.Equal(t, key.Entry(corev1.ResourceMemory), "", "the entry of %s", name)
 	}
 }
 
@@ -130,8 +128,6 @@ func TestMatches(t *testing.T) {
 		{Key{Namespace: "shop", Image: Image{Name: "docker.io/library/redis"}}, false},
 		{Key{Namespace: "shop", Image: key.Image, Role: "proxy"}, false},
 	} {
-		if got := tt.question.Matches(key); got != tt.want {
-			t.Errorf("%+v matches: %t, want %t", tt.question, got, tt.want)
-		}
+		must.Equal(t, tt.question.Matches(key), tt.want, "whether %+v matches", tt.question)
 	}
 }

@@ -46,40 +46,32 @@ func TestLadder(t *testing.T) {
 		// first (in the following order) set of samples defined in the following way:"
 
 		// "7 days same image:tag, assuming there is at least 60 samples (1 hour)"
-		{"60 samples of image:tag in 7 days",
-			usage{used("shop", "nginx:1.25", 6*day, 60, 0.1)},
-			nil, `{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
+		{"60 samples of image:tag in 7 days", usage{used("shop", "nginx:1.25", 6*day, 60, 0.1)}, nil,
+			`{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
 		{"what is older than 7 days does not count if there are 60 newer samples",
 			usage{used("shop", "nginx:1.25", 6*day, 60, 0.1), used("shop", "nginx:1.25", 8*day, 1000, 2)},
 			nil, `{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
-		{"samples of just 7 days ago",
-			usage{used("shop", "nginx:1.25", 7*day, 60, 0.1)},
-			nil, `{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
-		{"other tags do not count, however many samples they have",
-			usage{used("shop", "nginx:1.25", day, 60, 0.1), used("shop", "nginx:1.26", day, 1000, 2)},
-			nil, `{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
+		{"samples of just 7 days ago", usage{used("shop", "nginx:1.25", 7*day, 60, 0.1)}, nil,
+			`{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
+		{"other tags do not count, however many samples they have", usage{used("shop", "nginx:1.25", day, 60, 0.1), used("shop", "nginx:1.26", day, 1000, 2)}, nil,
+			`{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
 
 		// "30 days same image:tag, assuming there is at least 60 samples (1 hour)"
-		{"59 samples in 7 days, and one more in 30",
-			usage{used("shop", "nginx:1.25", 6*day, 59, 0.1), used("shop", "nginx:1.25", 8*day, 1, 0.1)},
-			nil, `{"request":"100m","from":"image:tag","window":"30d","percentile":90,"samples":60,"scope":"namespace"}`},
-		{"all samples of 30 days count, not only the older ones",
-			usage{used("shop", "nginx:1.25", 6*day, 59, 0.1), used("shop", "nginx:1.25", 8*day, 6, 2)},
-			nil, `{"request":"100m","from":"image:tag","window":"30d","percentile":90,"samples":65,"scope":"namespace"}`},
-		{"60 samples before 7 days",
-			usage{used("shop", "nginx:1.25", 29*day, 60, 0.2), used("shop", "nginx:1.26", day, 1000, 2)},
-			nil, `{"request":"200m","from":"image:tag","window":"30d","percentile":90,"samples":60,"scope":"namespace"}`},
+		{"59 samples in 7 days, and one more in 30", usage{used("shop", "nginx:1.25", 6*day, 59, 0.1), used("shop", "nginx:1.25", 8*day, 1, 0.1)}, nil,
+			`{"request":"100m","from":"image:tag","window":"30d","percentile":90,"samples":60,"scope":"namespace"}`},
+		{"all samples of 30 days count, not only the older ones", usage{used("shop", "nginx:1.25", 6*day, 59, 0.1), used("shop", "nginx:1.25", 8*day, 6, 2)}, nil,
+			`{"request":"100m","from":"image:tag","window":"30d","percentile":90,"samples":65,"scope":"namespace"}`},
+		{"60 samples before 7 days", usage{used("shop", "nginx:1.25", 29*day, 60, 0.2), used("shop", "nginx:1.26", day, 1000, 2)}, nil,
+			`{"request":"200m","from":"image:tag","window":"30d","percentile":90,"samples":60,"scope":"namespace"}`},
 
 		// "30 days same image, assuming there is at least 1 sample"
 		{"59 samples of the tag in 30 days, and those of other tags",
 			usage{used("shop", "nginx:1.25", 6*day, 59, 0.1), used("shop", "nginx:1.26", 8*day, 541, 2)},
 			nil, `{"request":"2","from":"image","window":"30d","percentile":90,"samples":600,"scope":"namespace"}`},
-		{"59 samples of the tag and no others",
-			usage{used("shop", "nginx:1.25", 6*day, 59, 0.1)},
-			nil, `{"request":"100m","from":"image","window":"30d","percentile":90,"samples":59,"scope":"namespace"}`},
-		{"one sample of another tag",
-			usage{used("shop", "nginx:1.26", 29*day, 1, 0.3)},
-			nil, `{"request":"300m","from":"image","window":"30d","percentile":90,"samples":1,"scope":"namespace"}`},
+		{"59 samples of the tag and no others", usage{used("shop", "nginx:1.25", 6*day, 59, 0.1)}, nil,
+			`{"request":"100m","from":"image","window":"30d","percentile":90,"samples":59,"scope":"namespace"}`},
+		{"one sample of another tag", usage{used("shop", "nginx:1.26", 29*day, 1, 0.3)}, nil,
+			`{"request":"300m","from":"image","window":"30d","percentile":90,"samples":1,"scope":"namespace"}`},
 		{"the tag's samples are older than 30 days, one of another tag is not",
 			usage{used("shop", "nginx:1.25", 31*day, 1000, 2), used("shop", "nginx:1.26", 30*day, 1, 0.3)},
 			nil, `{"request":"300m","from":"image","window":"30d","percentile":90,"samples":1,"scope":"namespace"}`},
@@ -99,21 +91,17 @@ func TestLadder(t *testing.T) {
 
 		// "add other features to the model like namespace": the whole ladder in the
 		// container's own namespace, then all of it in the cluster.
-		{"the namespace's own samples count first",
-			usage{used("shop", "nginx:1.25", day, 60, 0.1), used("bank", "nginx:1.25", day, 1000, 2)},
-			nil, `{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
+		{"the namespace's own samples count first", usage{used("shop", "nginx:1.25", day, 60, 0.1), used("bank", "nginx:1.25", day, 1000, 2)}, nil,
+			`{"request":"100m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"namespace"}`},
 		{"the namespace's last rung comes before the cluster's first",
 			usage{used("shop", "nginx:1.24", 29*day, 1, 0.1), used("bank", "nginx:1.25", day, 1000, 2)},
 			nil, `{"request":"100m","from":"image","window":"30d","percentile":90,"samples":1,"scope":"namespace"}`},
-		{"7 days of the cluster",
-			usage{used("bank", "nginx:1.25", day, 30, 0.2), used("farm", "nginx:1.25", day, 30, 0.2)},
-			nil, `{"request":"200m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"cluster"}`},
-		{"30 days of the cluster",
-			usage{used("bank", "nginx:1.25", day, 30, 0.2), used("farm", "nginx:1.25", 8*day, 30, 0.2)},
-			nil, `{"request":"200m","from":"image:tag","window":"30d","percentile":90,"samples":60,"scope":"cluster"}`},
-		{"the image in the cluster",
-			usage{used("bank", "nginx:1.25", day, 30, 0.2), used("farm", "nginx:1.26", 8*day, 29, 0.2)},
-			nil, `{"request":"200m","from":"image","window":"30d","percentile":90,"samples":59,"scope":"cluster"}`},
+		{"7 days of the cluster", usage{used("bank", "nginx:1.25", day, 30, 0.2), used("farm", "nginx:1.25", day, 30, 0.2)}, nil,
+			`{"request":"200m","from":"image:tag","window":"7d","percentile":90,"samples":60,"scope":"cluster"}`},
+		{"30 days of the cluster", usage{used("bank", "nginx:1.25", day, 30, 0.2), used("farm", "nginx:1.25", 8*day, 30, 0.2)}, nil,
+			`{"request":"200m","from":"image:tag","window":"30d","percentile":90,"samples":60,"scope":"cluster"}`},
+		{"the image in the cluster", usage{used("bank", "nginx:1.25", day, 30, 0.2), used("farm", "nginx:1.26", 8*day, 29, 0.2)}, nil,
+			`{"request":"200m","from":"image","window":"30d","percentile":90,"samples":59,"scope":"cluster"}`},
 		{"without cluster-wide estimates, other namespaces tell nothing",
 			usage{used("bank", "nginx:1.25", day, 1000, 2)},
 			func(l *estimate.Ladder) { l.Scopes = []estimate.Scope{estimate.InNamespace} }, ""},
@@ -137,18 +125,14 @@ func check(t *testing.T, ladder estimate.Ladder, usage build.Usage, resource cor
 	t.Helper()
 	e, ok := ladder.Estimate(usage, key(t, "shop", "nginx:1.25"), resource, now)
 	if !ok {
-		if want != "" {
-			t.Errorf("nothing is estimated, want %s", want)
-		}
+		must.Equal(t, want, "", "what is wanted where nothing is estimated")
 		return
 	}
 	got, err := json.Marshal(e)
 	if err != nil || string(got) != want {
 		t.Errorf("got  %s, %v\nwant %s", got, err, want)
 	}
-	if want := e.Request.String() + " " + want; e.Value() != want {
-		t.Errorf("the value of its entry is %s, want %s", e.Value(), want)
-	}
+	must.Equal(t, e.Value(), e.Request.String()+" "+want, "the value of its entry")
 }
 
 // TestEachResourceByItself: "InitialResources will set only request (independently for
@@ -229,13 +213,9 @@ func TestRungs(t *testing.T) {
 	if want := []estimate.Rung{rung(t, "7d:tag:60"), rung(t, "30d:tag:60"), rung(t, "30d:image:1")}; !slices.Equal(estimate.Default().Rungs, want) {
 		t.Errorf("the default is %v, want %v", estimate.Default().Rungs, want)
 	}
-	if got := estimate.Default().Longest(); got != 30*day {
-		t.Errorf("the longest is %s", got)
-	}
+	must.Equal(t, estimate.Default().Longest(), 30*day, "the longest of the default")
 	for s, want := range map[string]string{"1w:tag:60": "7d:tag:60", "12h:image:1": "12h:image:1", "90m:tag:1": "1h30m:tag:1", "10m:tag:1": "10m:tag:1"} {
-		if got := rung(t, s).String(); got != want {
-			t.Errorf("%s is written as %s, want %s", s, got, want)
-		}
+		must.Equal(t, rung(t, s).String(), want, "how %s is written", s)
 	}
 	for _, s := range []string{"", "7d", "7d:tag", "7d:tag:60:1", "7d:digest:60", "0d:tag:60", "-7d:tag:60", "7:tag:60", "7d:tag:0", "7d:tag:-1", "7d:tag:many", "1.5d:tag:60"} {
 		if r, err := estimate.ParseRung(s); err == nil {

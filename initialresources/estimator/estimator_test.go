@@ -233,9 +233,7 @@ func TestPublishAgain(t *testing.T) {
 	w.fail("patch", "configmaps", 2, apierrors.NewInternalError(errors.New("the API server is away")))
 	w.run()
 	w.waitEntry(nginx+"_-1.25.cpu", "200m ")
-	if n := value(t, w.metrics.errors); n != 2 {
-		t.Errorf("%v errors are counted", n)
-	}
+	must.Equal(t, value(t, w.metrics.errors), 2, "errors that are counted")
 	w.eventually("the watch to show what is written, and no more writes", func() bool {
 		written := w.writes("configmaps")
 		w.waitBooks(3)
@@ -309,9 +307,7 @@ func TestPartial(t *testing.T) {
 	next.run()
 	next.waitEntry(mysql, "400m ")
 	for key, want := range map[string]string{nginx + "_-1.25.cpu": "200m", redis: "300m", gone: "100m"} {
-		if got := table(next, key); got != want {
-			t.Errorf("%s is %s, want %s", key, got, want)
-		}
+		must.Equal(t, table(next, key), want, "%s", key)
 	}
 	next.past.mu.Lock()
 	next.past.lacks, next.past.complete, next.past.err = 0, true, nil
@@ -483,9 +479,7 @@ func TestQuotaOnce(t *testing.T) {
 	for _, name := range []string{"first", "second"} {
 		must.Do(t, round.resize(t.Context(), sized(t, func(p *corev1.Pod) { p.Namespace, p.Name = "shop", name })))
 	}
-	if n := value(t, w.metrics.resized.WithLabelValues(outcomeResized)); n != 1 {
-		t.Errorf("%v pods are resized", n)
-	}
+	must.Equal(t, value(t, w.metrics.resized.WithLabelValues(outcomeResized)), 1, "pods that are counted as resized")
 }
 
 // TestRefusedLate: a refusal is remembered, though there is no time for all pods.
@@ -545,9 +539,7 @@ func TestRefused(t *testing.T) {
 	if all := w.said.events(); len(all) != 1 || !strings.Contains(all[0], reasonRefused+": ") || !strings.Contains(all[0], "exceeded quota") || w.writes("pods") != 1 {
 		t.Errorf("after %d requests the events are %q", w.writes("pods"), all)
 	}
-	if n := value(t, w.metrics.resized.WithLabelValues(outcomeRefused)); n != 1 {
-		t.Errorf("%v refusals are counted", n)
-	}
+	must.Equal(t, value(t, w.metrics.resized.WithLabelValues(outcomeRefused)), 1, "refusals that are counted")
 }
 
 // TestTold: a pod is told of once, and one that has been there for long is not.
@@ -568,9 +560,7 @@ func TestTold(t *testing.T) {
 		t.Errorf("the events are %q", all)
 	}
 	// The replica that led before has counted it.
-	if n := value(t, w.metrics.estimated.WithLabelValues("cpu", otherRung, "namespace")); n != 0 {
-		t.Errorf("%v are counted", n)
-	}
+	must.Equal(t, value(t, w.metrics.estimated.WithLabelValues("cpu", otherRung, "namespace")), 0, "estimates that are counted")
 }
 
 // TestMetrics: no series comes later but those that only the leader has.
@@ -587,9 +577,7 @@ func TestMetrics(t *testing.T) {
 	w.metrics.born(&pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now)}, lacks: []lack{{"app", "nginx", corev1.ResourceCPU}}}, annotation{
 		"a": {"cpu": said{Estimate: estimate.Estimate{From: "moon", Scope: "moon"}}}, "b": {"memory": said{Skipped: "moon"}},
 	})
-	if after := names(); !slices.Equal(before, after) {
-		t.Errorf("there are %d series, and were %d", len(after), len(before))
-	}
+	must.EqualLists(t, names(), before, "the series")
 	w.run()
 	w.waitEntry(nginx+".cpu", "200m ")
 	for name, want := range map[string]float64{"inplace_rollout_estimates_timestamp_seconds": float64(w.clock.Now().Unix()), "inplace_rollout_history_complete": 1, "inplace_rollout_history_images": 1} {
@@ -656,9 +644,7 @@ func TestRoomBound(t *testing.T) {
 	w.eventually("room to be no bound", func() bool { return w.table().Data["room.cpu"] == "" })
 	away.Store(3)
 	w.eventually("three looks to fail", func() bool { return away.Load() == 0 })
-	if room := w.table().Data["room.cpu"]; room != "" {
-		t.Errorf("while it cannot be looked at, room is %s", room)
-	}
+	must.Equal(t, w.table().Data["room.cpu"], "", "the room while it cannot be looked at")
 	must.Do(t, w.api.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), status.Name, metav1.DeleteOptions{}))
 	w.waitEntry("room.cpu", "8")
 }
@@ -687,9 +673,7 @@ func TestRoomInterval(t *testing.T) {
 	takes("first", "3")
 	w.eventually("the room to be known", func() bool { _, room := w.current(); return room.MilliCPU == 5000 })
 	time.Sleep(30 * time.Millisecond)
-	if n := w.writes("configmaps") - before; n != 0 {
-		t.Errorf("%d writes within the minute", n)
-	}
+	must.Equal(t, w.writes("configmaps")-before, 0, "writes within the minute")
 	clock.SetTime(now.Add(time.Minute))
 	w.enqueue("shop") // its own timer takes a minute
 	w.waitEntry("room.cpu", "5")

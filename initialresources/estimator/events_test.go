@@ -10,6 +10,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func parsedQuantity(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
@@ -62,9 +63,8 @@ func TestLacks(t *testing.T) {
 		"{ownerReferences: [{kind: DaemonSet, controller: true}]}":                                                                  0,
 		"{ownerReferences: [{kind: DaemonSet, controller: true}], annotations: {inplace-rollout.io/initial-resources: if-not-set}}": 2,
 	} {
-		if got := len(lacksOf(build.Parsed[corev1.Pod](t, "{metadata: "+strings.ReplaceAll(meta, ": off}", `: "off"}`)+", "+spec+"}"))); got != want {
-			t.Errorf("%s: %d, want %d", meta, got, want)
-		}
+		pod := build.Parsed[corev1.Pod](t, "{metadata: "+strings.ReplaceAll(meta, ": off}", `: "off"}`)+", "+spec+"}")
+		must.Equal(t, len(lacksOf(pod)), want, "lacks of %s", meta)
 	}
 	if got := lacksOf(build.Parsed[corev1.Pod](t, "{spec: {resources: {requests: {cpu: 1}}, containers: [{name: app}]}}")); len(got) > 0 {
 		t.Errorf("with resources of the pod as a whole: %v", got)

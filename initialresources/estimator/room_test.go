@@ -10,6 +10,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestLargest(t *testing.T) {
@@ -21,13 +22,9 @@ func TestLargest(t *testing.T) {
 	}
 	nodes := []*corev1.Node{node("a", "4", "1000", "10"), node("b", "2", "5000", "10"), node("full", "64", "64000", "1")}
 	taken := loads([]*pod{on("a", 1500, 100), on("a", 500, 100), on("b", 1000, 1000), on("full", 0, 0), on("", 9000, 9000)})
-	if got, want := largest(nodes, taken), (capacity.Load{MilliCPU: 2000, Memory: 4000}); got != want {
-		t.Errorf("the most is %+v, want %+v", got, want)
-	}
+	must.Equal(t, largest(nodes, taken), (capacity.Load{MilliCPU: 2000, Memory: 4000}), "the most")
 	// More is taken than there is, as after a resize of a node.
-	if got := largest(nodes[:1], loads([]*pod{on("a", 5000, 5000)})); got != (capacity.Load{}) {
-		t.Errorf("an overfull node has %+v", got)
-	}
+	must.Equal(t, largest(nodes[:1], loads([]*pod{on("a", 5000, 5000)})), (capacity.Load{}), "the most on an overfull node")
 }
 
 func TestSteady(t *testing.T) {
@@ -45,14 +42,10 @@ func TestSteady(t *testing.T) {
 		{0, 0, 0},
 		{0, 1, 1},
 	} {
-		if got := steady(tt.before, tt.now, 1); got != tt.want {
-			t.Errorf("after %d, %d is published as %d, want %d", tt.before, tt.now, got, tt.want)
-		}
+		must.Equal(t, steady(tt.before, tt.now, 1), tt.want, "what is published after %d, of %d", tt.before, tt.now)
 	}
 	const mebibyte = 1 << 20
-	if got := steady(16384*mebibyte, 16383*mebibyte+5, mebibyte); got != 16000*mebibyte {
-		t.Errorf("memory is published as %d MiB", got/mebibyte)
-	}
+	must.Equal(t, steady(16384*mebibyte, 16383*mebibyte+5, mebibyte), 16000*mebibyte, "how much memory is published")
 	data := roomEntries(map[string]string{"room.cpu": "4", "room.memory": "1Gi"}, capacity.Load{MilliCPU: 3950, Memory: 2 << 30})
 	if want := map[string]string{"room.cpu": "3900m", "room.memory": "2Gi"}; !maps.Equal(data, want) {
 		t.Errorf("%v, want %v", data, want)

@@ -74,9 +74,7 @@ func TestBook(t *testing.T) {
 	u.ran(t, "bank", "mysql:8", 1, 512)
 
 	own := newBook(u, ladder(estimate.InNamespace), 10, now)
-	if own.images != 2 {
-		t.Errorf("%d images are known, want 2", own.images)
-	}
+	must.Equal(t, own.images, 2, "images that are known")
 	data, leftOut := own.table("shop")
 	if want := []string{nginx + ".cpu", nginx + ".memory", nginx + "_-1.25.cpu", nginx + "_-1.25.memory"}; leftOut != 0 || !slices.Equal(slices.Sorted(maps.Keys(data)), want) {
 		t.Errorf("a namespace by itself is told %v", data)
@@ -97,9 +95,7 @@ func TestBook(t *testing.T) {
 		for _, r := range estimate.Resources {
 			before := u.asked
 			all.source.Samples(now.Add(-7*24*time.Hour), key, r)
-			if u.asked != before {
-				t.Errorf("%v is asked again", key)
-			}
+			must.Equal(t, u.asked, before, "how often it has asked, %v included", key)
 		}
 	}
 	if data, _ = all.table("shop"); !strings.Contains(data[nginx+"_-1.25.cpu"], `"scope":"namespace"`) {
@@ -150,16 +146,12 @@ func TestSettled(t *testing.T) {
 		{"", entry("100m", 80), entry("100m", 80)},
 		{"nonsense", entry("100m", 80), entry("100m", 80)},
 	} {
-		if got := settled(key, tt.before, tt.now); got != tt.want {
-			t.Errorf("after %s comes %s, want %s", tt.before, got, tt.want)
-		}
+		must.Equal(t, settled(key, tt.before, tt.now), tt.want, "what comes after %s", tt.before)
 	}
 	w := newWorld(t, Options{}) // which has 120 samples
 	w.book = newBook(w.past, w.options.Ladder, 0, now)
 	stored := &corev1.ConfigMap{Data: map[string]string{key: strings.Replace(entry("200m", 119), "7d", "30d", 1)}}
-	if data := w.data("shop", stored, &tableState{}); data[key] != stored.Data[key] {
-		t.Errorf("published is %s, and was %s", data[key], stored.Data[key])
-	}
+	must.Equal(t, w.data("shop", stored, &tableState{})[key], stored.Data[key], "what is published")
 }
 
 func TestClampedAndLookUp(t *testing.T) {

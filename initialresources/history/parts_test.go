@@ -68,19 +68,13 @@ func TestParts(t *testing.T) {
 		harvest := must.Get(store.reader.read(t.Context(), span{end - 3600, end}, true))(t)
 		want := []int{1, 9}[i] // 60 samples of each container, seven at once
 		for query, times := range asked {
-			if times != want {
-				t.Errorf("it has asked %d times, want %d: %s", times, want, query)
-			}
+			must.Equal(t, times, want, "how often it has asked %s", query)
 		}
-		if len(asked) != 3 {
-			t.Errorf("it has asked %v", asked)
-		}
+		must.Equal(t, len(asked), 3, "questions %v", asked)
 		found[i] = map[bin][3]float64{}
 		for of, g := range harvest {
 			found[i][of] = [3]float64{g.cpu.GetCount(), g.memory.GetCount(), g.memory.GetSum()}
-			if g.cpu.GetCount() != 60 {
-				t.Errorf("of %v it finds %v samples", of, g.cpu.GetCount())
-			}
+			must.Equal(t, g.cpu.GetCount(), 60, "samples of %v", of)
 		}
 	}
 	if len(found[0]) != 3 || !reflect.DeepEqual(found[0], found[1]) {

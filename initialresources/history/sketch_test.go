@@ -35,9 +35,7 @@ func TestPacked(t *testing.T) {
 	}
 	all := samples{sketch: newSketch()}
 	p.addTo(all.sketch)
-	if all.Count() != 3*360 {
-		t.Errorf("%v samples", all.Count())
-	}
+	must.Equal(t, all.Count(), 3*360, "samples")
 	for q, want := range map[float64]float64{0: 0, 0.3: 0, 0.5: 180, 0.66: 353, 0.7: 1e9, 1: 1e9} {
 		if got := all.Quantile(q); math.Abs(got-want) > accuracy*want+1 {
 			t.Errorf("at %v: %v, want %v", q, got, want)

@@ -57,9 +57,7 @@ func TestAnswers(t *testing.T) {
 			if store.Complete() || !store.Until().IsZero() {
 				t.Error("something was read")
 			}
-			if store.length != time.Hour {
-				t.Errorf("%s are read at once: less is no remedy", store.length)
-			}
+			must.Equal(t, store.length, time.Hour, "what is read at once (less is no remedy)")
 		})
 	}
 }
@@ -80,9 +78,7 @@ func TestSilence(t *testing.T) {
 	if err := store.Refresh(t.Context(), time.Now()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the error is %v", err)
 	}
-	if store.length != time.Hour/2 {
-		t.Errorf("%s are read at once", store.length)
-	}
+	must.Equal(t, store.length, time.Hour/2, "what is read at once")
 }
 
 // limited answers range queries up to so many steps, and refuses larger ones.
@@ -129,9 +125,7 @@ func TestRefusals(t *testing.T) {
 				t.Fatalf("keys: %v", keys)
 			}
 			window := time.Duration(store.window.to-store.window.from) * time.Second
-			if got := store.Samples(time.Time{}, keys[0], "memory").Count(); got != window.Minutes() {
-				t.Errorf("%v samples in %s", got, window)
-			}
+			must.Equal(t, store.Samples(time.Time{}, keys[0], "memory").Count(), window.Minutes(), "samples in %s", window)
 		})
 	}
 	t.Run("even one", func(t *testing.T) {
@@ -147,9 +141,7 @@ func TestLengthen(t *testing.T) {
 	store, _ := answering(t, limited(60, 422, ""), func(o *Options) { o.Window = 2 * 24 * time.Hour })
 	store.length = time.Minute
 	must.Do(t, store.Refresh(t.Context(), time.Now()))
-	if store.length != time.Hour {
-		t.Errorf("%s are read at once", store.length)
-	}
+	must.Equal(t, store.length, time.Hour, "what is read at once")
 }
 
 func TestOptions(t *testing.T) {
@@ -193,9 +185,7 @@ func TestMatchers(t *testing.T) {
 		if n := strings.Count(expression, `{cluster="eu-1",tier!~"a|\"b"`+source); n != metrics || n == 0 {
 			t.Errorf("%d of %d have the matchers: %s", n, metrics, expression)
 		}
-		if n := strings.Count(expression, `,namespace=~"a|b\\.c"`); n != metrics {
-			t.Errorf("%d of %d have the namespaces: %s", n, metrics, expression)
-		}
+		must.Equal(t, strings.Count(expression, `,namespace=~"a|b\\.c"`), metrics, "metrics that have the namespaces in %s", expression)
 	}
 }
 
@@ -263,9 +253,7 @@ func TestUnreadable(t *testing.T) {
 			if missing := store.Missing(); store.Complete() || !store.Tried() || missing < 5*time.Hour || missing > 7*time.Hour {
 				t.Errorf("complete: %v, tried: %v, missing: %s", store.Complete(), store.Tried(), missing)
 			}
-			if got, want := read(), window()-store.Missing().Minutes(); got != want {
-				t.Errorf("%v samples, want %v", got, want)
-			}
+			must.Equal(t, read(), window()-store.Missing().Minutes(), "samples of what is not missing")
 			tried := []int64{}
 			for i := range 7 { // each piece has its turn
 				asked = 0
@@ -282,9 +270,7 @@ func TestUnreadable(t *testing.T) {
 			if err := store.Refresh(t.Context(), time.Unix(now+3600, 0)); err != nil || !store.Complete() || !store.Tried() || store.Missing() != 0 || store.failed != nil {
 				t.Errorf("with all there: %v, complete: %v, missing: %s, failed: %v", err, store.Complete(), store.Missing(), store.failed)
 			}
-			if got := read(); got != window() {
-				t.Errorf("%v samples of %v", got, window())
-			}
+			must.Equal(t, read(), window(), "samples")
 			// A day later, what is older than the window is forgotten, and where it was all, so is the image.
 			if err := store.Refresh(t.Context(), time.Unix(now+24*3600, 0)); err != nil || read() != window() {
 				t.Errorf("a day later: %v, %v samples of %v", err, read(), window())

@@ -53,9 +53,7 @@ func TestRateLimits(t *testing.T) {
 			if tt.ofLease {
 				config = server.Unlimited(config)
 			}
-			if got := atOnce(config); got != tt.atOnce {
-				t.Errorf("%d requests may go out at once, want %d", got, tt.atOnce)
-			}
+			must.Equal(t, atOnce(config), tt.atOnce, "requests that may go out at once")
 		})
 	}
 }
@@ -82,16 +80,12 @@ func TestNobodyLeads(t *testing.T) {
 			t.Errorf("elects is %t, and it is not ready for: %v", o.elects(), err)
 		}
 		o.defaults.UnknownChecksPass = o.checks.onUnknown == "Pass"
-		if said := policy.ReadDefaults(heart.Defaults); said != o.defaults {
-			t.Errorf("beside the heartbeat plans read %v", said)
-		}
+		must.Equal(t, policy.ReadDefaults(heart.Defaults), o.defaults, "what plans read beside the heartbeat")
 	}
 }
 
 // TestEveryKindRuns: each kind whose edits are held has a controller.
 func TestEveryKindRuns(t *testing.T) {
 	c := must.Get(newControllers(t.Context(), fake.NewClientset(), dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), nil, engine.Options{}))(t)
-	if len(c.kinds) != len(prerequisite.HeldKinds) {
-		t.Errorf("%d controllers for %v", len(c.kinds), prerequisite.HeldKinds)
-	}
+	must.Equal(t, len(c.kinds), len(prerequisite.HeldKinds), "controllers for %v", prerequisite.HeldKinds)
 }

@@ -213,13 +213,9 @@ func says(pod *corev1.Pod) (string, error) {
 // check compares what a pod's containers request, and what its annotation says.
 func check(t *testing.T, pod *corev1.Pod, want, wantSaid string) {
 	t.Helper()
-	if got := requests(pod); got != want {
-		t.Errorf("the containers request\n%s, want\n%s", got, want)
-	}
+	must.Equal(t, requests(pod), want, "what the containers request")
 	got := must.Get(says(pod))(t)
-	if got != wantSaid {
-		t.Errorf("the annotation says\n%s, want\n%s\nof %s", got, wantSaid, pod.Annotations[api.EstimateAnnotation])
-	}
+	must.Equal(t, got, wantSaid, "what the annotation says, %s", pod.Annotations[api.EstimateAnnotation])
 }
 
 // kubectl runs it with the manifest.

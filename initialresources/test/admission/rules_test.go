@@ -241,9 +241,7 @@ func TestRules(t *testing.T) {
 					delete(pod.Annotations, name)
 					delete(annotations, name)
 				}
-				if got, want := fmt.Sprint(pod.Annotations), fmt.Sprint(annotations); got != want {
-					t.Errorf("its other annotations are %s, want %s", got, want)
-				}
+				must.Equal(t, fmt.Sprint(pod.Annotations), fmt.Sprint(annotations), "its other annotations")
 			}
 		})
 	}

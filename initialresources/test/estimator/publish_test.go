@@ -48,9 +48,7 @@ func TestPublish(t *testing.T) {
 		waitEntry(t, "shop", nginx+"_-1.25.memory", "50Mi")
 		waitEntry(t, "shop", "pod-max.cpu", "3")
 		waitEntry(t, "shop", "pod-min.cpu", "20m")
-		if value := table(t, "shop").Data[nginx+"_-1.25.memory"]; !strings.Contains(value, `"capped":"LimitRange"`) {
-			t.Errorf("it says %s", value)
-		}
+		must.Contain(t, table(t, "shop").Data[nginx+"_-1.25.memory"], `"capped":"LimitRange"`, "what the table says")
 	})
 	waitEntry(t, "shop", nginx+"_-1.25.memory", "65Mi")
 	waitEntry(t, "shop", "pod-max.cpu", "")

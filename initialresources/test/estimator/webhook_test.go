@@ -98,9 +98,7 @@ func TestNobodyEstimates(t *testing.T) {
 	w.Replica(0).Kill()
 	w.Replica(1).Kill()
 	for range 3 {
-		if got := requested(t, "nobody-estimates", nil); got != "0" {
-			t.Errorf("a pod requests %s, and nobody answers", got)
-		}
+		must.Equal(t, requested(t, "nobody-estimates", nil), "0", "what a pod requests where nobody answers")
 	}
 	asked := w.Connections()
 	requested(t, "default", nil)
@@ -122,9 +120,7 @@ func TestEstimatesHang(t *testing.T) {
 	var took []time.Duration
 	for range 3 {
 		start := time.Now()
-		if got := requested(t, "estimates-hang", nil); got != "0" {
-			t.Errorf("a pod requests %s, and nobody answers", got)
-		}
+		must.Equal(t, requested(t, "estimates-hang", nil), "0", "what a pod requests where nobody answers")
 		took = append(took, time.Since(start))
 	}
 	t.Logf("creating a pod has taken %s", took)
