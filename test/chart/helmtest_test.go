@@ -109,9 +109,7 @@ func TestWithTest(t *testing.T) {
 				for name, want := range map[string]any{
 					"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded", "helm.sh/hook-output-log-policy": "hook-succeeded,hook-failed",
 				} {
-					if got := o.annotation(name); got != want {
-						t.Errorf("--set %s: %s has %s: %v, want %v", values, o, name, got, want)
-					}
+					must.Equal(t, o.annotation(name), want, "--set %s: %s, its annotation %s", values, o, name)
 				}
 			}
 			if slices.Sort(kinds); !slices.Equal(kinds, want) {

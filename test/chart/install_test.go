@@ -69,9 +69,7 @@ func lifecycle(t *testing.T, hold string) {
 	if edits := stop(); edits == 0 {
 		t.Error("nothing was edited meanwhile")
 	}
-	if !strings.Contains(said, "statefulset.apps/web released") {
-		t.Errorf("the hook said %s", said)
-	}
+	must.Contain(t, said, "statefulset.apps/web released", "what the hook said")
 	if w.held("web") || w.held("late") {
 		t.Errorf("after the uninstallation, web is held: %t, and late: %t", w.held("web"), w.held("late"))
 	}
@@ -229,9 +227,7 @@ func (w *world) uids(name string) string {
 
 func (w *world) assertInPlace(name, before, cpu string) {
 	w.t.Helper()
-	if after := w.uids(name); after != before {
-		w.t.Errorf("the pods of %s were %s, and are %s", name, before, after)
-	}
+	must.Equal(w.t, w.uids(name), before, "the pods of %s", name)
 	if got := w.kubectl("get", "pods", "--selector=app="+name, "--output=jsonpath={.items[*].status.containerStatuses[*].resources.requests.cpu}"); got != cpu+" "+cpu {
 		w.t.Errorf("the pods of %s have %s of cpu, want %s each", name, got, cpu)
 	}

@@ -44,9 +44,7 @@ func TestPackage(t *testing.T) {
 			break
 		}
 		must.Do(t, err)
-		if header.Typeflag != tar.TypeReg {
-			t.Errorf("%s is no file", header.Name)
-		}
+		must.Equal(t, header.Typeflag, tar.TypeReg, "the type of %s", header.Name)
 		sizes[header.Name] = header.Size
 	}
 	source, err := os.Stat(filepath.Join(controller.Root(), "deploy", "cluster", "hold.yaml"))
@@ -56,9 +54,7 @@ func TestPackage(t *testing.T) {
 	fromPackage := must.Get(template(t, packed, "inplace-rollout", "--set", "hold=policy,image.tag=dev"))(t)
 	fromFolder := must.Get(template(t, folder(), "inplace-rollout", "--set", "hold=policy"))(t)
 	got, want := mustMarshal(t, comparable(fromPackage)), mustMarshal(t, comparable(fromFolder))
-	if got != want {
-		t.Errorf("the package gives\n%s\nthe folder\n%s", got, want)
-	}
+	must.Equal(t, got, want, "the package, beside the folder")
 	released, err := template(t, packed, "inplace-rollout", "--set", "hold=policy")
 	if err != nil || !strings.Contains(mustMarshal(t, released), "image: inplace-rollout:v1.2.3\n") {
 		t.Errorf("without a tag, the image is not that of the version: %v %v", released, err)
@@ -128,9 +124,7 @@ func TestHold(t *testing.T) {
 	} {
 		out, _, err := helm(t.Context(), t, servedCluster(t, tt.has, tt.without...), append([]string{"template", "some-release", folder(), "--dry-run=server", "--disable-openapi-validation"}, tt.args...)...)
 		must.Do(t, err)
-		if got := holdOf(objectsIn(t, out)); got != tt.want {
-			t.Errorf("%+v: it is held by %s, want %s", tt, got, tt.want)
-		}
+		must.Equal(t, holdOf(objectsIn(t, out)), tt.want, "%+v: what holds", tt)
 	}
 }
 
@@ -176,9 +170,7 @@ func TestArgoCDHook(t *testing.T) {
 				"argocd.argoproj.io/hook": "PreDelete", "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation,HookSucceeded",
 				"argocd.argoproj.io/sync-options": "Delete=false", "helm.sh/hook": "pre-delete",
 			} {
-				if got := o.annotation(name); got != want {
-					t.Errorf("--set %s: %s has %s: %v, want %s", values, o, name, got, want)
-				}
+				must.Equal[any](t, o.annotation(name), want, "--set %s: %s, its annotation %s", values, o, name)
 			}
 		}
 		if slices.Sort(hooks); !slices.Equal(hooks, want) {
@@ -197,9 +189,7 @@ func TestUmbrella(t *testing.T) {
 	must.Do(t, err)
 	for enabled, want := range map[string]bool{"true": true, "false": false} {
 		objects := must.Get(template(t, umbrella, "platform", "--set", "inplace-rollout.hold=policy,inplace-rollout.enabled="+enabled))(t)
-		if is := len(objects) > 0; is != want {
-			t.Errorf("enabled=%s: there are objects: %t", enabled, is)
-		}
+		must.Equal(t, len(objects) > 0, want, "enabled=%s: there are objects", enabled)
 	}
 }
 
@@ -228,9 +218,7 @@ func TestNotes(t *testing.T) {
 		must.Do(t, err)
 		_, notes, _ := strings.Cut(said, "\nNOTES:\n")
 		for _, want := range want {
-			if !strings.Contains(notes, want) {
-				t.Errorf("--set %s: the notes do not say %q:\n%s", values, want, notes)
-			}
+			must.Contain(t, notes, want, "--set %s: the notes", values)
 		}
 	}
 }
@@ -381,9 +369,7 @@ func TestCriticalNamespaces(t *testing.T) {
 	objects := must.Get(template(t, folder(), "inplace-rollout", "--set", "hold=policy,criticalNamespaces={calico-system,storage}"))(t)
 	text := mustMarshal(t, objects)
 	for _, want := range []string{`expression: '["kube-system","calico-system","storage"]'`, "--critical-namespaces=calico-system,storage\n"} {
-		if strings.Count(text, want) != 1 {
-			t.Errorf("%q is there %d times, want once", want, strings.Count(text, want))
-		}
+		must.Equal(t, strings.Count(text, want), 1, "how often %q is there", want)
 	}
 }
 
@@ -570,7 +556,5 @@ func TestNull(t *testing.T) {
 		}
 	}
 	got := must.Get(connected(t, folder(), "platform", append(slices.Clone(everything), "--set", strings.Join(nothing, "=null,")+"=null")...))(t)
-	if mustMarshal(t, got) != mustMarshal(t, want) {
-		t.Errorf("null makes a difference: %s", mustMarshal(t, got))
-	}
+	must.Equal(t, mustMarshal(t, got), mustMarshal(t, want), "what null makes of it")
 }

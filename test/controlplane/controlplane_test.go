@@ -50,9 +50,7 @@ func TestStartReportsWhy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cluster")
 	_, err := Start(t.Context(), Options{Dir: dir, Log: &log, Flags: map[string][]string{"kube-apiserver": {"--feature-gates", "NoSuchGate=true"}}})
 	must.Fails(t, "the error", err, "NoSuchGate")
-	if !strings.Contains(log.String(), dir) {
-		t.Errorf("the folder that stays is not printed: %q", log.String())
-	}
+	must.Contain(t, log.String(), dir, "what is printed of the folder that stays")
 	if names, err := Running(dir); err != nil || len(names) > 0 {
 		t.Errorf("left running: %v, %v", names, err)
 	}

@@ -144,18 +144,14 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("explained are %q, want %q", got, want)
-	}
+	must.EqualLists(t, got, want, "what is explained")
 }
 
 // TestUrgent checks that troubleshooting.md leads with what stops everybody's edits.
 func TestUrgent(t *testing.T) {
 	for _, h := range readPage(t, filepath.Join(controller.Root(), "docs", "troubleshooting.md")).headings {
 		if h.level == 2 {
-			if h.text != "No webhook answers" {
-				t.Errorf("the first section is %q", h.text)
-			}
+			must.Equal(t, h.text, "No webhook answers", "the first section")
 			return
 		}
 	}

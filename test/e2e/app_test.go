@@ -250,9 +250,7 @@ func (a *app) assertMoved() {
 	if hold, held := w.GetAnnotations()[api.HoldAnnotation]; held {
 		a.t.Errorf("still held: %q", hold)
 	}
-	if len(pods) != a.replicas {
-		a.t.Errorf("%d pods, want %d", len(pods), a.replicas)
-	}
+	must.Equal(a.t, len(pods), a.replicas, "pods")
 	for _, pod := range pods {
 		a.assertSize(&pod, w.Template().Spec.Containers[0].Resources)
 	}
@@ -311,12 +309,8 @@ func (a *app) assertKept(before []corev1.Pod, restarts int32) {
 	}
 	for i, pod := range after {
 		old := appOf(&before[i])
-		if pod.UID != before[i].UID {
-			a.t.Errorf("pod %s has been replaced by %s", before[i].Name, pod.Name)
-		}
-		if got := appOf(&pod).RestartCount - old.RestartCount; got != restarts {
-			a.t.Errorf("%s: the container has restarted %d times, want %d", pod.Name, got, restarts)
-		}
+		must.Equal(a.t, pod.UID, before[i].UID, "the UID of %s, now %s", before[i].Name, pod.Name)
+		must.Equal(a.t, appOf(&pod).RestartCount-old.RestartCount, restarts, "restarts of the container of %s", pod.Name)
 		if same := appOf(&pod).ContainerID == old.ContainerID; same != (restarts == 0) {
 			a.t.Errorf("%s: container %s, before %s", pod.Name, appOf(&pod).ContainerID, old.ContainerID)
 		}

@@ -49,9 +49,7 @@ func TestEviction(t *testing.T) {
 func (a *app) assertEnlarged(before []corev1.Pod) {
 	a.t.Helper()
 	after := a.pods()
-	if len(after) != len(before) {
-		a.t.Errorf("pods %v, before %v", names(after), names(before))
-	}
+	must.Equal(a.t, len(after), len(before), "number of pods %v, before %v", names(after), names(before))
 	for _, pod := range after {
 		if slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == pod.UID }) {
 			a.t.Errorf("%s has not been replaced", pod.Name)
@@ -161,15 +159,11 @@ func (a *app) assertRestarted(before []corev1.Pod, want ...string) {
 			replaced = append(replaced, pod.Name)
 		}
 	}
-	if !slices.Equal(replaced, want) {
-		a.t.Errorf("replaced %v, want %v", replaced, want)
-	}
+	must.EqualLists(a.t, replaced, want, "replaced pods")
 	for _, name := range want {
 		// Events come after what they tell of.
 		a.eventually(name+" to have started twice", func() (bool, string) { n := a.started(name); return n >= 2, fmt.Sprint(n) })
-		if n := a.started(name); n != 2 {
-			a.t.Errorf("%s has been created %d times, want 2", name, n)
-		}
+		must.Equal(a.t, a.started(name), 2, "how often %s has been created", name)
 	}
 }
 
@@ -205,9 +199,7 @@ func TestOOMLoop(t *testing.T) {
 	a.assertMoved()
 	after := a.pods()
 	for i := range after[1:] {
-		if appOf(&after[i+1]).RestartCount != 0 {
-			t.Errorf("%s has been restarted", after[i+1].Name)
-		}
+		must.Equal(t, appOf(&after[i+1]).RestartCount, 0, "restarts of %s", after[i+1].Name)
 	}
 	if !appOf(&after[0]).Ready {
 		t.Error("web-0 is not Ready")

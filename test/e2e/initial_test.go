@@ -173,9 +173,7 @@ func TestWebhook(t *testing.T) {
 		return err == nil, fmt.Sprint(err)
 	})
 	a.setResources(largeRequests, largeLimits)
-	if hold := a.get().GetAnnotations()[api.HoldAnnotation]; hold != "0" {
-		t.Errorf("held by both, the annotation says %q, want 0", hold)
-	}
+	must.Equal(t, a.get().GetAnnotations()[api.HoldAnnotation], "0", "held by both, the annotation")
 	kubectl("delete", "mutatingadmissionpolicybindings,mutatingadmissionpolicies", "--selector=app.kubernetes.io/part-of=inplace-rollout")
 	a.complete()
 	a.assertKept(before, 0)

@@ -219,9 +219,7 @@ func TestQOSClass(t *testing.T) {
 	a.assertMoved()
 	a.assertRestarted(before, "web-0", "web-1")
 	for _, pod := range a.pods() {
-		if pod.Status.QOSClass != corev1.PodQOSGuaranteed {
-			t.Errorf("%s is %s", pod.Name, pod.Status.QOSClass)
-		}
+		must.Equal(t, pod.Status.QOSClass, corev1.PodQOSGuaranteed, "QoS class of %s", pod.Name)
 	}
 	a.event("StatefulSet", judge.EventHandedOver, "the QoS class would change from Burstable to Guaranteed")
 }

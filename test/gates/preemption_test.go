@@ -56,12 +56,8 @@ func TestPreemptionForDeferred(t *testing.T) {
 				f.run("annotate", "pod/web-0", "sim.inplace-rollout.io/resize-") // the kubelet looks again
 				f.waitReason("Complete")
 			}
-			if restarted := f.uid("web-0") != before; restarted != tt.restarted {
-				t.Errorf("restarted: %t", restarted)
-			}
-			if preempted := f.uid("filler") == ""; preempted != tt.preempts {
-				t.Errorf("preempted: %t", preempted)
-			}
+			must.Equal(t, f.uid("web-0") != before, tt.restarted, "restarted")
+			must.Equal(t, f.uid("filler") == "", tt.preempts, "preempted")
 		})
 	}
 }

@@ -81,9 +81,7 @@ func TestReplicaGoes(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("the replica goes on")
 			}
-			if code := p.ExitCode(); code != 0 {
-				t.Errorf("the replica ended with %d", code)
-			}
+			must.Equal(t, p.ExitCode(), 0, "exit code of the replica")
 		}, 0},
 	} {
 		w := serve(t, tt.args...)

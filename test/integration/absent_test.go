@@ -59,9 +59,7 @@ func TestAbsent(t *testing.T) {
 		t.Error("the controller does not beat")
 	}
 	process.Stop()
-	if is := heartbeat(t); is != "" {
-		t.Errorf("a controller that ends leaves its heartbeat %s", is)
-	}
+	must.Equal(t, heartbeat(t), "", "the heartbeat that a controller leaves at its end")
 	x.waitThere(false)
 	x.setImage("app:5")
 	x.assertHeld("an edit after that", false)

@@ -95,9 +95,7 @@ func testRecommendation(t *testing.T) {
 	w.apply(regexp.MustCompile(`\bdb\b`).ReplaceAllString(string(example), "web"))
 	cpu := w.recommended()
 	for _, pod := range w.pods() {
-		if got := cpuOf(pod.Spec.Containers[0].Resources); got != "100m" {
-			t.Errorf("%s requests %s before anybody has written that into the template", pod.Name, got)
-		}
+		must.Equal(t, cpuOf(pod.Spec.Containers[0].Resources), "100m", "what %s requests before anybody has written that into the template", pod.Name)
 	}
 
 	job := must.Get(client.BatchV1().CronJobs(w.namespace).Get(t.Context(), "apply-recommendation", metav1.GetOptions{}))(t)
@@ -107,14 +105,10 @@ func testRecommendation(t *testing.T) {
 	for name := range before {
 		w.waitSize(name, cpu)
 	}
-	if writes := w.byUpdater(); len(writes) > 0 {
-		t.Errorf("the autoscaler's updater wrote %v", writes)
-	}
+	must.EqualLists(t, w.byUpdater(), nil, "what the autoscaler's updater wrote")
 	w.markAudit()
 	w.runJob(&job.Spec.JobTemplate.Spec)
-	if writes := w.writes(); len(writes) > 0 {
-		t.Errorf("the same recommendation again: %v", writes)
-	}
+	must.EqualLists(t, w.writes(), nil, "the same recommendation again")
 }
 
 // runJob runs the command of a job as its pod would, under its ServiceAccount.
@@ -196,9 +190,7 @@ func testInPlaceOrRecreate(t *testing.T) {
 func (s *sandbox[W]) assertUncontested() {
 	s.t.Helper()
 	s.waitComplete()
-	if resized := only(s.writes(), "patch pods/resize"); len(resized) > 0 {
-		s.t.Errorf("between edits the controller resized %v", resized)
-	}
+	must.EqualLists(s.t, only(s.writes(), "patch pods/resize"), nil, "what the controller resized between edits")
 }
 
 // testInfeasibleBesideUpdater: the updater evicts a pod whose resize is infeasible, whoever has asked

@@ -49,9 +49,7 @@ func (s *sandbox[W]) assertCheck(who, kubeconfig string, want answers, args ...s
 		s.t.Errorf("%s: check %v ended with %d, want %d, %q: %s%s", who, args, got.code, want.code, want.begin, got.stdout, got.stderr)
 	}
 	for _, text := range want.says {
-		if !strings.Contains(got.stdout, text) {
-			s.t.Errorf("%s: there is no %q in\n%s", who, text, got.stdout)
-		}
+		must.Contain(s.t, got.stdout, text, "%s", who)
 	}
 	if n := strings.Count(got.stdout, "\n"); want.lines != 0 && n != want.lines {
 		s.t.Errorf("%s: it says %d lines, want %d:\n%s", who, n, want.lines, got.stdout)
@@ -66,9 +64,7 @@ func (s *sandbox[W]) assertPlan(who, kubeconfig string, fate judge.Forecast, why
 	if !regexp.MustCompile(`(?m)^web-0 .* `+string(fate)+` .*`+why).MatchString(got.stdout) || strings.Contains(got.stdout, "whether a controller is there") {
 		s.t.Errorf("%s: want %s, %q of\n%s%s", who, fate, why, got.stdout, got.stderr)
 	}
-	if logged := regexp.MustCompile(`(?m)^[IWEF]\d{4} `).FindString(got.stderr); logged != "" {
-		s.t.Errorf("%s: plan logs: %s", who, got.stderr)
-	}
+	must.Equal(s.t, regexp.MustCompile(`(?m)^[IWEF]\d{4} `).FindString(got.stderr), "", "%s: plan logs: %s", who, got.stderr)
 }
 
 // TestCheck: whoever may edit hears the truth by a dry run, and everybody else by the heartbeat; and what they may do.
@@ -117,9 +113,7 @@ func TestCheck(t *testing.T) {
 		verb, name, _ := strings.Cut(what, " ")
 		resource := strings.TrimSuffix("serviceaccounts/"+name, "/")
 		out, _ := cp.Kubectl(t.Context(), "auth", "can-i", verb, resource, "--namespace", controller.Namespace, "--as=system:serviceaccount:"+w.namespace+":viewer", "--as-group=system:authenticated")
-		if strings.TrimSpace(out) != may {
-			t.Errorf("may everybody %s ServiceAccounts of the controller's namespace? %s, want %s", what, out, may)
-		}
+		must.Equal(t, strings.TrimSpace(out), may, "whether everybody may %s ServiceAccounts of the controller's namespace: %s", what, out)
 	}
 }
 

@@ -44,15 +44,11 @@ func TestCreate(t *testing.T) {
 	w.assertMoved(0)
 	writes := w.writes()
 	lost := func(write string) bool { return strings.HasSuffix(write, " 409") }
-	if n := len(slices.DeleteFunc(only(writes, "patch statefulsets"), lost)); n != 1 {
-		t.Errorf("wrote %v, want one write to the set", writes)
-	}
+	must.Equal(t, len(slices.DeleteFunc(only(writes, "patch statefulsets"), lost)), 1, "writes to the set among %v", writes)
 	if pods, _ := tally(writes); len(pods) > 0 {
 		t.Errorf("wrote to pods: %v", writes)
 	}
-	if began := slices.Concat(w.events("RolloutStarted"), w.events("HandedOver")); len(began) > 0 {
-		t.Errorf("told of %v", began)
-	}
+	must.EqualLists(t, slices.Concat(w.events("RolloutStarted"), w.events("HandedOver")), nil, "events")
 	w.waitEvent("RolloutComplete", "all pods")
 }
 

@@ -5,7 +5,6 @@ package integration
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controlplane"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // ofGeneration is what the condition says of pods that are of the newest template.
@@ -41,16 +41,12 @@ func TestDaemonSet(t *testing.T) {
 	if created, deleted := d.podsWritten("create"), d.podsWritten("delete"); len(created)+len(deleted) > 0 {
 		t.Errorf("created %v and deleted %v, want no pod touched", created, deleted)
 	}
-	if got := d.history(); !slices.Equal(got, []int{1, 2}) {
-		t.Errorf("the history lists %v, want two revisions", got)
-	}
+	must.EqualLists(t, d.history(), []int{1, 2}, "the history")
 	var want []string
 	for i := range 5 {
 		want = append(want, d.on(i+1).Name)
 	}
-	if got := only(d.writes(), "patch pods/resize"); !slices.Equal(got, want) {
-		t.Errorf("resized in the order %v, want %v", got, want)
-	}
+	must.EqualLists(t, only(d.writes(), "patch pods/resize"), want, "the order of resizes")
 	d.assertFewWrites(2, 6)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	d.waitEvent("PodResized", want[0]+": resized in place")
@@ -78,9 +74,7 @@ func TestDaemonSetSurges(t *testing.T) {
 	log.assertReady(3)
 	log.assertMost(4)
 	d.waitEvent("HandedOver", "")
-	if got := only(d.writes(), "delete pods"); len(got) > 0 {
-		t.Errorf("the controller deleted %v", got)
-	}
+	must.EqualLists(t, only(d.writes(), "delete pods"), nil, "what the controller deleted")
 }
 
 // surging is the strategy of a DaemonSet that brings the new pod first.
@@ -97,9 +91,7 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 	d.patch(notReady)
 	d.waitFor("the surge", func(o *appsv1.DaemonSet) bool { return observed(o) && len(d.pods()) == 4 })
 	d.waitImage("app:2", 1)
-	if said := d.warnings("set", "resources", d.ref, "--requests=cpu=150m"); !strings.Contains(said, "the previous rollout with maxSurge is not over") {
-		t.Errorf("after the edit the API server says %s", said)
-	}
+	must.Contain(t, d.warnings("set", "resources", d.ref, "--requests=cpu=150m"), "the previous rollout with maxSurge is not over", "after the edit")
 	if held(d.get()) {
 		t.Error("the edit is held, and the surge is lost")
 	}
@@ -142,9 +134,7 @@ func TestDaemonSetAdoptsPods(t *testing.T) {
 	d.kubectl("delete", d.ref, "--cascade=orphan", "--timeout="+patience.String())
 	d.apply(manifest(t, d.namespace, options{Kind: "DaemonSet", Resources: largerThanBase}))
 	for name, pod := range d.pods() {
-		if pod.Labels["pod-template-generation"] != "1" {
-			t.Errorf("%s has the labels %v: this shows nothing", name, pod.Labels)
-		}
+		must.Equal(t, pod.Labels["pod-template-generation"], "1", "%s has the labels %v; with others this shows nothing", name, pod.Labels)
 	}
 	d.waitComplete()
 	d.assertMoved(before, "150m")
@@ -254,8 +244,6 @@ func TestClasses(t *testing.T) {
 	if writes := d.writes(); len(only(writes, "delete pods"))+len(only(writes, "patch pods")) > 0 {
 		t.Errorf("writes %v, want no pod deleted or relabelled", writes)
 	}
-	if started := d.events("RolloutStarted"); len(started) > 0 {
-		t.Errorf("events say that a rollout has started: %v", started)
-	}
+	must.EqualLists(t, d.events("RolloutStarted"), nil, "events of a start")
 	d.assertNoRefusals()
 }

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -35,17 +34,13 @@ func TestDeploymentExceedsDeadline(t *testing.T) {
 	none.beginAny("150m")
 	d.setResources("cpu=150m", "")
 	d.waitFor("the deadline to be exceeded", func(d *appsv1.Deployment) bool { return progressing(d) == "False ProgressDeadlineExceeded" })
-	if err := d.try(t, "rollout", "status", d.ref, "--timeout=60s"); !strings.Contains(must.Said(err), "exceeded its progress deadline") {
-		t.Errorf("kubectl rollout status: %v", err)
-	}
+	must.Fails(t, "kubectl rollout status", d.try(t, "rollout", "status", d.ref, "--timeout=60s"), "exceeded its progress deadline")
 	if !held(d.get()) {
 		t.Error("the hold was let go")
 	}
 	d.patch(`{"spec":{"revisionHistoryLimit":9}}`)
 	d.waitObserved()
-	if got := progressing(d.get()); got != "False ProgressDeadlineExceeded" {
-		t.Errorf("after a write that moves nothing: %s, want what was said before", got)
-	}
+	must.Equal(t, progressing(d.get()), "False ProgressDeadlineExceeded", "after a write that moves nothing")
 	if said := d.get().Annotations; said[api.SaidOfAnnotation] != "Late;edit "+said[api.EditAnnotation]+";" {
 		t.Errorf("late is %v", said)
 	}
@@ -59,9 +54,7 @@ func TestDeploymentExceedsDeadline(t *testing.T) {
 		t.Errorf("it is Complete, and speaks of %s", said)
 	}
 	d.waitFor("all to be well", func(d *appsv1.Deployment) bool { return progressing(d) == "True NewReplicaSetAvailable" })
-	if got := progressing(none.get()); got != "" {
-		t.Errorf("without a deadline: %s", got)
-	}
+	must.Equal(t, progressing(none.get()), "", "without a deadline")
 	late := false
 	for _, v := range d.versions() {
 		was := late

@@ -33,9 +33,7 @@ func TestDeployment(t *testing.T) {
 
 	d.assertMoved(before, "150m")
 	d.assertReplicaSets(2)
-	if active := d.active().Name; active != first {
-		t.Errorf("ReplicaSet %s has the pods, want %s as before", active, first)
-	}
+	must.Equal(t, d.active().Name, first, "the ReplicaSet that has the pods")
 	if created, deleted := d.podsWritten("create"), d.podsWritten("delete"); len(created)+len(deleted) > 0 {
 		t.Errorf("created %v and deleted %v, want no pod touched", created, deleted)
 	}
@@ -180,9 +178,7 @@ func TestDeploymentReplacementComesFirst(t *testing.T) {
 	log.assertReady(4)
 	log.assertMost(5)
 	log.assertOwned()
-	if active := d.active().Name; active != first {
-		t.Errorf("ReplicaSet %s has the pods, want %s as before", active, first)
-	}
+	must.Equal(t, d.active().Name, first, "the ReplicaSet that has the pods")
 }
 
 // newGated makes two pods with maxUnavailable 0. Those that come later are not Ready
@@ -284,9 +280,7 @@ func TestDeploymentRecreate(t *testing.T) {
 	d.assertSettled("150m")
 	d.assertAllReplaced(before)
 	log.assertApart(before)
-	if got := only(d.writes(), "create pods/eviction"); len(got) > 0 {
-		t.Errorf("evicted %v", got)
-	}
+	must.EqualLists(t, only(d.writes(), "create pods/eviction"), nil, "evictions")
 }
 
 // assertApart checks that at no time a pod of before was there beside another one, terminating or not.

@@ -102,9 +102,7 @@ func TestUpgradeFromEarlierCommits(t *testing.T) {
 	w.assertReplaced(setBefore)
 	held.waitComplete()
 	held.assertMoved(heldBefore, "150m")
-	if got := held.history(); !slices.Equal(got, []int{1, 2}) {
-		t.Errorf("the history is %v", got)
-	}
+	must.EqualLists(t, held.history(), []int{1, 2}, "the history")
 	for d, newcomer := range newcomers {
 		d.openGate(newcomer)
 		d.waitComplete()
@@ -112,12 +110,8 @@ func TestUpgradeFromEarlierCommits(t *testing.T) {
 		d.assertReplicaSets(2)
 		want := slices.Sorted(maps.Keys(befores[d]))
 		want = slices.DeleteFunc(want, func(name string) bool { return name == detached[d] })
-		if got := d.names(); !slices.Equal(got, want) {
-			t.Errorf("the pods are %v, want %v", got, want)
-		}
-		if got := d.history(); !slices.Equal(got, []int{1, 2}) {
-			t.Errorf("the history is %v", got)
-		}
+		must.EqualLists(t, d.names(), want, "the pods")
+		must.EqualLists(t, d.history(), []int{1, 2}, "the history")
 		for _, rs := range d.replicaSets() {
 			if mark, marked := rs.Annotations[api.AdoptedAnnotation]; marked {
 				t.Errorf("ReplicaSet %s is marked: %s", rs.Name, mark)

@@ -193,9 +193,7 @@ func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitCom
 	s.annotatePod(slow, simAccepted)
 	waitComplete()
 	for _, pod := range s.pods() {
-		if got := cpuOf(pod.Spec.Containers[0].Resources); got != "170m" {
-			r.t.Errorf("%s requests %s of cpu, want 170m", pod.Name, got)
-		}
+		must.Equal(r.t, cpuOf(pod.Spec.Containers[0].Resources), "170m", "cpu request of %s", pod.Name)
 	}
 	r.run("rollback", "web", "1", strategy[waits], "--timeout="+patience.String())
 	s.waitPod(slow, "to be rolled back", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "100m" })
@@ -423,9 +421,7 @@ func helmWaits[W metav1.Object](r *release, s *sandbox[W], o options, waitComple
 		ended <- err
 	case <-time.After(5 * time.Second): // it looks every 2 s
 	}
-	if waiting != (want == "waits") {
-		r.t.Errorf("%s %s waits: %t; the table says %q", r.program, flag, waiting, want)
-	}
+	must.Equal(r.t, waiting, want == "waits", "%s %s waits, where the table says %q", r.program, flag, want)
 	s.annotatePod(slow, simAccepted)
 	must.Fails(r.t, "its end", <-ended, "")
 	if waiting && held(s.get()) {

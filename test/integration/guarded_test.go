@@ -137,9 +137,7 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	time.Sleep(2 * time.Second)
 	s.oomKill(canary, 2*time.Second) // if it is the same pod, one as long as the first would be nothing new
 	s.waitCondition("Reverted", "was OOMKilled after 2s")
-	if got := cpuOf(s.pods()[canary].Spec.Containers[0].Resources); got != "150m" {
-		t.Errorf("%s has %s, want the size from before", canary, got)
-	}
+	must.Equal(t, cpuOf(s.pods()[canary].Spec.Containers[0].Resources), "150m", "cpu request of %s, as before", canary)
 	if got := s.askedPods(); !slices.Equal(got, []string{canary}) || !policy.Recorded(s.get()) {
 		t.Errorf("asked %v, recorded %t, want %s alone, and the record", got, policy.Recorded(s.get()), canary)
 	}
@@ -163,9 +161,7 @@ func testGuarded[W metav1.Object](t *testing.T, s *sandbox[W]) {
 	}
 	s.waitComplete()
 	for name, pod := range s.pods() {
-		if is := cpuOf(pod.Spec.Containers[0].Resources); is != "150m" {
-			t.Errorf("%s has %s after the undo", name, is)
-		}
+		must.Equal(t, cpuOf(pod.Spec.Containers[0].Resources), "150m", "cpu request of %s after the undo", name)
 	}
 	s.assertReplaced(before)
 

@@ -77,17 +77,13 @@ func (s holds[W]) run(steps []holdStep) {
 		if holdOf(got) != step.hold || s.field(got) != step.field {
 			s.t.Errorf("%s: hold %s and %s %v, want %s and %v", step.write, holdOf(got), s.name, s.field(got), step.hold, step.field)
 		}
-		if owners := ownersOf(got, s.name); owners != step.owner {
-			s.t.Errorf("%s: %s is owned by %q, want %q", step.write, s.name, owners, step.owner)
-		}
+		must.Equal(s.t, ownersOf(got, s.name), step.owner, "%s: owners of %s", step.write, s.name)
 		if s.rolls(got) {
 			s.settled()
 			continue
 		}
 		s.waitFor("the built-in controller to observe the newest generation", observed[W])
-		if after := s.running(); after != before {
-			s.t.Errorf("%s: held, and yet\n%s became\n%s", step.write, before, after)
-		}
+		must.Equal(s.t, s.running(), before, "%s: held", step.write)
 	}
 }
 
@@ -109,9 +105,7 @@ func (s holds[W]) applies(spec string, args ...string) func() {
 // refused has kubectl, or the API server, refuse a write with these words.
 func (s holds[W]) refused(words string, args ...string) func() {
 	return func() {
-		if err := s.try(s.t, args...); !strings.Contains(must.Said(err), words) {
-			s.t.Errorf("kubectl %v: %v, want a refusal because %s", args, err, words)
-		}
+		must.Fails(s.t, fmt.Sprintf("kubectl %v", args), s.try(s.t, args...), words)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 func TestResize(t *testing.T) {
@@ -46,9 +47,7 @@ func TestUndo(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before)
-	if got := w.get().Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "100m" {
-		t.Errorf("cpu request %s after the undo, want 100m", got)
-	}
+	must.Equal(t, w.get().Spec.Template.Spec.Containers[0].Resources.Requests.Cpu().String(), "100m", "cpu request after the undo")
 	if history := w.kubectl("rollout", "history", "statefulset/web"); !strings.Contains(history, "2") || !strings.Contains(history, "3") {
 		t.Errorf("the history is\n%s", history)
 	}
@@ -62,9 +61,7 @@ func TestPartition(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(2)
 	for _, name := range []string{"web-0", "web-1"} {
-		if got := w.pods()[name].Spec.Containers[0].Resources.Requests.Cpu().String(); got != "100m" {
-			t.Errorf("%s below the partition has cpu request %s", name, got)
-		}
+		must.Equal(t, w.pods()[name].Spec.Containers[0].Resources.Requests.Cpu().String(), "100m", "cpu request of %s, which is below the partition", name)
 	}
 	w.patch(`{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
 	w.waitComplete()
@@ -95,9 +92,7 @@ func TestReapplies(t *testing.T) {
 	inParallel(t, "StatefulSet", func(t *testing.T) {
 		w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}"})
 		reapply(w.sandbox, "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 0}}", "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 3}}")
-		if got := partitionOf(w.get()); got != "3" {
-			t.Errorf("partition %s, want 3", got)
-		}
+		must.Equal(t, partitionOf(w.get()), "3", "partition")
 	})
 	inParallel(t, "Deployment", func(t *testing.T) {
 		d := newDeployment(t, options{Spec: "paused: false"})
@@ -110,9 +105,7 @@ func TestReapplies(t *testing.T) {
 		const limits = "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"
 		d := newDaemonSet(t, options{Spec: limits})
 		reapply(d.sandbox, limits, "updateStrategy: {type: OnDelete}")
-		if got := strategyOf(d.get()); got != "OnDelete" {
-			t.Errorf("the strategy is %s, want the user's OnDelete", got)
-		}
+		must.Equal(t, strategyOf(d.get()), "OnDelete", "the user's strategy")
 	})
 }
 
@@ -148,9 +141,7 @@ func TestWithoutTheLabel(t *testing.T) {
 	w.setResources("cpu=150m", "")
 	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
 	w.assertReplaced(before, "web-0", "web-1", "web-2")
-	if got := w.writes(); len(got) > 0 {
-		t.Errorf("the controller wrote %v", got)
-	}
+	must.EqualLists(t, w.writes(), nil, "what the controller wrote")
 	if conditions := w.get().Status.Conditions; len(conditions) > 0 {
 		t.Errorf("conditions %v", conditions)
 	}
@@ -268,15 +259,11 @@ func testHandover[W metav1.Object](t *testing.T, s *sandbox[W], edit handover, a
 	s.waitComplete()
 	assertSettled(edit.cpu)
 	s.assertAllReplaced(before)
-	if got := only(s.writes(), "patch pods/resize"); len(got) > 0 {
-		t.Errorf("resized %v", got)
-	}
+	must.EqualLists(t, only(s.writes(), "patch pods/resize"), nil, "resizes")
 	s.assertNoRefusals()
 	s.waitEvent("HandedOver", edit.why)
 	s.assertWarns("HandedOver", edit.name == "QoS class" || edit.name == "RestartOnly") // the others ask for new pods
-	if n := len(s.history()); n != 2 {
-		t.Errorf("%d revisions, want two", n)
-	}
+	must.Equal(t, len(s.history()), 2, "revisions")
 }
 
 // notReady is a new image whose pods are not Ready until somebody says so.

@@ -5,7 +5,6 @@ package integration
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -45,9 +44,7 @@ func TestFenceOfALargeTemplate(t *testing.T) {
 	w.assertReplaced(ofSet)
 	d.assertMoved(ofDeployment, "150m")
 	ds.assertMoved(before, "150m")
-	if got := d.history(); !slices.Equal(got, []int{1, 2}) {
-		t.Errorf("the history is %v", got)
-	}
+	must.EqualLists(t, d.history(), []int{1, 2}, "the history")
 }
 
 // TestControlPlaneRestarts has the API server, etcd and the controller die in the middle of
@@ -125,9 +122,7 @@ func (d *deployment) testSpellingBesides(t *testing.T) {
 			"volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": %[2]q}}]}}}}`, edit.cpu, edit.text))
 		d.waitComplete()
 		d.assertMoved(uids, edit.cpu)
-		if got := d.get().Spec.Template.Spec.Volumes[0].EmptyDir.SizeLimit.String(); got != edit.text {
-			t.Errorf("the Deployment says %s, and not %s as its user does", got, edit.text)
-		}
+		must.Equal(t, d.get().Spec.Template.Spec.Volumes[0].EmptyDir.SizeLimit.String(), edit.text, "what its user says")
 	}
 }
 

@@ -33,9 +33,7 @@ func TestLateWrites(t *testing.T) {
 		w.apply(manifest(t, w.namespace, options{Resources: "{requests: {cpu: 300m, memory: 100Mi}, limits: {cpu: 400m, memory: 200Mi}}"}))
 		w.waitPod("web-2", "to run", func(pod corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
 		late.arrivesInVain(http.StatusConflict)
-		if cpu := cpuOf(w.pods()["web-2"].Spec.Containers[0].Resources); cpu != "300m" {
-			t.Errorf("the cpu of another pod is %s", cpu)
-		}
+		must.Equal(t, cpuOf(w.pods()["web-2"].Spec.Containers[0].Resources), "300m", "the cpu of another pod")
 	})
 	t.Run("a label", func(t *testing.T) { // says of a pod that it is of a size that it has no more
 		t.Parallel()
@@ -139,9 +137,7 @@ func (l *lateWrite) reached() {
 // arrivesInVain lets the write arrive, and checks how it is refused.
 func (l *lateWrite) arrivesInVain(want int) {
 	l.t.Helper()
-	if code := l.held.Release(); code != want {
-		l.t.Errorf("it is answered with %d, want %d", code, want)
-	}
+	must.Equal(l.t, l.held.Release(), want, "the answer")
 }
 
 // TestBuiltInControllersAreSlow stops the built-in controllers during an edit: what their status

@@ -656,8 +656,6 @@ func TestGuardChecks(t *testing.T) {
 	w.guard("canary", "1", "canary-duration", "1s", "checks", "too-busy", "on-failure", "Revert")
 	w.setResources("cpu=150m", "")
 	w.waitCondition("Reverted", "web-2 failed the check too-busy: is busy for 99 %, more than 50 %")
-	if got := w.askedPods(); !slices.Equal(got, []string{"web-2"}) {
-		t.Errorf("asked %v, want web-2 alone", got)
-	}
+	must.EqualLists(t, w.askedPods(), []string{"web-2"}, "the pods that are asked")
 	w.assertReplaced(before)
 }

@@ -113,9 +113,7 @@ func TestOperators(t *testing.T) {
 			if now := w.get(); now.ResourceVersion != complete.ResourceVersion {
 				t.Errorf("the operator's writes go on to change the set:\n%v\n%v", complete, now)
 			}
-			if writes := w.writes(); len(writes) > 0 {
-				t.Errorf("complete, the controller goes on to write: %v", writes)
-			}
+			must.EqualLists(t, w.writes(), nil, "what the controller writes though it is complete")
 		})
 	}
 }

@@ -165,9 +165,7 @@ func loses[W metav1.Object](s *sandbox[W], restarts int, limit string) {
 				s.t.Errorf("%s has %+v", name, r)
 			}
 		}
-		if kept != len(before)-edit.restarts {
-			s.t.Errorf("%s: %d of %d pods were restarted, want %d", edit.cpu, len(before)-kept, len(before), edit.restarts)
-		}
+		must.Equal(s.t, kept, len(before)-edit.restarts, "%s: pods of %d that were not restarted", edit.cpu, len(before))
 	}
 }
 
@@ -242,9 +240,7 @@ func TestWebhookChangesTheHistory(t *testing.T) {
 	d.assertMoved(before, "150m")
 	d.waitEvent("RevisionNotKept", "a mutating webhook changes the template")
 	created := d.audited(succeeded, func(e *auditv1.Event) bool { return e.Verb == "create" && e.ObjectRef.Resource == "replicasets" })
-	if len(created) != 1 {
-		t.Errorf("%d ReplicaSets were created for the history", len(created))
-	}
+	must.Equal(t, len(created), 1, "ReplicaSets that were created for the history")
 }
 
 // TestWebhookUndoesTheHold: one that has the last word is refused.
@@ -280,9 +276,7 @@ func TestWebhookUndoesTheHold(t *testing.T) {
 	// Whoever really means it opts out.
 	w.kubectl("label", w.ref, enabled+"-")
 	d.waitObserved()
-	if after := d.running(); after != deploymentBefore {
-		t.Errorf("%s became %s", deploymentBefore, after)
-	}
+	must.Equal(t, d.running(), deploymentBefore, "what runs")
 	w.assertReplaced(before)
 	ds.assertReplaced(daemonsBefore)
 }
@@ -308,9 +302,7 @@ func TestAdmissionBesideTheEdit(t *testing.T) {
 	w.waitComplete()
 	w.assertReplaced(before)
 	for name, pod := range w.pods() {
-		if got := pod.Spec.Containers[0].Resources.Requests.Memory().String(); got != "100Mi" {
-			t.Errorf("%s requests %s of memory, want 100Mi", name, got)
-		}
+		must.Equal(t, pod.Spec.Containers[0].Resources.Requests.Memory().String(), "100Mi", "memory request of %s", name)
 	}
 }
 

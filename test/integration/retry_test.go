@@ -13,6 +13,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // TestUndoKeepsPolicyAndAction: kubectl restores the annotations that a ReplicaSet has
@@ -63,9 +64,7 @@ func TestRetry(t *testing.T) {
 	w.waitComplete()
 	w.assertMoved(0)
 	w.assertReplaced(before, "web-1")
-	if action := w.get().Annotations[api.ResizeActionAnnotation]; action != "LiveResize" {
-		t.Errorf("the action of the next edit is %q", action)
-	}
+	must.Equal(t, w.get().Annotations[api.ResizeActionAnnotation], "LiveResize", "the action of the next edit")
 	w.setResources("cpu=180m", "")
 	if a := w.get().Annotations; a[api.RetryAnnotation] != "" || a[api.InForceAnnotation] != "" {
 		t.Errorf("after an edit: %v", a)

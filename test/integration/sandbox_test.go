@@ -413,9 +413,7 @@ func (s *sandbox[W]) assertSize(pod corev1.Pod, template *corev1.PodTemplateSpec
 func (s *sandbox[W]) assertNotRestarted(pod corev1.Pod) {
 	s.t.Helper()
 	for _, c := range pod.Status.ContainerStatuses {
-		if c.RestartCount != 0 {
-			s.t.Errorf("%s: container %s restarted %d times", pod.Name, c.Name, c.RestartCount)
-		}
+		must.Equal(s.t, c.RestartCount, 0, "%s: restarts of container %s", pod.Name, c.Name)
 	}
 }
 
@@ -425,9 +423,7 @@ func (s *sandbox[W]) assertReplaced(before map[string]types.UID, want ...string)
 	after := s.uids()
 	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(before)), func(name string) bool { return after[name] == before[name] })
 	slices.Sort(want)
-	if !slices.Equal(gone, want) {
-		s.t.Errorf("pods that are gone: %v, want %v", gone, want)
-	}
+	must.EqualLists(s.t, gone, want, "pods that are gone")
 }
 
 // assertAllReplaced checks that none of the pods from before is there any more.
@@ -671,9 +667,7 @@ func (s *sandbox[W]) assertWarns(reason string, warns bool) {
 	s.t.Helper()
 	for eventType, want := range map[string]bool{corev1.EventTypeWarning: warns, corev1.EventTypeNormal: !warns} {
 		found := s.kubectl("get", "events", "--field-selector=reason="+reason+",type="+eventType, "--output=name")
-		if (found != "") != want {
-			s.t.Errorf("of type %s there are %q, want some: %t", eventType, found, want)
-		}
+		must.Equal(s.t, found != "", want, "of type %s there are some, %q", eventType, found)
 	}
 }
 

@@ -121,9 +121,7 @@ func TestStuckNeighbours(t *testing.T) {
 		t.Errorf("it took %s beside %d workloads that are stuck, and %s alone", beside, number, alone)
 	}
 	w.assertMoved(0)
-	if count := stuck(); count != number {
-		t.Errorf("%d of %d are stuck still", count, number)
-	}
+	must.Equal(t, stuck(), number, "how many are stuck still")
 	p := must.Get(procfs.NewProc(process.PID()))(t)
 	status := must.Get(p.NewStatus())(t)
 	t.Logf("%d workloads are stuck: %s beside them, %s alone, %d MiB", number, beside.Round(time.Millisecond), alone.Round(time.Millisecond), status.VmHWM>>20)
@@ -171,9 +169,7 @@ func TestFlowSchemas(t *testing.T) {
 	if got := dispatched(flowSchemaLease) - lease; got < 2 { // get and create, or update
 		t.Errorf("%v requests were of FlowSchema %s", got, flowSchemaLease)
 	}
-	if got := dispatched("service-accounts") - others; got != 0 {
-		t.Errorf("%v requests were of all ServiceAccounts", got)
-	}
+	must.Equal(t, dispatched("service-accounts")-others, 0, "requests of all ServiceAccounts")
 	levels := map[string]bool{}
 	for name, by := range map[string]flowcontrolv1.FlowDistinguisherMethodType{flowSchema: flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowSchemaLease: flowcontrolv1.FlowDistinguisherMethodByUserType} {
 		schema, err := client.FlowcontrolV1().FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})

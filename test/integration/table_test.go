@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // cell is what the table says of one outcome of web-1's resize.
@@ -62,9 +63,7 @@ func TestTableOfDaemonSets(t *testing.T) {
 			d := newDaemonSet(t, options{Replicas: 2, Spec: "updateStrategy: {type: " + c.strategy + "}"})
 			runCell(c, d.sandbox, d.on(1).Name, d.on(2).Name, func() {
 				d.assertSettled(cpuOf(d.get().Spec.Template.Spec.Containers[0].Resources))
-				if got := d.get().Spec.UpdateStrategy.Type; string(got) != c.strategy {
-					t.Errorf("the strategy is %s, want the user's %s", got, c.strategy)
-				}
+				must.Equal(t, string(d.get().Spec.UpdateStrategy.Type), c.strategy, "the user's strategy")
 			})
 		})
 	}

@@ -36,9 +36,7 @@ func TestInvalidSize(t *testing.T) {
 	const why = "a new pod of this size would be refused, too: app: the cpu request 600m is above the limit 500m, which LimitRange sizes fills in"
 	s.waitCondition("Invalid", why+"; left as it is")
 	s.waitEvent("Invalid", why)
-	if asked := only(s.writes(), "patch pods/resize"); len(asked) > 0 {
-		t.Errorf("asked for what cannot be: %q", asked)
-	}
+	must.EqualLists(t, only(s.writes(), "patch pods/resize"), nil, "resizes that cannot be")
 	s.setResources("cpu=400m", "")
 	s.waitComplete()
 	s.assertReplaced(before)

@@ -91,9 +91,7 @@ func (x trio) waitThere(there bool) {
 func (x trio) assertHeld(what string, want bool) {
 	x.t.Helper()
 	for ref, w := range x.all() {
-		if got := held(w); got != want {
-			x.t.Errorf("%s: %s is held: %t, want %t", what, ref, got, want)
-		}
+		must.Equal(x.t, held(w), want, "%s: %s is held", what, ref)
 	}
 }
 
@@ -122,9 +120,7 @@ func (x trio) assertAsBefore(partition int32) {
 	if x.d.get().Spec.Paused {
 		x.t.Error("the Deployment is paused")
 	}
-	if got := x.ds.get().Spec.UpdateStrategy.Type; got != appsv1.RollingUpdateDaemonSetStrategyType {
-		x.t.Errorf("the DaemonSet has the update strategy %s", got)
-	}
+	must.Equal(x.t, x.ds.get().Spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType, "the update strategy of the DaemonSet")
 }
 
 // assertMarked checks whether each of them says that it was not held.

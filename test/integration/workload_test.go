@@ -75,9 +75,7 @@ func (w *workload) assertMoved(from int) {
 	w.t.Helper()
 	set, pods := w.get(), w.pods()
 	status := set.Status
-	if len(pods) != int(*set.Spec.Replicas) {
-		w.t.Errorf("%d pods, want %d", len(pods), *set.Spec.Replicas)
-	}
+	must.Equal(w.t, len(pods), int(*set.Spec.Replicas), "pods")
 	if status.ObservedGeneration != set.Generation || int(status.UpdatedReplicas) != len(pods)-from || int(status.ReadyReplicas) != len(pods) {
 		w.t.Errorf("the StatefulSet controller sees %+v of generation %d", status, set.Generation)
 	}
@@ -108,9 +106,7 @@ func (w *workload) assertMoved(from int) {
 
 func (w *workload) assertPod(set *appsv1.StatefulSet, pod corev1.Pod) {
 	w.t.Helper()
-	if got := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; got != set.Status.UpdateRevision {
-		w.t.Errorf("%s is of revision %s, want %s", pod.Name, got, set.Status.UpdateRevision)
-	}
+	must.Equal(w.t, pod.Labels[appsv1.ControllerRevisionHashLabelKey], set.Status.UpdateRevision, "the revision of %s", pod.Name)
 	w.assertNotRestarted(pod)
 	w.assertSize(pod, &set.Spec.Template)
 }
@@ -123,9 +119,7 @@ func (w *workload) assertReplaced(before map[string]types.UID, want ...string) {
 		uid, exists := after[name]
 		return !exists || uid == before[name]
 	})
-	if !slices.Equal(replaced, want) {
-		w.t.Errorf("replaced pods: %v, want %v", replaced, want)
-	}
+	must.EqualLists(w.t, replaced, want, "replaced pods")
 }
 
 // revisionAnnotation is where the Deployment controller numbers ReplicaSets.
@@ -266,16 +260,12 @@ func (d *deployment) assertSettled(cpu string) {
 	if held(got) || got.Spec.Paused {
 		d.t.Errorf("still held: paused %t, annotations %v", got.Spec.Paused, got.Annotations)
 	}
-	if want := cpuOf(got.Spec.Template.Spec.Containers[0].Resources); want != cpu {
-		d.t.Errorf("the template has cpu request %s, want %s", want, cpu)
-	}
+	must.Equal(d.t, cpuOf(got.Spec.Template.Spec.Containers[0].Resources), cpu, "cpu request of the template")
 	if !apiequality.Semantic.DeepEqual(templateOf(active), got.Spec.Template) {
 		d.t.Errorf("ReplicaSet %s does not have the Deployment's template: %s", active.Name, summary(d.replicaSets()))
 	}
 	pods := d.pods()
-	if len(pods) != int(*got.Spec.Replicas) {
-		d.t.Errorf("%d pods, want %d", len(pods), *got.Spec.Replicas)
-	}
+	must.Equal(d.t, len(pods), int(*got.Spec.Replicas), "pods")
 	for _, pod := range pods {
 		d.assertPod(got, active, pod, cpu)
 	}
@@ -506,20 +496,14 @@ func (d *daemonSet) assertSettled(cpu string) {
 	if held(got) {
 		d.t.Errorf("still held: %s", describe(got))
 	}
-	if want := cpuOf(got.Spec.Template.Spec.Containers[0].Resources); want != cpu {
-		d.t.Errorf("the template has cpu request %s, want %s", want, cpu)
-	}
-	if len(pods) != int(got.Status.DesiredNumberScheduled) {
-		d.t.Errorf("%d pods, want %d", len(pods), got.Status.DesiredNumberScheduled)
-	}
+	must.Equal(d.t, cpuOf(got.Spec.Template.Spec.Containers[0].Resources), cpu, "cpu request of the template")
+	must.Equal(d.t, len(pods), int(got.Status.DesiredNumberScheduled), "pods")
 	newest := revisions[len(revisions)-1].Labels[appsv1.ControllerRevisionHashLabelKey]
 	for _, pod := range pods {
 		if !metav1.IsControlledBy(&pod, got) {
 			d.t.Errorf("%s has owner references %+v", pod.Name, pod.OwnerReferences)
 		}
-		if hash := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; hash != newest {
-			d.t.Errorf("%s is of revision %s, want %s", pod.Name, hash, newest)
-		}
+		must.Equal(d.t, pod.Labels[appsv1.ControllerRevisionHashLabelKey], newest, "the revision of %s", pod.Name)
 		if !hasSize(pod, cpu) {
 			d.t.Errorf("%s has %+v and runs with %+v, want cpu request %s", pod.Name, pod.Spec.Containers[0].Resources, pod.Status.ContainerStatuses, cpu)
 		}
@@ -533,9 +517,7 @@ func (d *daemonSet) assertMoved(before map[string]types.UID, cpu string) {
 	d.t.Helper()
 	d.assertReplaced(before)
 	d.assertSettled(cpu)
-	if got := d.get().Spec.UpdateStrategy.Type; got != appsv1.RollingUpdateDaemonSetStrategyType {
-		d.t.Errorf("the strategy is %s, want the user's RollingUpdate", got)
-	}
+	must.Equal(d.t, d.get().Spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType, "the user's strategy")
 	for _, pod := range d.pods() {
 		d.assertNotRestarted(pod)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/inplace-rollout/inplace-rollout/test/matrix/cell"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/tally"
 )
 
@@ -22,8 +23,6 @@ func TestFill(t *testing.T) {
 		"| `" + second.Name() + "` | 1.37.1 | simulated | 5 | 1 | 2 |",
 		"| `" + cell.All[2].Name() + "` | " + cell.All[2].Version + " | simulated | not run | | |",
 	} {
-		if lines[i+2] != want {
-			t.Errorf("row %d is %q, want %q", i, lines[i+2], want)
-		}
+		must.Equal(t, lines[i+2], want, "row %d", i)
 	}
 }

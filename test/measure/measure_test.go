@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -120,9 +122,7 @@ func TestEdit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := Edit(append(c.before[:len(c.before):len(c.before)], c.during...), len(c.before), Subject{Namespace: "demo", Name: "db"})
 			got.Before, got.After, got.Edited = nil, nil, time.Time{}
-			if got != c.want {
-				t.Errorf("got %+v, want %+v", got, c.want)
-			}
+			must.Equal(t, got, c.want, "what was measured")
 		})
 	}
 }

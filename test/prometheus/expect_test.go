@@ -12,6 +12,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/initialresources/estimate"
 	"github.com/inplace-rollout/inplace-rollout/initialresources/history"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/prometheus"
 )
 
@@ -137,8 +138,6 @@ func check(t *testing.T, store *history.Store, from time.Time, of estimate.Key, 
 		if counted != got.Count() {
 			t.Errorf("%v: All has %v samples of %s, want %v", of, counted, resource, got.Count())
 		}
-		if got.OOMKills() != kills {
-			t.Errorf("%v: %d OOM kills, want %d", of, got.OOMKills(), kills)
-		}
+		must.Equal(t, got.OOMKills(), kills, "%v: OOM kills", of)
 	}
 }

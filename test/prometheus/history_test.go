@@ -98,9 +98,7 @@ func same(t *testing.T, got, want *history.Store, key estimate.Key) {
 			t.Errorf("%v: %s: %v samples and %d kills, want %v and %d", key, resource, g.Count(), g.OOMKills(), w.Count(), w.OOMKills())
 		}
 		for q := 0.0; q <= 1; q += 0.1 {
-			if g.Quantile(q) != w.Quantile(q) {
-				t.Errorf("%v: %s at %v: %v, want %v", key, resource, q, g.Quantile(q), w.Quantile(q))
-			}
+			must.Equal(t, g.Quantile(q), w.Quantile(q), "%v: %s at %v", key, resource, q)
 		}
 	}
 }

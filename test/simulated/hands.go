@@ -17,6 +17,7 @@ import (
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // Hands change what the template says, or what becomes of it: see the table in pkg/resize/doc.go. The zero value changes
@@ -113,9 +114,7 @@ func (g Guarded) givesBack(t *testing.T) {
 		g.Rounds(60)
 		for name, pod := range g.Pods {
 			kept += asInt(pod.UID == before[name])
-			if size := SizeOf(pod); size != (Version{CPU: edit.CPU, Memory: max(edit.Memory, 1)}) {
-				t.Errorf("%v: %s has %v", edit, name, size)
-			}
+			must.Equal(t, SizeOf(pod), (Version{CPU: edit.CPU, Memory: max(edit.Memory, 1)}), "%v: the size of %s", edit, name)
 		}
 		if c := g.Condition(); kept != len(before)-i%2 || !c.Complete() {
 			t.Errorf("%v: %d of %d pods are as before: %+v", edit, kept, len(before), c)

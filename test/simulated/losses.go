@@ -13,6 +13,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
 // quota is a controller that deletes each pod which has another size than the one that it was made with, as Kueue does.
@@ -60,9 +61,7 @@ func deletedAfterResize(t *testing.T, new func(t *testing.T) Guarded) {
 		if len(q.deleted) > most || !q.Condition().Complete() {
 			t.Errorf("%d pods were deleted, want %d at most: %+v", len(q.deleted), most, q.Condition())
 		}
-		if n := Count(q.Recorded(), judge.EventDeletedAfterResize+" "); n != len(q.deleted) {
-			t.Errorf("%d events: %q", n, q.Recorded())
-		}
+		must.Equal(t, Count(q.Recorded(), judge.EventDeletedAfterResize+" "), len(q.deleted), "events of deleted pods: %q", q.Recorded())
 	})
 	t.Run("none is restarted", func(t *testing.T) {
 		q := start(t, map[string]string{api.ResizeActionAnnotation: string(policy.LiveResize)})
@@ -156,9 +155,7 @@ func RejectedByKubelet(t *testing.T, gone int, new func(t *testing.T) Guarded, b
 			if c := g.Condition(); lost(g, before) != gone || c.Reason != judge.ReasonPodRejected || !strings.Contains(c.Message, why) {
 				t.Fatalf("%d pods are gone, want %d: %+v", lost(g, before), gone, c)
 			}
-			if n := Count(g.Recorded(), " "+judge.EventPodRejected+" "); n != 1 {
-				t.Errorf("%d events, want 1: %q", n, g.Recorded())
-			}
+			must.Equal(t, Count(g.Recorded(), " "+judge.EventPodRejected+" "), 1, "events: %q", g.Recorded())
 			g.Edit(larger)
 			g.tries(30)
 			if c := g.Condition(); !c.Complete() || lost(g, before) != gone {

@@ -19,9 +19,7 @@ import (
 func Does(t *testing.T, p rollout.Plan, err error, got, want string) {
 	t.Helper()
 	must.Do(t, err)
-	if got != want {
-		t.Errorf("does %q, want %q; condition %+v", got, want, p.Condition)
-	}
+	must.Equal(t, got, want, "what it does, with the condition %+v", p.Condition)
 }
 
 // Says fails the test where the condition that the plan justifies says anything else.
@@ -101,7 +99,5 @@ func Looks(t *testing.T, p rollout.Plan, after time.Duration, does string, harml
 	serious := slices.ContainsFunc(strings.Split(does, ", "), func(one string) bool {
 		return one != "" && !slices.ContainsFunc(harmless, func(word string) bool { return strings.HasPrefix(one, word) })
 	})
-	if p.NeedsLiveRead() != serious {
-		t.Errorf("looks at the API server first: %t, want %t", p.NeedsLiveRead(), serious)
-	}
+	must.Equal(t, p.NeedsLiveRead(), serious, "it looks at the API server first")
 }

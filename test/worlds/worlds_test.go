@@ -22,9 +22,7 @@ func TestWorldOfASeed(t *testing.T) {
 	canaries := false
 	for seed := range uint64(100) {
 		first, again := newWorld(seed), newWorld(seed)
-		if first.String() != again.String() {
-			t.Errorf("world %d is not the same again", seed)
-		}
+		must.Equal(t, first.String(), again.String(), "world %d, once more", seed)
 		canaries = canaries || strings.Contains(first.String(), api.CanaryAnnotation+": ")
 	}
 	if !canaries {
