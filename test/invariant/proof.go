@@ -250,11 +250,12 @@ func (h *history) checkCanary(w Write) {
 	}
 	var unproved []*pod
 	proved := 0
-	for _, other := range h.members(work) {
+	for _, other := range h.pods {
+		owner, _ := h.workload(other.last())
 		switch on := h.node(nodeOf(other.last())); {
-		case other == p || !other.there():
+		case owner != work || other == p || !other.there() && !other.askedSince(of[0].at): // one that has proved it may go
 		case h.unproved(other, of[0], w, least-slack):
-			if !on.gone && !on.lost {
+			if other.there() && !on.gone && !on.lost {
 				unproved = append(unproved, other)
 			}
 		case lacks(other.last(), of[0].template) == "":
@@ -272,6 +273,11 @@ func (h *history) checkCanary(w Write) {
 		}
 		h.violate(w, Canary, p.ref(), "it was asked while %d pods had the size, and %d of them, not %d, had been Ready with it for %s", len(unproved)+proved, proved, most, least)
 	})
+}
+
+// askedSince reports whether the controller has asked the pod for another size since then.
+func (p *pod) askedSince(then time.Time) bool {
+	return slices.ContainsFunc(p.asked, func(a ask) bool { return a.code < 300 && !a.same && !a.at.Before(then) })
 }
 
 // checkRevert checks a resize that takes the workload's size from a pod. That the
