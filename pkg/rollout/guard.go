@@ -276,7 +276,7 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 		t.lost = append(t.lost, m.Name)
 		return
 	}
-	if c == nil && g.again && !g.ofBefore(m) && g.tellsAnew(t, m) { // what has happened so far counts for nothing, but for how it was before
+	if c == nil && g.tellsAnew(t, m) { // what has happened so far counts for nothing, but for how it was before
 		c = g.record.ask(m, o.Now)
 		c.Unready = false // that may be what the size has done: it has to be Ready with it all the same
 		c.asBefore(g.before)
@@ -308,6 +308,9 @@ func (g *guarded) ofBefore(m *judge.Member) bool {
 // tellsAnew reports whether it is recorded how a pod that has the size is when the rollout is tried again: so many as there are canaries have
 // to prove it once more, and of others there is something to tell only where a container has ended. Half of the record is for them.
 func (g *guarded) tellsAnew(t *trial, m *judge.Member) bool {
+	if !g.again || g.ofBefore(m) {
+		return false
+	}
 	asked := 0
 	for i := range g.record.Canaries {
 		asked += asInt(g.record.Canaries[i].Class == m.Class)
