@@ -398,11 +398,8 @@ func (g *Guard) rescues(m judge.Member) bool {
 	if m.Pod == nil {
 		return false
 	}
-	edited := g.Record.Began.Time
-	nowhere := !edited.Before(m.Pod.CreationTimestamp.Time) && m.Target.Nowhere() != ""
-	if tried := g.Record.tried(); !tried.IsZero() { // what an unproved size has done
-		edited = tried
-	}
+	nowhere := !g.Record.Began.Time.Before(m.Pod.CreationTimestamp.Time) && m.Target.Nowhere() != ""
+	edited := cmp.Or(g.Record.tried(), g.Record.Began.Time) // what an unproved size has done since counts for nothing
 	return m.Cures() && (nowhere || judge.DownBefore(m.Pod, edited))
 }
 
@@ -444,13 +441,12 @@ func (g *guarded) provedAt(v *judge.Verdict) time.Time {
 		return time.Time{}
 	}
 	since := v.WellSince()
-	if tried := g.record.Since.Time; !since.IsZero() && since.Before(tried) { // also of a rollout that is tried again
-		since = tried
-	}
 	if c := g.record.canary(m.Pod.UID); c != nil {
 		if since = (time.Time{}); c.Well != nil && c.Ready == judge.ReadySince(m.Pod) && v.Observed == resize.Actuated {
 			since = c.Well.Time
 		}
+	} else if begun := g.record.Since.Time; !since.IsZero() && since.Before(begun) { // also of a rollout that is tried again
+		since = begun
 	}
 	if since.IsZero() {
 		return since
