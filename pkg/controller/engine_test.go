@@ -30,6 +30,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/mutationcache"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
@@ -560,6 +561,34 @@ func TestWritesFailAlone(t *testing.T) {
 	must.Do(t, e.informer.GetStore().Delete(e.w))
 	if _, err := e.apply(t.Context(), e.session, e.w, rollout.Plan{Writes: []rollout.Write{tight{}, loose{}}}); !apierrors.IsConflict(err) || !slices.Equal(e.kind.applied, []string{"tight"}) {
 		t.Errorf("without the workload, wrote %q: %v", e.kind.applied, err)
+	}
+}
+
+// three is that so many pods are wanted, and none is there.
+type three struct{ rollout.Observation }
+
+func (three) Edit() string                                { return "1" }
+func (three) Replicas() int                               { return 3 }
+func (three) Pods() (_ []*corev1.Pod, _ []rollout.Coming) { return nil, nil }
+func (three) MadeOfNewest(*corev1.Pod) bool               { return false }
+
+// TestLossesOfNewest: pods that are gone because their workload was scaled in, which its watch has yet to bring, are not lost.
+func TestLossesOfNewest(t *testing.T) {
+	for name, edits := range map[string]int64{"it was scaled in": 1, "nobody has scaled": 0} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, Options{})
+			newest := e.w.DeepCopy()
+			newest.Generation += edits
+			e.kind.there = func() *appsv1.ReplicaSet { return newest }
+			e.session.losses.Begin("1;", false)
+			for i := range judge.MaxLosses {
+				e.session.losses.Asked(build.Pod(fmt.Sprint("web-", i), build.Size(t, "")), build.Start)
+			}
+			err := e.countLosses(t.Context(), e.session, e.w, three{}, capacity.NewPlaces(nil, false, e.session.limits), build.Start)
+			if lost := len(e.session.losses.All()); apierrors.IsConflict(err) != (edits > 0) || lost > 0 == (edits > 0) {
+				t.Errorf("%d count as lost: %v", lost, err)
+			}
+		})
 	}
 }
 

@@ -167,7 +167,9 @@ func (c *Controller[W, K]) follow(ctx context.Context, w W) (*Session[W, K], err
 	s.countWaits(nil)
 	o, err := c.kind.Gather(ctx, s, w, s.Pods.List, false)
 	if err == nil {
-		c.countLosses(s, w, o, s.room, c.clock.Now())
+		err = c.countLosses(ctx, s, w, o, s.room, c.clock.Now())
+	}
+	if err == nil {
 		c.see(w, o) // what was promised when the hold ended comes bit by bit
 	}
 	return s, err
@@ -229,7 +231,9 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 	if o, err = c.kind.Gather(ctx, s, w, list, live); err != nil {
 		return o, f, p, err
 	}
-	c.countLosses(s, w, o, f.Places, f.Now)
+	if err = c.countLosses(ctx, s, w, o, f.Places, f.Now); err != nil {
+		return o, f, p, err
+	}
 	c.see(w, o)
 	p, err = f.Plan(o, w.GetAnnotations())
 	s.verdicts.Keep(p.Found)
@@ -238,8 +242,9 @@ func (c *Controller[W, K]) plan(ctx context.Context, s *Session[W, K], w W, live
 }
 
 // countLosses counts, and records, the pods that others have deleted soon after their resize, or a kubelet has rejected. Where the
-// built-in controller makes the rollout, pods are deleted for that.
-func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observation, places rollout.Places, now time.Time) {
+// built-in controller makes the rollout, pods are deleted for that. The watch of pods may be ahead of the workload's: whoever scales in
+// deletes pods, too. So nothing is counted by a workload that was edited since.
+func (c *Controller[W, K]) countLosses(ctx context.Context, s *Session[W, K], w W, o rollout.Observation, places rollout.Places, now time.Time) error {
 	edit, condition := o.Edit()+";"+w.GetAnnotations()[api.RetryAnnotation], c.access.Condition(w)
 	if rollout.Stopped(w.GetAnnotations()) { // the way back is another one
 		edit += ";stopped"
@@ -252,6 +257,15 @@ func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observat
 	s.losses.Begin(edit, !askedAgain(w) && condition.DeletesAfterResize())
 	there, toCome := o.Pods()
 	if !builtIn {
+		if s.losses.Misses(there) {
+			newest, err := c.access.Get(ctx, cache.MetaObjectToName(w))
+			if err == nil && newest.GetGeneration() != w.GetGeneration() {
+				err = c.conflict(w)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		for _, lost := range s.losses.See(there, o.Replicas(), places.Drained, now) {
 			c.recorder.Event(w, corev1.EventTypeWarning, judge.EventDeletedAfterResize, lost.String())
 		}
@@ -259,6 +273,7 @@ func (c *Controller[W, K]) countLosses(s *Session[W, K], w W, o rollout.Observat
 	if rejected := s.rejections.See(there, len(toCome), o.Replicas(), o.MadeOfNewest, builtIn); rejected != nil {
 		c.recorder.Event(w, corev1.EventTypeWarning, judge.EventPodRejected, rejected.Pod+" was "+rejected.Why)
 	}
+	return nil
 }
 
 // facts gathers what a plan is made from besides the workload and its pods.
@@ -483,7 +498,7 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 			continue
 		}
 		if rollout.NeedsLiveRead(write) && c.overtaken(s.name, w) { // a pod's version is all that its own write tells
-			failed[together+i] = apierrors.NewConflict(schema.GroupResource{Resource: c.access.Kind}, w.GetName(), errOvertaken)
+			failed[together+i] = c.conflict(w)
 			break
 		}
 		if err = c.applyOne(ctx, s, w, p, write); errors.Is(err, ErrEdited) {
@@ -494,7 +509,10 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 	return due, errors.Join(failed...)
 }
 
-var errOvertaken = errors.New("it was edited since the plan was made")
+// conflict is the error of a plan that was made of a w that is edited since.
+func (c *Controller[W, K]) conflict(w W) error {
+	return apierrors.NewConflict(schema.GroupResource{Resource: c.access.Kind}, w.GetName(), errors.New("it was edited since the plan was made"))
+}
 
 // overtaken reports whether the watch has brought another edit of w since the plan was made, or another word on its rollout. Of one that is
 // opted out, or gone, the watch brings that it is not there.

@@ -103,6 +103,17 @@ func (l *Losses) onProbation(after time.Duration) bool {
 	return !l.doubt.IsZero() && after <= l.probation()
 }
 
+// Misses reports whether a pod that was asked a moment ago is gone, or goes: See would ask why.
+func (l *Losses) Misses(there []*corev1.Pod) bool {
+	left := 0
+	for _, pod := range there {
+		if l.asked[pod.UID] != nil && pod.DeletionTimestamp == nil {
+			left++
+		}
+	}
+	return left < len(l.asked)
+}
+
 // See looks at the pods that are there, and at how many there are to be, and returns which have been lost since the last look.
 //
 // If there are to be fewer pods than before, nobody knows which of them go for that. A pod that goes from a node which is
