@@ -56,7 +56,7 @@ func (p *plan) notHeld(o observation, unavailable int) {
 			p.leave("maxUnavailable is 0")
 		}
 	case p.base.adopted():
-		p.endAdoption(o)
+		p.write = o.endAdoption(p.base)
 	default:
 		p.done(o)
 	}

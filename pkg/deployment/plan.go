@@ -365,7 +365,7 @@ func (o observation) unfinished(base *replicaSet) (plan, bool) {
 			p.write = saveHistory{rs, o.idleTwin(rs), o.sets}
 			return p, true
 		case rs.adopted() && rs != base && (base == nil || !o.retries(rs)):
-			p.write = endAdoption{rs, o.forgets(rs)}
+			p.write = o.endAdoption(rs)
 			return p, true
 		}
 	}
@@ -398,7 +398,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	case p.Unready: // not before they are Ready again, or there is a new edit
 	case o.retries(p.base): // only the record of adoption has the former template
 	case p.base.adopted():
-		p.endAdoption(o)
+		p.write = o.endAdoption(p.base)
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
 		p.write = p.closeAdoption()
 	case !p.base.acknowledged():
@@ -493,7 +493,7 @@ func (p *plan) letGo(o observation, handOver string, cause judge.Cause) {
 	switch {
 	case p.write != nil:
 	case adopted != nil && (handOver == "" || adopted != p.base):
-		p.write = endAdoption{adopted, o.forgets(adopted)}
+		p.write = o.endAdoption(adopted)
 	case reattached:
 		release := rollout.Release{HandOver: handOver, To: handedOver(""), Cause: cause}
 		if handOver == "" && p.base != nil && o.besides(p.base) == "" && o.deployment.wouldRecreate() {
@@ -534,11 +534,12 @@ func (o observation) removeDuplicate() rollout.Write {
 	return nil
 }
 
-// endAdoption removes the record of adoption from the base, once no other ReplicaSet has its template.
-func (p *plan) endAdoption(o observation) {
-	if p.write = o.removeDuplicate(); p.write == nil {
-		p.write = endAdoption{p.base, o.forgets(p.base)}
+// endAdoption returns the write that removes the record of adoption from rs, once no two ReplicaSets have one template.
+func (o observation) endAdoption(rs *replicaSet) rollout.Write {
+	if duplicate := o.removeDuplicate(); duplicate != nil {
+		return duplicate
 	}
+	return endAdoption{rs, o.forgets(rs)}
 }
 
 // closeAdoption returns the write that closes the record of the base, with the pods that lack its size.

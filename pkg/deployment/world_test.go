@@ -336,12 +336,18 @@ func (s *dcSync) paused() bool {
 	return s.find(false) && s.scale() && (!s.d.Spec.Paused || s.cleanup()) && s.status()
 }
 
+// sameTemplate is EqualIgnoreHash: the size that two templates say in other words makes them two.
+func sameTemplate(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
+	of := rs.Spec.Template.DeepCopy()
+	delete(of.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	return equality.Semantic.DeepEqual(of, &d.Spec.Template)
+}
+
 // find is getAllReplicaSetsAndSyncRevision and getNewReplicaSet.
 func (s *dcSync) find(create bool) bool {
-	is := simulated.VersionOf(&s.d.Spec.Template.Spec)
 	s.new, s.old = nil, nil
 	for _, rs := range s.sets {
-		if s.new == nil && simulated.VersionOf(&rs.Spec.Template.Spec) == is {
+		if s.new == nil && sameTemplate(s.d, rs) {
 			s.new = rs
 		} else {
 			s.old = append(s.old, rs)
@@ -352,7 +358,7 @@ func (s *dcSync) find(create bool) bool {
 		revision = max(revision, number(rs)+1)
 	}
 	if s.new == nil {
-		return !create || s.create(is, revision)
+		return !create || s.create(revision)
 	}
 	rs := s.new.DeepCopy()
 	changed := annotate(s.d, rs, revision)
@@ -417,9 +423,11 @@ func skipped(key string) bool {
 }
 
 // create makes the new ReplicaSet. A name that another template has taken raises collisionCount.
-func (s *dcSync) create(v version, revision int) bool {
+func (s *dcSync) create(revision int) bool {
+	v := simulated.VersionOf(&s.d.Spec.Template.Spec)
 	hash := fmt.Sprintf("%vx%d", v, ptr.Deref(s.d.Status.CollisionCount, 0))
 	rs := webSet(s.d, hash, v, 0)
+	rs.Spec.Template.Spec = *s.d.Spec.Template.Spec.DeepCopy()
 	*rs.Spec.Replicas = s.newReplicas(rs)
 	annotate(s.d, rs, revision)
 	s.scaleAnnotations(rs)
@@ -429,7 +437,7 @@ func (s *dcSync) create(v version, revision int) bool {
 		if seen == nil {
 			return false // its watch has not brought it yet
 		}
-		if !metav1.IsControlledBy(seen, s.d) || simulated.VersionOf(&seen.Spec.Template.Spec) != v {
+		if !metav1.IsControlledBy(seen, s.d) || !sameTemplate(s.d, seen) {
 			s.d.Status.CollisionCount = ptr.To(ptr.Deref(s.d.Status.CollisionCount, 0) + 1)
 			s.putStatus(s.d)
 			return false

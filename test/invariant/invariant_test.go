@@ -464,6 +464,14 @@ func TestCheck(t *testing.T) {
 			editedDeployment(recreate), refused("web-a-1"), wrote(replicaSet, set1("web-a", "1", 2)), deleted(replicaSet, "web-a-1"),
 			deleted(replicaSet, "web-a-0"),
 		}, ""},
+		{"a Deployment's pod goes for the edit before, which it was let go for, and the strategy is Recreate", history{
+			editedDeployment(recreate), wrote(ours, deployment("2", recreate, released)), wrote(user, deployment("3", recreate, released)),
+			wrote(replicaSet, set1("web-a", "1", 0)), deleted(replicaSet, "web-a-1"),
+		}, ""},
+		{"it has its size by then", history{
+			editedDeployment(recreate), asked(setPod("web-a-1", "2")), wrote(ours, set1("web-a", "2", 2)), wrote(ours, deployment("2", recreate, released)),
+			wrote(user, deployment("3", recreate, released)), wrote(replicaSet, set1("web-a", "2", 0)), deleted(replicaSet, "web-a-1"),
+		}, "restart pods/web-a-1"},
 		{"the Deployment controller rolls what is held", history{
 			editedDeployment(), created(replicaSet, set1("web-b", "2", 1)), wrote(replicaSet, set1("web-a", "1", 1)), deleted(replicaSet, "web-a-1"),
 		}, "restart pods/web-a-1"},

@@ -208,7 +208,7 @@ func (h *history) mayRestart(w *workload, p *pod, by Write) (why string, bySize 
 	if w.kind == "Deployment" && p.versions[0].at.Before(w.versions[0].at) && len(w.ofTemplate()) == len(w.versions) {
 		return "adopted by a new Deployment", false
 	}
-	if h.inFlight(w, p) || h.late(w, p) {
+	if h.inFlight(w, p) || h.late(w, p) || h.recreating(w, p) {
 		return "the built-in controller had begun to replace it", false
 	}
 	if p.ended() {
@@ -279,6 +279,18 @@ func (h *history) late(w *workload, p *pod) bool {
 	made, known := h.made(p)
 	return w.kind == "Deployment" && known && !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(w.last().template)) &&
 		slices.ContainsFunc(w.ofTemplate(), func(v version) bool { return !v.held && v.since.Before(p.versions[0].at) })
+}
+
+// recreating reports whether the Deployment controller had been left to replace the pod for the template before this one, all at once: an
+// edit in the middle of that is not held.
+func (h *history) recreating(w *workload, p *pod) bool {
+	n := len(w.versions) - len(w.ofTemplate())
+	template, known := h.template(p.last())
+	if n == 0 || !known || w.last().held {
+		return false
+	}
+	before := w.versions[n-1]
+	return before.recreate && !before.held && !equality.Semantic.DeepEqual(sizeOf(template), sizeOf(before.template))
 }
 
 // said are the actions and policies that a version names, those in force among them.
