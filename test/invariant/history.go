@@ -621,6 +621,7 @@ func (h *history) storeWorkload(w Write) {
 		v.handedOver = !v.held && (before.surging && (!same || !before.enabled()) || before.handedOver && same)
 		known.fail(v, w, within(h.options.Gaps, v.at))
 	}
+	named := v.updated
 	if v.observed < v.edited {
 		v.updated = ""
 	}
@@ -630,8 +631,8 @@ func (h *history) storeWorkload(w Write) {
 	if len(known.versions) == 0 || v.edit != known.last().edit {
 		known.edit(v)
 	}
-	if v.updated != "" {
-		known.know(v)
+	if template, is := known.revisions[named]; is {
+		known.know(template, v.observed)
 	}
 	known.versions = append(known.versions, v)
 }

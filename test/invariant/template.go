@@ -222,6 +222,7 @@ func set(list *corev1.ResourceList, want corev1.ResourceList) {
 // edition is a template as it was from a moment on, whatever the sizes.
 type edition struct {
 	at       time.Time
+	since    int64 // the generation that it came with
 	template corev1.PodTemplateSpec
 	known    []corev1.PodTemplateSpec // to the StatefulSet controller, of each size
 }
@@ -229,15 +230,15 @@ type edition struct {
 // edit notes a version's template if it is another one than before in more than its sizes.
 func (w *workload) edit(v version) {
 	if n := len(w.editions); n == 0 || !differOnlyInSize(w.editions[n-1].template, v.template) {
-		w.editions = append(w.editions, edition{at: v.at, template: v.template})
+		w.editions = append(w.editions, edition{at: v.at, since: v.edited, template: v.template})
 	}
 }
 
-// know notes that the StatefulSet controller knows a version's template.
-func (w *workload) know(v version) {
+// know notes that the StatefulSet controller has named a template as the newest one, when it had observed that generation.
+func (w *workload) know(t corev1.PodTemplateSpec, observed int64) {
 	e := &w.editions[len(w.editions)-1]
-	if n := len(e.known); n == 0 || !equality.Semantic.DeepEqual(e.known[n-1], v.template) {
-		e.known = append(e.known, v.template)
+	if n := len(e.known); observed >= e.since && (n == 0 || !equality.Semantic.DeepEqual(e.known[n-1], t)) {
+		e.known = append(e.known, t)
 	}
 }
 
