@@ -179,6 +179,10 @@ func TestProof(t *testing.T) {
 			upgraded(), wroteStatus(statefulSet, revised("2", "app:2", "web-c", annotated(hold, "0"))), reported(pod("web-0", "1", "web-a", "set", "StatefulSet", unready)),
 			asked(pod("web-1", "2", "web-b", "set", "StatefulSet")),
 		}, ""},
+		{"another one is down", history{edited(), reported(webPod("web-0", "1", unready)), after(5 * time.Second), asked(webPod("web-1", "2"))}, "proof pods/web-1"},
+		{"another one is down, until its restart", history{
+			edited(annotated("inplace-rollout.io/resource-resize-policy", "cpu:decrease=RestartOnly")), reported(webPod("web-0", "1", unready)), after(5 * time.Second), asked(webPod("web-1", "2")),
+		}, ""},
 		{"it was asked for an edit before", history{begun, editAgain, after(time.Second), asksAgain, after(time.Second)}, ""},
 	})
 }

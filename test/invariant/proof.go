@@ -29,7 +29,7 @@ func (h *history) checkProof(w Write) {
 		most, least = max(most, v.most), min(least, v.minReady)
 	}
 	of := work.ofTemplate()
-	if p.hasHad(of[0].template) || work.goesBack() {
+	if p.hasHad(of[0].template) {
 		return
 	}
 	var unproved []*pod
@@ -40,7 +40,7 @@ func (h *history) checkProof(w Write) {
 		case other == p || !other.there() || work.last().surplus(other.last()) || h.node(on).gone || h.node(on).lost:
 		case !slices.Contains(h.options.Misreporting, on) && h.unproved(other, of[0], w, least-slack):
 			unproved = append(unproved, other)
-		case other.down(w.Since) && !h.outdated(work, other, w) && h.obstacle(work, other, w) == "":
+		case other.down(w.Since) && !h.outdated(work, other, w) && h.obstacle(work, other, w) == "" && !slices.ContainsFunc(of, restarts):
 			down++
 		case h.has(other, other.last(), of[0]) || h.isNewest(work, other):
 			proved++
