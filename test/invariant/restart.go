@@ -334,8 +334,12 @@ func (h *history) obstacles(w *workload, p *pod, by Write) string {
 // obstacle returns why the pod cannot be resized live; "" if nothing says so.
 func (h *history) obstacle(w *workload, p *pod, by Write) string {
 	before, _ := h.template(p.last())
+	made := []corev1.PodTemplateSpec{before}
+	if _, set := h.workload(p.last()); set != nil {
+		made = append(made, set.mayBeOf(p)...)
+	}
 	for _, v := range w.since(by.Since) {
-		if inTheWay(p.last(), before, v.template) {
+		if slices.ContainsFunc(made, func(of corev1.PodTemplateSpec) bool { return inTheWay(p.last(), of, v.template) }) {
 			return "the API server, or its container, does not allow it in place"
 		}
 		if slices.Contains(h.options.OldKubelets, nodeOf(p.last())) && lowersMemory(p.last(), v.template) {
