@@ -140,7 +140,8 @@ func (h *history) checkRestart(w Write, p *pod) {
 	}
 	if detached(p.last()) && (p.restart || detached(p.versions[0].Pod)) { // it has been replaced, or was before the log began
 		made, known := h.made(p)
-		if known && p.restart && len(p.asked) == 0 && (p.versions[0].at.After(work.ofTemplate()[0].at) || equality.Semantic.DeepEqual(sizesOf(p.last()), sizeOf(made))) && !work.any(w.Since, func(v version) bool { return !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) }) {
+		_, set := h.workload(p.versions[0].Pod)
+		if known && p.restart && len(p.asked) == 0 && (set == nil || len(set.mayBeOf(p)) == 0) && (p.versions[0].at.After(work.ofTemplate()[0].at) || equality.Semantic.DeepEqual(sizesOf(p.last()), sizeOf(made))) && !work.any(w.Since, func(v version) bool { return !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) }) {
 			h.violate(w, Once, p.ref(), "%s had it go, and it has the very size that is wanted: %s", w.User.Username, h.describe(work, p))
 		}
 		h.checkAvailability(w, work, p)
