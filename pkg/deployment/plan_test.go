@@ -956,6 +956,7 @@ func TestReplicaSetName(t *testing.T) {
 // TestPatches applies the patches of ReplicaSets.
 func TestPatches(t *testing.T) {
 	d := webDeployment(newer, 1)
+	d.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](math.MaxInt64) // which no float64 has
 	stored := map[string]*unstructured.Unstructured{"live": withField(t, webSet(d, "live", older, 1), "x"), "idle": build.Stored(t, webSet(d, "idle", newer, 0))}
 	stored["live"].SetLabels(map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "forged"}) // which says nothing of the pods
 	stored["live"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"})
