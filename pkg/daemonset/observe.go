@@ -80,8 +80,8 @@ func (o observation) options() rollout.Options {
 			Version: rollout.TemplateGeneration(templateGeneration(o.set)), Newest: o.newest.hash, Former: o.former, Began: o.newest.template.Renewed,
 		}, o.set.Spec.MinReadySeconds)
 	}
-	for range o.lacking() {
-		options.NonMembers = append(options.NonMembers, judge.Member{Place: judge.Place{Name: "a node without its pod"}})
+	if n := o.lacking(); n > 0 {
+		options.NonMembers = []judge.Member{{Place: judge.Place{Name: "a node without its pod", Alike: n - 1}}}
 	}
 	return options
 }
@@ -334,6 +334,14 @@ func (o observation) first(pod *corev1.Pod) bool {
 func (o observation) labelled(pod *corev1.Pod) bool {
 	generation := templateGeneration(o.set)
 	return revisions.HashOf(pod) == o.newest.hash || generation != "" && pod.Labels[templateGenerationLabel] == generation
+}
+
+// unmarked returns the hash that a pod carries when the DaemonSet controller is not to take it for updated.
+func (o observation) unmarked(pod *corev1.Pod) string {
+	if carries := revisions.HashOf(pod); carries != o.newest.hash { // the generation alone marks it
+		return carries
+	}
+	return o.newest.unmarked()
 }
 
 // templateGenerationLabel is on the pods of DaemonSets (DaemonSetTemplateGenerationKey in the API
