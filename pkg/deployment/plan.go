@@ -561,7 +561,7 @@ func (p *plan) closeAdoption() rollout.Write {
 func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable int) {
 	left, restarts := o.allowance(p.Restart, unavailable), p.Restart
 	if p.Unproved() { // one goes, and its successor shows it
-		restarts = restarts[:max(1-len(o.toCome()), 0)]
+		restarts = restarts[:max(1-o.allMissing(), 0)]
 	}
 	for _, pod := range detached {
 		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}
@@ -585,7 +585,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 
 // homeless reports whether a pod is still to come, or has no node: others may have taken the room that it was to have.
 func (o observation) homeless() bool {
-	return len(o.toCome()) > 0 || slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !isDetached(pod) && !judge.Gone(pod) && pod.Spec.NodeName == "" })
+	return o.allMissing() > 0 || slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !isDetached(pod) && !judge.Gone(pod) && pod.Spec.NodeName == "" })
 }
 
 // mayRelabel reports whether the labels of a pod may be written now. If admission has refused that, it notes so: what
@@ -660,7 +660,7 @@ func (p *plan) remove(o observation, r rollout.Restart, left *allowance) {
 // coming returns how many pods are missing, or have come and are not available yet: they are none of
 // those that are to be restarted.
 func (o observation) coming(restarts []rollout.Restart) int {
-	n := len(o.toCome())
+	n := o.allMissing()
 	for _, pod := range o.pods {
 		old := isDetached(pod) || slices.ContainsFunc(restarts, func(r rollout.Restart) bool { return r.Member.Pod.UID == pod.UID })
 		n += asInt(!old && !judge.Gone(pod) && !o.available(pod))

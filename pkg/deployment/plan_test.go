@@ -793,6 +793,24 @@ func TestToCome(t *testing.T) {
 	}
 }
 
+// TestMissingPodsCostLittle: somebody has typed some zeros too many, and a quota lets no such pods in. That is one tenant's Deployment, and
+// the memory is that of all. How many are missing counts all the same.
+func TestMissingPodsCostLittle(t *testing.T) {
+	for unavailable, want := range map[int32]string{50_000: "", 50_001: "resize a-0"} {
+		o := observed(t, "a older 50001: older", bounds(0, unavailable))
+		p := must.Get(planned(o))(t)
+		must.Equal(t, does(p), want, "of 50,000 missing, where %d may be", unavailable)
+		must.Contain(t, p.Condition.Message(), "0 of 50001 pods resized", "what it says")
+		if want == "" {
+			must.Contain(t, p.Condition.Message(), "a: waiting for the pod to be created; likewise 49999 more", "what it says")
+		}
+		if n := testing.AllocsPerRun(1, func() { _, _ = planned(o); o.Pods() }); n > 5_000 {
+			t.Errorf("%v allocations", n)
+		}
+		must.Equal(t, len(o.toCome()), rollout.Burst, "pods that come at once")
+	}
+}
+
 func TestSortAsDeleted(t *testing.T) {
 	made := func(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		return build.Pod(name, templates[older], change...)

@@ -750,6 +750,27 @@ func TestToCome(t *testing.T) {
 	}
 }
 
+// TestMissingPodsCostLittle: somebody has typed some zeros too many. What is done is the same as for some hundred pods that are missing, and
+// costs about as much. How many are missing counts all the same.
+func TestMissingPodsCostLittle(t *testing.T) {
+	wanted := func(n int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) { set.Spec.Replicas = &n }
+	}
+	for i, of := range [][]func(*appsv1.StatefulSet){
+		{held("0", everything)}, {held("0", everything), parallel}, {held("0", everything), parallel, currentIsNewest}, {held("0", 300), parallel}, {held("300", everything)}, {heldOnDelete},
+	} {
+		for _, place := range []string{"live", "updated", "other image", "infeasible", "missing"} {
+			few, many := observed(t, place, append(slices.Clip(of), wanted(rollout.Burst-1))...), observed(t, place, append(slices.Clip(of), wanted(everything))...)
+			p := must.Get(planned(many))(t)
+			must.Equal(t, does(p), does(must.Get(planned(few))(t)), "case %d, %s: what is done", i, place)
+			must.Equal(t, p.Total, everything-many.from(), "case %d, %s: of how many pods", i, place)
+			if n := testing.AllocsPerRun(1, func() { _, _ = planned(many); many.Pods(); many.due() }); n > 10_000 {
+				t.Errorf("case %d, %s: %v allocations", i, place, n)
+			}
+		}
+	}
+}
+
 // TestNewSetIsNotGuarded: no size was before the first one, unless pods of another template are adopted. Those that have been scaled to
 // zero since the edit had another one.
 func TestNewSetIsNotGuarded(t *testing.T) {
