@@ -163,12 +163,9 @@ func (o *estimateOptions) run(ctx context.Context, out, warnings io.Writer, args
 			return err
 		}
 	}
-	var bounds map[string]estimate.Bounds
-	if noCluster == nil {
-		bounds, noCluster = o.bounds(ctx, namespaces)
-	}
-	if noCluster != nil {
-		if _, err := fmt.Fprintf(warnings, "Warning: LimitRanges and nodes are ignored: %v\n", noCluster); err != nil {
+	bounds, ignored := o.bounds(ctx, namespaces, noCluster)
+	for _, what := range ignored {
+		if _, err := fmt.Fprintln(warnings, "Warning:", what); err != nil {
 			return err
 		}
 	}
@@ -216,28 +213,30 @@ func imagesOf(subjects []subject) []estimate.Image {
 }
 
 // bounds returns what LimitRanges and nodes allow in each namespace, as far as that can be
-// read, and why the rest cannot.
-func (o *estimateOptions) bounds(ctx context.Context, namespaces sets.Set[string]) (map[string]estimate.Bounds, error) {
+// read, and what is ignored.
+func (o *estimateOptions) bounds(ctx context.Context, namespaces sets.Set[string], noCluster error) (bounds map[string]estimate.Bounds, ignored []error) {
+	if noCluster != nil {
+		return nil, []error{fmt.Errorf("LimitRanges and nodes are ignored: %w", noCluster)}
+	}
 	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
-	var errs []error
 	var nodes []*corev1.Node
 	list, err := o.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		errs = append(errs, err)
+		ignored = append(ignored, fmt.Errorf("nodes are ignored: %w", err))
 	} else {
 		nodes = pointers(list.Items)
 	}
-	bounds := map[string]estimate.Bounds{}
-	for namespace := range namespaces {
+	bounds = map[string]estimate.Bounds{}
+	for _, namespace := range sets.List(namespaces) {
 		list, err := o.client.CoreV1().LimitRanges(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
-			errs = append(errs, err)
+			ignored = append(ignored, fmt.Errorf("LimitRanges of namespace %s are ignored: %w", namespace, err))
 			list = &corev1.LimitRangeList{}
 		}
 		bounds[namespace] = estimate.NewBounds(pointers(list.Items), nodes)
 	}
-	return bounds, errors.Join(errs...)
+	return bounds, ignored
 }
 
 func pointers[T any](items []T) []*T {

@@ -217,13 +217,13 @@ func TestEstimateWithoutRights(t *testing.T) {
 	o.read = func(context.Context, history.Options) (estimate.Source, error) { return estimateUsage(t), nil }
 	o.now = func() time.Time { return build.Start }
 	for why, noCluster := range map[string]error{
-		"nodes is forbidden: no":        nil,
-		"no configuration was provided": errors.New("no configuration was provided"),
+		"nodes are ignored: nodes is forbidden: no":                        nil,
+		"LimitRanges and nodes are ignored: no configuration was provided": errors.New("no configuration was provided"),
 	} {
 		var out, warnings bytes.Buffer
 		must.Do(t, o.run(t.Context(), &out, &warnings, []string{"nginx:1.25"}, noCluster))
 		must.Contain(t, out.String(), "106m", "what it printed")
-		must.Equal(t, warnings.String(), "Warning: LimitRanges and nodes are ignored: "+why+"\n", "what it warned of")
+		must.Equal(t, warnings.String(), "Warning: "+why+"\n", "what it warned of")
 	}
 	o.read = func(context.Context, history.Options) (estimate.Source, error) {
 		return estimateUsage(t), errors.New("a store is dead")
