@@ -55,7 +55,8 @@ image, with the number of samples and their distribution from the least to the g
 -o wide draws that as bars. Only a container that has neither a request nor a limit of a
 resource would get the estimate. For others it is shown beside what they have. The
 annotation inplace-rollout.io/initial-resources of the pod template changes that if it is
-always or never, and --policy overrides it.
+always or never, and --policy overrides it. A DaemonSet gets it only with one of these, or
+with the label of that name in its pod template.
 
 The estimate is kept within the container's limit, the LimitRanges of its namespace and the
 largest node, if you can list those. Quotas and the free room of nodes are ignored. Nothing
