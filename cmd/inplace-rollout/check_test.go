@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -40,6 +41,7 @@ import (
 type place struct {
 	silent    bool // the API server does not answer
 	installed bool
+	account   string        // as whom the policies know the controller; deploy.User, if empty
 	asks      bool          // the API server asks what holds edits, which sees a controller
 	there     bool          // or not
 	reads     bool          // they may read what is installed
@@ -60,7 +62,7 @@ func (p place) client(t *testing.T) *fake.Clientset {
 	client.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods/resize"}}},
 		{GroupVersion: admissionregistrationv1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "mutatingadmissionpolicies"}}}}
 	if p.installed {
-		for _, o := range must.Get(deploy.Objects(deploy.Cluster, deploy.User))(t) {
+		for _, o := range must.Get(deploy.Objects(deploy.Cluster, cmp.Or(p.account, deploy.User)))(t) {
 			must.Do(t, client.Tracker().Add(o))
 		}
 	}
@@ -97,7 +99,7 @@ func (p place) client(t *testing.T) *fake.Clientset {
 	})
 	client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-		review.Status.Allowed = !p.robbed && review.Spec.User == deploy.User && review.Spec.ResourceAttributes.Subresource == "resize"
+		review.Status.Allowed = !p.robbed && review.Spec.User == cmp.Or(p.account, deploy.User) && review.Spec.ResourceAttributes.Subresource == "resize"
 		return p.reads, review, nil
 	})
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -162,6 +164,7 @@ func TestCheckVerdict(t *testing.T) {
 			says: "✓ Hold: edits are held, by MutatingAdmissionPolicies, as a dry run shows\n"},
 		"an administrator, and a controller without its rights": {place: place{installed: true, asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute, robbed: true},
 			begin: not + "system:serviceaccount:inplace-rollout:inplace-rollout has no right to patch pods/resize in namespace default", code: 1},
+		"an administrator, and a controller of another name": {place: place{installed: true, account: "system:serviceaccount:inplace-rollout:rollouts", asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute}, begin: is},
 		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
 			says: "See the log of the Deployment inplace-rollout. A dry run of an edit has found none\n"},
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
