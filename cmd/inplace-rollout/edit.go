@@ -137,7 +137,13 @@ func (e edit) edits() (bool, error) {
 		return false, err
 	}
 	after, err := templateOf(e.after)
-	return err == nil && !before.Same(after), err
+	if err != nil {
+		return false, err
+	}
+	if kindOf(e.live) == deployments {
+		return !before.Same(after), nil
+	}
+	return !before.SameRevision(after), nil
 }
 
 func templateOf(u *unstructured.Unstructured) (*hash.Template, error) {
