@@ -199,15 +199,15 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if e.live == nil {
 		return o.reportNew(ctx, world, e.after)
 	}
+	shown, err := o.try(ctx, &e)
+	if err != nil {
+		return planReport{}, err
+	}
 	settings, err := e.settings()
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(e.after), err)
 	}
 	edits, err := e.edits()
-	if err != nil {
-		return planReport{}, err
-	}
-	shown, err := o.try(ctx, e)
 	if err != nil {
 		return planReport{}, err
 	}

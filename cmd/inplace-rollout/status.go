@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
@@ -230,12 +229,8 @@ func completeness(reports []statusReport) error {
 // passing reports whether it may help to look again: the API server is out of reach or
 // overloaded, as while a control plane is upgraded.
 func passing(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return !errors.Is(err, context.Canceled)
-	}
-	code := status.Status().Code
-	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+	code := codeOf(err)
+	return code == 0 && !errors.Is(err, context.Canceled) || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
 // statusReport is how far the rollout of one workload has come.

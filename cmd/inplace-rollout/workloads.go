@@ -252,6 +252,15 @@ func explain(err error) error {
 	}
 }
 
+// codeOf is the code of an answer of the API server that is an error; 0 if there was no answer.
+func codeOf(err error) int32 {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return status.Status().Code
+}
+
 // nameOf is how kubectl prints a workload: statefulset.apps/web.
 func nameOf(u *unstructured.Unstructured) string {
 	return strings.ToLower(u.GetKind()) + ".apps/" + u.GetName()
