@@ -43,7 +43,7 @@ func planned(t *testing.T, s *stage, m *unstructured.Unstructured, o planOptions
 	must.Do(t, os.WriteFile(file, text, 0o600))
 	o.cluster = s.cluster(t)
 	var out bytes.Buffer
-	err := o.run(t.Context(), &out, nil)
+	err := o.run(t.Context(), &out, io.Discard, nil)
 	if code := exitCode(err); code == 1 {
 		t.Fatal(err)
 	}
@@ -383,6 +383,18 @@ func TestPlanReadsTheInstallationOnce(t *testing.T) {
 	if one, two := reads(1), reads(2); one == 0 || one != two {
 		t.Errorf("ServiceAccounts were read %d times for one workload, and %d times for two", one, two)
 	}
+}
+
+// What is missing is said of the namespaces of the manifests.
+func TestPlanWarns(t *testing.T) {
+	s := newSetStage(t, 1)
+	o := planOptions{cluster: s.cluster(t)}
+	o.namespace, o.reports = "mine", memo[prerequisite.Report]{"default": {Installed: errors.New("it is not installed")}, "mine": {}}
+	o.files.Filenames = []string{filepath.Join(t.TempDir(), "edit.yaml")}
+	must.Do(t, os.WriteFile(o.files.Filenames[0], must.Get(yaml.Marshal(manifest(t, "StatefulSet", "", larger)))(t), 0o600))
+	var warnings bytes.Buffer
+	must.Do(t, o.run(t.Context(), io.Discard, &warnings, nil))
+	must.Equal(t, warnings.String(), "Warning: pods are not resized in place, because\nit is not installed\n", "the warnings")
 }
 
 // Whoever may not see the nodes, or not all pods, is told the rest.
