@@ -226,13 +226,14 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 // releasable reports whether there is anything to let go of: a hold or, under OnDelete, the record of a guarded rollout.
 func releasable(u metav1.Object) bool { return policy.Held(u) || policy.Recorded(u) }
 
-// found lists the named workload, or all that are opted in.
+// found lists the named workload, or all that are opted in, or were opted out where no policy ended their hold.
 func (o releaseOptions) found(ctx context.Context, args []string) ([]*unstructured.Unstructured, error) {
 	if len(args) > 0 {
 		u, err := o.named(args)
 		return []*unstructured.Unstructured{u}, err
 	}
-	return o.optedIn(ctx, o.scope(o.allNamespaces), "")
+	all, err := o.list(ctx, o.scope(o.allNamespaces), "")
+	return slices.DeleteFunc(all, func(u *unstructured.Unstructured) bool { return !policy.Enabled(u) && !kindOf(u).holds(u) }), err
 }
 
 // detached lists the pods that wait for another one in their place: those of the

@@ -99,7 +99,10 @@ func TestRelease(t *testing.T) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseStopped, From: "a", Failed: "web-za was OOMKilled"}, s.pods[0])
 			delete(s.daemons.Annotations, api.HoldAnnotation)
 		})},
-		"nonsense": {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "x" })},
+		// Without the policies, opting out ends no hold.
+		"opted-out":          {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) { s.set.Labels = nil })},
+		"opted-out-not-held": {yes: true, spec: "partition 0, held", stage: changed(heldStage, func(s *stage) { s.set.Labels, *s.set.Spec.UpdateStrategy.RollingUpdate.Partition = nil, 0 })},
+		"nonsense":           {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "x" })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tt.stage(t)

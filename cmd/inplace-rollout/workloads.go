@@ -206,9 +206,14 @@ func (c *cluster) optedIn(ctx context.Context, namespace, selector string) ([]*u
 	if selector != "" {
 		selected += "," + selector
 	}
+	return c.list(ctx, namespace, selected)
+}
+
+// list lists those that the selector selects, opted in or not.
+func (c *cluster) list(ctx context.Context, namespace, selector string) ([]*unstructured.Unstructured, error) {
 	var found []*unstructured.Unstructured
 	for _, k := range kinds {
-		list, err := c.objects.Resource(k.gvr()).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selected})
+		list, err := c.objects.Resource(k.gvr()).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return nil, explain(err)
 		}
