@@ -36,10 +36,12 @@ type checkOptions struct {
 	controllerNamespace string
 }
 
+const checkName = "check"
+
 func newCheckCommand() *cobra.Command {
 	o := checkOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
-		Use:   "check",
+		Use:   checkName,
 		Short: "Check whether edits are rolled out in place in a namespace, and what you can do there",
 		Long: `Check whether edits are rolled out in place in a namespace, and what you can do there.
 
@@ -55,7 +57,8 @@ and - is a note.
 With --pre, the question is whether this cluster is ready for the installation; it lists what
 would be installed.
 
-The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster does not answer.`,
+The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster does not answer,
+or a flag is wrong.`,
 		Example: `  # Is this namespace ready?
   inplace-rollout check
 
