@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -213,6 +215,17 @@ func TestReleaseAfterAConflict(t *testing.T) {
 				t.Errorf("released %t, error %v", released, err)
 			}
 		})
+	}
+}
+
+// Whoever is asked, and interrupts, has not agreed.
+func TestReleaseInterrupted(t *testing.T) {
+	in, _ := io.Pipe() // nobody types
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	agreed, err := ask(ctx, in, io.Discard)
+	if agreed || !errors.Is(err, context.Canceled) {
+		t.Errorf("agreed %t, error %v", agreed, err)
 	}
 }
 
