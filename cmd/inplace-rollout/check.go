@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -74,12 +75,12 @@ or a flag is wrong.`,
 				return err
 			}
 			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // they are about the workloads of the dry runs
-			// A cluster that cannot be found is no answer.
+			ctx, cancel := o.within(cmd.Context(), o.timeout)
+			defer cancel()
 			if err := o.connect(); err != nil {
-				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
-				return cli.Unknown
+				return err
 			}
-			return o.run(cmd.Context(), cmd.OutOrStdout())
+			return o.run(ctx, cmd.OutOrStdout())
 		},
 	}
 	o.output.AddDocumentFlag(cmd)
@@ -175,11 +176,6 @@ func (o checkOptions) run(ctx context.Context, out io.Writer) error {
 
 // until looks once, or again and again until the answer is yes or the time is over.
 func (o checkOptions) until(ctx context.Context, look func(context.Context) checkReport) checkReport {
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.timeout)
-		defer cancel()
-	}
 	r := look(ctx)
 	for o.wait && r.Verdict != yes {
 		select {
@@ -253,7 +249,7 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 		return checkReport{Namespace: o.namespace}.concluded(edits+"rolled out in place", edits+"not rolled out in place", edits+"rolled out in place", deciding, others...)
 	}
 	c := &prerequisite.Cluster{Client: o.client, Namespace: o.namespace, ControllerNamespace: o.controllerNamespace}
-	server, answers := o.apiServer()
+	server, answers := o.apiServer(ctx)
 	if !answers {
 		return conclude([]finding{server})
 	}
@@ -287,13 +283,13 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 }
 
 // apiServer says whether it can resize pods, and whether it answers at all.
-func (o checkOptions) apiServer() (f finding, answers bool) {
+func (o checkOptions) apiServer(ctx context.Context) (f finding, answers bool) {
 	const name = "API server"
-	info, err := o.client.Discovery().ServerVersion()
+	info, err := discovery.ToDiscoveryInterfaceWithContext(o.client.Discovery()).ServerVersionWithContext(ctx)
 	if err != nil {
 		return finding{name, unknown, "the API server does not say its version: " + err.Error()}, false
 	}
-	resize := prerequisite.ServesResize(o.client)
+	resize := prerequisite.ServesResize(ctx, o.client)
 	switch {
 	case prerequisite.IsUnseen(resize):
 		return finding{name, unknown, resize.Error()}, true

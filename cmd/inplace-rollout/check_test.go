@@ -236,8 +236,11 @@ func TestCheckWait(t *testing.T) {
 					}
 					return absent.ReactionChain[0].React(action)
 				})
-				o := checkOptions{cluster: &cluster{client: client, namespace: "default"}, wait: true, timeout: tt.timeout}
-				must.Equal(t, exitCode(o.run(t.Context(), &bytes.Buffer{})), tt.code, "exit code")
+				o := checkOptions{cluster: newCluster(), wait: true}
+				o.client, o.namespace = client, "default"
+				ctx, cancel := o.within(t.Context(), tt.timeout)
+				defer cancel()
+				must.Equal(t, exitCode(o.run(ctx, &bytes.Buffer{})), tt.code, "exit code")
 				if took := time.Since(began); took < tt.took || took > tt.took+2*checkInterval {
 					t.Errorf("it took %s, want %s", took, tt.took)
 				}

@@ -87,7 +87,7 @@ or a document.`,
 			if err := o.validate(args); err != nil {
 				return err
 			}
-			ctx, cancel := o.within(cmd.Context())
+			ctx, cancel := o.within(cmd.Context(), o.timeout)
 			defer cancel()
 			if err := o.connect(); err != nil {
 				return err
@@ -154,17 +154,6 @@ func (o statusOptions) selects() string {
 		where = ""
 	}
 	return where + ": none that the selector " + o.selector + " selects is opted in."
-}
-
-// within bounds all that the command does by --timeout, also requests of libraries that take no context.
-func (o statusOptions) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	if o.timeout == 0 {
-		return context.WithCancel(ctx)
-	}
-	if *o.flags.Timeout == "0" {
-		*o.flags.Timeout = o.timeout.String()
-	}
-	return context.WithTimeout(ctx, o.timeout)
 }
 
 // follow shows reports until everything that is opted in is complete: what is not never becomes so.

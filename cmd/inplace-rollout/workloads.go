@@ -82,6 +82,17 @@ func (c *cluster) connect() error {
 	return nil
 }
 
+// within bounds all that a command does by its --timeout, also requests of libraries that take no context; 0 is no bound.
+func (c *cluster) within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	if *c.flags.Timeout == "0" {
+		*c.flags.Timeout = timeout.String()
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
 // warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
 // empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
