@@ -359,9 +359,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	if err != nil {
 		return r, err
 	}
-	if r.Unknown = forecast.Unknown; r.Unknown != "" {
-		return r, nil
-	}
+	r.Unknown = forecast.Unknown
 	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable)
 	for _, f := range forecast.Pods {
 		if f.Forecast != judge.ScaledIn {

@@ -146,6 +146,10 @@ func TestClassesWithoutNodes(t *testing.T) {
 	o := statusOptions{cluster: hide(s.cluster(t))}
 	must.Do(t, o.run(t.Context(), &out, &out, nil))
 	golden.Assert(t, "status-classes-without-nodes.txt", out.Bytes())
+	c := &s.daemons.Status.Conditions[0]
+	c.Status, c.Reason = corev1.ConditionFalse, judge.ReasonInfeasible
+	o.cluster = hide(s.cluster(t))
+	must.Equal(t, exitCode(o.run(t.Context(), io.Discard, io.Discard, nil)), 3, "exit code where the condition says that it is stopped")
 	out.Reset()
 	p := planOptions{cluster: hide(s.cluster(t)), failOn: []string{failUnknown}}
 	after := must.Get(edited(s.live(t), manifest(t, "DaemonSet", "", larger)))(t)
