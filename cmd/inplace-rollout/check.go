@@ -279,7 +279,7 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 	if namespace.Message != "" {
 		deciding = append(deciding, namespace)
 	}
-	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx, controller.Outcome != failed))...)
+	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx, report.Labelled)}, o.estimates(ctx), o.rights(ctx, controller.Outcome != failed))...)
 }
 
 // apiServer says whether it can resize pods, and whether it answers at all.
@@ -422,8 +422,8 @@ func (o checkOptions) versions(ctx context.Context) []finding {
 	return found
 }
 
-// leftOut says in which namespaces nothing is held.
-func (o checkOptions) leftOut(ctx context.Context) finding {
+// leftOut says in which namespaces nothing is held. Labelled: that is so in all without a label.
+func (o checkOptions) leftOut(ctx context.Context, labelled bool) finding {
 	const name = "Namespaces"
 	out, err := (&prerequisite.Cluster{Client: o.client}).LeftOut(ctx)
 	switch {
@@ -431,6 +431,8 @@ func (o checkOptions) leftOut(ctx context.Context) finding {
 		return finding{name, unknown, "it is unknown whether any is excluded: " + err.Error()}
 	case len(out) > 0:
 		return finding{name, noted, "edits are not held in " + list(out, many) + ", because of the namespaceSelector of the webhooks"}
+	case labelled:
+		return finding{name, noted, "edits are held only in those with the label " + api.InstalledLabel}
 	}
 	return finding{name, passed, "none is excluded"}
 }

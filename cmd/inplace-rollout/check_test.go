@@ -213,6 +213,17 @@ func TestCheckVerdict(t *testing.T) {
 	}
 }
 
+// TestCheckLeftOut: where only namespaces with a label have a controller, the others are left out.
+func TestCheckLeftOut(t *testing.T) {
+	o := checkOptions{cluster: &cluster{client: place{installed: true, reads: true}.client(t), namespace: "default"}}
+	for labelled, want := range map[bool]finding{
+		false: {"Namespaces", passed, "none is excluded"},
+		true:  {"Namespaces", noted, "edits are held only in those with the label inplace-rollout.io/installed"},
+	} {
+		must.Equal(t, o.leftOut(t.Context(), labelled), want, "labelled %t", labelled)
+	}
+}
+
 // TestCheckWait: it looks again until the answer is yes, or the time is over.
 func TestCheckWait(t *testing.T) {
 	for about, tt := range map[string]struct {
