@@ -407,10 +407,11 @@ func TestCheckVersions(t *testing.T) {
 func TestCheckEstimates(t *testing.T) {
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "inplace-rollout-validate-initial-resources"}}
 	table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: api.EstimatesName}}
+	theirs := time.Now().Add(-time.Hour).Truncate(time.Second) // by the API server's clock
 	lease := func(holder string, ago time.Duration) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "inplace-rollout", Name: initialresources.EstimatorLease},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: ptr.To(metav1.NewMicroTime(time.Now().Add(-ago)))},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: ptr.To(metav1.NewMicroTime(theirs.Add(-ago)))},
 		}
 	}
 	there := []finding{{"Initial resources", passed, "an estimator is running"}}
@@ -434,6 +435,9 @@ func TestCheckEstimates(t *testing.T) {
 		}}},
 	} {
 		client := fake.NewClientset(tt.objects...)
+		client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(theirs)}}, nil
+		})
 		client.PrependReactor("*", tt.forbidden, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "x", Resource: tt.forbidden}, "x", errors.New("no"))
 		})

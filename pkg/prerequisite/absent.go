@@ -100,7 +100,7 @@ func (c *Cluster) ForAll(ctx context.Context) (forAll, known bool) {
 
 // judge does that by the annotations of the object.
 func (c *Cluster) judge(ctx context.Context, annotations map[string]string) error {
-	now, err := c.now(ctx)
+	now, err := c.Now(ctx)
 	switch {
 	case err != nil:
 		return unseen{err}
@@ -159,8 +159,8 @@ func (c *Cluster) MayResize(ctx context.Context) error {
 	return nil
 }
 
-// now is the time by the API server's clock, which every user may ask for.
-func (c *Cluster) now(ctx context.Context) (time.Time, error) {
+// Now is the time by the API server's clock, which every user may ask for.
+func (c *Cluster) Now(ctx context.Context) (time.Time, error) {
 	review, err := c.Client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("asking the API server for the time: %w", err)
