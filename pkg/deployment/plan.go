@@ -157,7 +157,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 		return plan{}, err
 	}
 	options := o.options(surge, unavailable)
-	options.Guard = o.guard(base)
+	options.Guard, options.Closed = o.guard(base), o.scalesIn(base)
 	if policy.Held(o.deployment) { // before it counts as one that does not move
 		options.ReadyTimeout = min(o.ReadyTimeout(options), time.Duration(ptr.Deref(o.deployment.Spec.ProgressDeadlineSeconds, math.MaxInt32))*time.Second/2)
 	}
