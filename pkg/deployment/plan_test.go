@@ -736,6 +736,8 @@ func TestNextStepNotHeld(t *testing.T) {
 			left + "ReplicaSet web-a has another template and 1 replica; 1 of 3 pods resized; b-0: restarting: infeasible on node node: too big", false},
 		{"when they have gone, it is", "a newer was-older closed restart-a-0: infeasible|resized; c older: ", []change{bounds(1, 1)}, "evict a-0",
 			"1 of 2 pods resized; a-0: restarting: infeasible on node node: too big", false},
+		{"within maxUnavailable, whichever the ReplicaSet controller is about to delete", "a newer was-older closed restart-a-0 restart-a-1 3: infeasible|infeasible|resized|resized|resized; c older: ", []change{bounds(0, 1), lagging}, "evict a-0",
+			"3 of 5 pods resized; a-0: restarting: infeasible on node node: too big; likewise a-1", false},
 		{"an adoption that was let go of is finished: sizes", "a newer was-older: newer|older; b older: ", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 1m→2m", false},
 		{"an adoption that was let go of is finished: the history", "a newer was-older: newer|older", []change{bounds(0, 1)}, "keep web-a", "", false},
 		{"an adoption that was let go of is finished: the mark", "a newer was-older: newer|newer; b older: ", nil, "unmark web-a", "2 of 2 pods resized", false},

@@ -210,8 +210,6 @@ type Requests struct {
 	Dies int
 	// Loses is the write whose answer gets lost, counted from 1. 0 means none.
 	Loses int
-	// Says is what the controller is told instead; nil means [ErrBroken].
-	Says error
 	// Meanwhile is what others do before the first write arrives; nil means nothing.
 	Meanwhile func()
 
@@ -242,9 +240,6 @@ func Request[T any](r *Requests, check func(), carryOut func() (T, error)) (writ
 	written, err = carryOut()
 	r.carriesOut = false
 	if err == nil && r.made == r.Loses {
-		if r.Says != nil {
-			return none, r.Says
-		}
 		return none, ErrBroken
 	}
 	return written, err
