@@ -130,6 +130,11 @@ func (o observation) Edit() string                      { return templateGenerat
 func (o observation) Replicas() int                     { return int(o.set.Status.DesiredNumberScheduled) }
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
 
+// Unwanted is that of rollout.Observation. A node that has a pod, and would get none, counts as misscheduled.
+func (o observation) Unwanted(_ *corev1.Pod, there []*corev1.Pod) bool {
+	return len(there) > int(o.set.Status.DesiredNumberScheduled+o.set.Status.NumberMisscheduled)
+}
+
 // known returns the facts with what is known of new pods of the newest revision.
 func (o observation) known() rollout.Facts {
 	return o.Knowing(o.revision().Template, o.pods, func(pod *corev1.Pod) *corev1.PodTemplateSpec {

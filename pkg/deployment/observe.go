@@ -77,6 +77,31 @@ func (o observation) MadeOfNewest(pod *corev1.Pod) bool {
 	})
 }
 
+// Unwanted is that of rollout.Observation. Nobody knows which pods of a ReplicaSet go where it has too many.
+func (o observation) Unwanted(pod *corev1.Pod, there []*corev1.Pod) bool {
+	return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
+		return metav1.IsControlledBy(pod, rs) && controlled(there, rs) > o.wanted(rs)
+	})
+}
+
+// controlled is how many of the pods are of rs.
+func controlled(pods []*corev1.Pod, rs *replicaSet) (n int) {
+	for _, pod := range pods {
+		n += asInt(metav1.IsControlledBy(pod, rs))
+	}
+	return n
+}
+
+// wanted is how many pods rs is to have, also where the Deployment controller has yet to say so.
+func (o observation) wanted(rs *replicaSet) int {
+	return min(int(rs.replicas()), o.deployment.replicas())
+}
+
+// scalesIn reports whether pods of rs are about to go because fewer are wanted, which one of the controllers has yet to carry out.
+func (o observation) scalesIn(rs *replicaSet) bool {
+	return len(o.podsOf(rs)) > o.wanted(rs) && (rs.lags() || o.wanted(rs) < int(rs.replicas()))
+}
+
 // madeOf reports whether a pod is of rs, and was made of the template that it has: a ReplicaSet that gets another one keeps
 // the pods that have failed. What admission has made of a pod may be like no template.
 func (o observation) madeOf(pod *corev1.Pod, rs *replicaSet) bool {

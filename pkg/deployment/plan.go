@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
@@ -157,7 +158,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 		return plan{}, err
 	}
 	options := o.options(surge, unavailable)
-	options.Guard = o.guard(base)
+	options.Guard, options.Closed = o.guard(base), o.scalesIn(base)
 	if policy.Held(o.deployment) { // before it counts as one that does not move
 		options.ReadyTimeout = min(o.ReadyTimeout(options), time.Duration(ptr.Deref(o.deployment.Spec.ProgressDeadlineSeconds, math.MaxInt32))*time.Second/2)
 	}
@@ -632,10 +633,19 @@ type allowance struct {
 
 func (o observation) allowance(restarts []rollout.Restart, unavailable int) allowance {
 	a := allowance{spare: unavailable - o.deployment.replicas(), broken: max(unavailable, 1) - o.coming(restarts)}
-	for _, pod := range o.pods {
-		a.spare += asInt(o.available(pod))
+	for _, rs := range o.sets { // whatever is there beyond its replicas is about to go
+		a.spare += min(o.availableOf(rs), o.wanted(rs))
 	}
+	a.spare += o.availableOf(o.deployment)
 	return a
+}
+
+// availableOf is how many pods of owner are available.
+func (o observation) availableOf(owner metav1.Object) (n int) {
+	for _, pod := range o.podsOf(owner) {
+		n += asInt(o.available(pod))
+	}
+	return n
 }
 
 // remove evicts a pod, or deletes one that is not Ready, if that is not to wait for others, or for

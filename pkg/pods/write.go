@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -190,11 +191,14 @@ var neverInPlace = []string{
 }
 
 // Answered reports whether the API server has decided about a write, by the error of the write. If it
-// has not, because the connection was cut for example, the write may be stored all the same.
+// has not, because the connection was cut for example, the write may be stored all the same. So it may be where etcd has changed its leader
+// in the middle of it: that is an error without a reason (ErrorToAPIStatus of k8s.io/apiserver). Those of webhooks have one.
 func Answered(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) &&
-		!apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)
+	if !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+		return false
+	}
+	return !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)
 }
 
 // Refusal returns why a resize failed, from the error of [Resize], which must not be nil. It

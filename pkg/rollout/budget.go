@@ -93,7 +93,7 @@ func (b batch) mayGrow(most int) bool {
 
 func newBudget(verdicts []*judge.Verdict, o Options) *budget {
 	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), guard: o.guard(verdicts)}
-	b.alone, b.closed = o.Doubt, o.Now.Before(o.From)
+	b.alone, b.closed = o.Doubt, o.Closed || o.Now.Before(o.From)
 	for _, m := range o.NonMembers {
 		b.shares += m.Count()
 		if m.Pod == nil {

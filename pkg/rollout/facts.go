@@ -98,6 +98,8 @@ type Observation interface {
 	Edit() string
 	// Replicas is how many pods the workload is to have.
 	Replicas() int
+	// Unwanted reports whether the built-in controller may have deleted a pod because these were there, and fewer are to be, or others.
+	Unwanted(pod *corev1.Pod, there []*corev1.Pod) bool
 	// MadeOfNewest reports whether a pod was made from the newest template.
 	MadeOfNewest(pod *corev1.Pod) bool
 }

@@ -40,6 +40,8 @@ type Options struct {
 	// Doubt: others have deleted a pod soon after its resize. One at a time is asked until one lives on, and none before From.
 	Doubt bool
 	From  time.Time
+	// Closed: none is asked for its size, because some of the pods are about to go, and nobody knows which.
+	Closed bool
 	// Rejected is a new pod that its kubelet has not let in; nil if there is none. No other pod is given up for a new one then.
 	Rejected *judge.Rejected
 	// Guard of the rollout; nil if there is none.

@@ -187,11 +187,17 @@ func (o observation) surplus() int {
 		return n
 	}
 	for _, pod := range o.pods {
-		if i, ok := o.index(pod); ok && (i < 0 || i >= replicas(o.set)) && !judge.Gone(pod) {
+		if o.Unwanted(pod, nil) && !judge.Gone(pod) {
 			n++
 		}
 	}
 	return n
+}
+
+// Unwanted is that of rollout.Observation: the pod is none of those that the set is to have.
+func (o observation) Unwanted(pod *corev1.Pod, _ []*corev1.Pod) bool {
+	i, ok := o.index(pod)
+	return ok && (i < 0 || i >= replicas(o.set))
 }
 
 // allPlaced reports whether every pod has a place of its own.

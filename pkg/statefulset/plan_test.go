@@ -729,6 +729,14 @@ func TestBuiltInStatus(t *testing.T) {
 	}
 }
 
+// TestUnwanted: where the range of the ordinals has moved, the StatefulSet controller deletes the pods that it has left.
+func TestUnwanted(t *testing.T) {
+	o := observed(t, "updated|updated", startAt5)
+	for name, want := range map[string]bool{"web-4": true, "web-5": false, "web-6": false, "web-7": true, "db-4": false} {
+		must.Equal(t, o.Unwanted(build.Pod(name, templates[newer]), o.pods), want, "%s: unwanted", name)
+	}
+}
+
 // TestToCome: a pod that goes or is missing is still to be made, as it was where the partition keeps it back.
 func TestToCome(t *testing.T) {
 	for _, tt := range []struct {

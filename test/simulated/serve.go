@@ -133,6 +133,10 @@ func (c *Cluster) UIDs() map[string]types.UID {
 // ServeWorkload makes client the API server for the patches of the workload that there is: of
 // its status, which is stored, and of the rest, which is written.
 func ServeWorkload[W Object](c *Cluster, client *fake.Clientset, resource string, now func() (W, W), store, write func(W)) {
+	client.AddReactor("get", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		is, _ := now()
+		return true, is, nil
+	})
 	c.Serve(client, "patch", resource, func(action clienttesting.Action) (runtime.Object, error) {
 		request := action.(clienttesting.PatchAction)
 		old, empty := now()
@@ -210,8 +214,6 @@ type Requests struct {
 	Dies int
 	// Loses is the write whose answer gets lost, counted from 1. 0 means none.
 	Loses int
-	// Says is what the controller is told instead; nil means [ErrBroken].
-	Says error
 	// Meanwhile is what others do before the first write arrives; nil means nothing.
 	Meanwhile func()
 
@@ -242,9 +244,6 @@ func Request[T any](r *Requests, check func(), carryOut func() (T, error)) (writ
 	written, err = carryOut()
 	r.carriesOut = false
 	if err == nil && r.made == r.Loses {
-		if r.Says != nil {
-			return none, r.Says
-		}
 		return none, ErrBroken
 	}
 	return written, err
