@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -468,28 +468,40 @@ func (o releaseOptions) release(ctx context.Context, u, after *unstructured.Unst
 	return nil
 }
 
-// between returns what changes the template of a workload; nil if it is the same.
+// between returns what changes the template of a workload, as a merge patch (RFC 7396); nil if it is the same.
 func between(u, after *unstructured.Unstructured) (map[string]any, error) {
 	if u == after {
 		return nil, nil
 	}
-	var texts [2][]byte
+	var templates [2]map[string]any
 	for i, of := range []*unstructured.Unstructured{u, after} {
-		template, err := templateOf(of)
-		if err != nil {
-			return nil, err
+		var err error
+		if templates[i], _, err = unstructured.NestedMap(of.Object, "spec", "template"); err != nil {
+			return nil, fmt.Errorf("reading the template of %s: %w", nameOf(of), err)
 		}
-		texts[i] = template.Raw
 	}
-	patch, err := jsonpatch.CreateMergePatch(texts[0], texts[1])
-	if err != nil {
-		return nil, fmt.Errorf("comparing the templates of %s: %w", nameOf(u), err)
+	return mergePatch(templates[0], templates[1]), nil
+}
+
+// mergePatch returns what makes one object of the other. Packages for that read every number as a float64, which has no room for large ones.
+func mergePatch(from, to map[string]any) map[string]any {
+	patch := map[string]any{}
+	for key := range from {
+		if _, stays := to[key]; !stays {
+			patch[key] = nil
+		}
 	}
-	var fields map[string]any
-	if err := utiljson.Unmarshal(patch, &fields); err != nil {
-		return nil, fmt.Errorf("decoding a patch: %w", err)
+	for key, value := range to {
+		was, isObject := from[key].(map[string]any)
+		if is, stays := value.(map[string]any); isObject && stays {
+			if inner := mergePatch(was, is); len(inner) > 0 {
+				patch[key] = inner
+			}
+		} else if before, had := from[key]; !had || !reflect.DeepEqual(before, value) {
+			patch[key] = value
+		}
 	}
-	return fields, nil
+	return patch
 }
 
 // askPolicy asks the admission policy to let go, by a write that changes nothing but the template, if that goes back: what it

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -248,4 +249,15 @@ func TestReleaseGoesOn(t *testing.T) {
 	err := o.run(t.Context(), strings.NewReader(""), &out, nil)
 	must.Equal(t, must.Said(err), "releasing statefulset.apps/web: the API server is tired", "the error")
 	must.Contain(t, out.String(), "deployment.apps/web released", "what it said")
+}
+
+// TestBetween: a number that no float64 has stays what it is, and what is the same is not written.
+func TestBetween(t *testing.T) {
+	template := func(fields map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": fields}}}
+	}
+	patch := must.Get(between(
+		template(map[string]any{"metadata": map[string]any{"name": "web"}, "spec": map[string]any{"nodeName": "a", "containers": []any{"old"}, "hostPID": true}}),
+		template(map[string]any{"metadata": map[string]any{"name": "web"}, "spec": map[string]any{"nodeName": "a", "containers": []any{int64(math.MaxInt64)}, "hostname": "b"}})))(t)
+	must.Equal(t, fmt.Sprint(patch), "map[spec:map[containers:[9223372036854775807] hostPID:<nil> hostname:b]]", "the patch")
 }

@@ -152,7 +152,8 @@ func open(pod *corev1.Pod, node *corev1.Node) bool {
 
 // openTo is open for a pod that is on a node, whoever has chosen that.
 func openTo(pod *corev1.Pod, node *corev1.Node) bool {
-	return open(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: pod.Spec.Tolerations}}, node)
+	matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	return err == nil && matches && open(&corev1.Pod{Spec: corev1.PodSpec{Tolerations: pod.Spec.Tolerations}}, node)
 }
 
 func tolerates(pod *corev1.Pod, node *corev1.Node, effects ...corev1.TaintEffect) bool {

@@ -73,7 +73,7 @@ func lost(node *corev1.Node) bool {
 }
 
 // Drained reports whether the node of a pod may be about to lose its pods: it is lost, or would not take this one now, as
-// whoever drains nodes marks them first.
+// whoever drains nodes marks them first, or takes the label from them that a DaemonSet selects.
 func (p *Places) Drained(pod *corev1.Pod) bool {
 	node := p.byName[pod.Spec.NodeName]
 	return p.Lost(pod) != "" || node != nil && !openTo(pod, node)

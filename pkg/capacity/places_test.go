@@ -138,6 +138,18 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestDrained: whoever drains a node taints it, and the DaemonSet controller takes its pods from a node that it does not select any more.
+func TestDrained(t *testing.T) {
+	for disk, n := range map[string]*corev1.Node{"ssd": node("a", "2"), "hdd": node("a", "2"), "": node("a", "2", func(n *corev1.Node) { n.Spec.Taints = tainted })} {
+		pod := podOf(t, "web", "a", "1")
+		pinned(pod, "a")
+		if disk != "" {
+			pod.Spec.NodeSelector = map[string]string{"disk": disk}
+		}
+		must.Equal(t, NewPlaces([]*corev1.Node{n}, false, Limits{}).Drained(pod), disk != "ssd", "%q: drained", disk)
+	}
+}
+
 // TestLostWhileDeleted: only people can have a pod go whose kubelet is away.
 func TestLostWhileDeleted(t *testing.T) {
 	silent := node("silent", "2", func(n *corev1.Node) {

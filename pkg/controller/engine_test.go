@@ -457,7 +457,7 @@ func TestDeletedAsTold(t *testing.T) {
 		e.session.losses.Asked(pod, build.Start)
 		verdict := &judge.Verdict{Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}, Decision: tt.decision}
 		e.note(e.session, e.w, []*corev1.Pod{pod}, rollout.Facts{Now: build.Start}, rollout.Plan{Step: rollout.Step{Verdicts: []*judge.Verdict{verdict}}})
-		lost := e.session.losses.See(nil, 1, func(*corev1.Pod) bool { return false }, build.Start.Add(time.Second))
+		lost := e.session.losses.See(nil, func(*corev1.Pod, []*corev1.Pod) bool { return false }, build.Start.Add(time.Second))
 		if len(lost) != tt.lost {
 			t.Errorf("%s: %v are lost, want %d", tt.decision, lost, tt.lost)
 		}
@@ -571,6 +571,7 @@ func (three) Edit() string                                { return "1" }
 func (three) Replicas() int                               { return 3 }
 func (three) Pods() (_ []*corev1.Pod, _ []rollout.Coming) { return nil, nil }
 func (three) MadeOfNewest(*corev1.Pod) bool               { return false }
+func (three) Unwanted(*corev1.Pod, []*corev1.Pod) bool    { return false }
 
 // TestLossesOfNewest: pods that are gone because their workload was scaled in, which its watch has yet to bring, are not lost.
 func TestLossesOfNewest(t *testing.T) {

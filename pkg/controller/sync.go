@@ -266,7 +266,10 @@ func (c *Controller[W, K]) countLosses(ctx context.Context, s *Session[W, K], w 
 				return err
 			}
 		}
-		for _, lost := range s.losses.See(there, o.Replicas(), places.Drained, now) {
+		explained := func(pod *corev1.Pod, before []*corev1.Pod) bool {
+			return o.Unwanted(pod, before) || places.Drained(pod)
+		}
+		for _, lost := range s.losses.See(there, explained, now) {
 			c.recorder.Event(w, corev1.EventTypeWarning, judge.EventDeletedAfterResize, lost.String())
 		}
 	}

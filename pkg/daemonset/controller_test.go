@@ -169,6 +169,7 @@ func TestHistory(t *testing.T) {
 	}
 	h, kept := &history{}, strip(set, false).Spec.Template
 	h.read(set, &kept, stored)
+	maps.DeleteFunc(h.revisions, func(of string, r *revision) bool { return of == r.unmarked() })
 	if got := slices.Sorted(maps.Keys(h.revisions)); !slices.Equal(got, []string{"a", "b", "c", "d", "e"}) || h.newest == nil || h.newest.hash != "c" {
 		t.Errorf("the history has %v, and the newest is %+v", got, h.newest)
 	}
@@ -211,6 +212,45 @@ func TestHistoryOfAnotherSpelling(t *testing.T) {
 	must.Get(client.AppsV1().ControllerRevisions(set.Namespace).Create(t.Context(), newRevision(t, set, "c", 2), metav1.CreateOptions{}))(t)
 	must.Do(t, gather())
 	must.Equal(t, s.KindState.newest.hash, "c", "the newest afterwards")
+}
+
+// TestSurgeNeedsRoomForBoth: with maxSurge, the new pod comes beside the old one. Where its node has no room for both, the old one is kept,
+// and the condition says so, be it that the DaemonSet controller takes it for updated or not.
+func TestSurgeNeedsRoomForBoth(t *testing.T) {
+	for _, counted := range []bool{false, true} {
+		c := newCluster(t, 2, controller.Options{})
+		c.strategy(rollingUpdate(intstr.FromInt32(0), intstr.FromInt32(1)))
+		c.Rest()
+		room := func(cpu string) {
+			for name := range c.world.Nodes {
+				c.changeNode(name, func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse(cpu) })
+			}
+			c.nodesChange()
+		}
+		room("1m") // the pod fits, and no other one beside it
+		before := maps.Clone(c.Pods)
+		c.edit(limited)
+		if counted { // one has the limit when the edit is taken back, and the label from before
+			c.Until(20, func() bool { return simulated.Count(c.Writes, "patch pods/resize") > 0 })
+		} else { // all have it, and the label, too
+			c.Rest()
+		}
+		c.Events = nil
+		c.edit(former)
+		most := len(c.Pods)
+		for range 60 {
+			c.Rounds(1)
+			most = max(most, len(c.Pods))
+		}
+		if most > len(before) || c.replaced(before) != "" {
+			t.Errorf("counted as updated %t: up to %d pods on %d nodes, each of which has room for one; replaced on %q: %+v; writes %q", counted, most, len(before), c.replaced(before), condition(c.Set), c.Writes)
+		}
+		must.Equal(t, condition(c.Set).Reason, judge.ReasonNoNodeFits, "counted as updated %t: why it waits", counted)
+		room("2m")
+		c.Rounds(60)
+		must.Equal(t, simulated.Count(c.Events, "Warning "+judge.EventHandedOver), 1, "counted as updated %t: warnings that pods restart: %q", counted, c.Events)
+		must.Equal(t, condition(c.Set).Complete(), true, "counted as updated %t: it is over", counted)
+	}
 }
 
 // TestCriticalNamespace: what was opted in without a second word, before it took one, goes on, and is told of.

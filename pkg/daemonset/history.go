@@ -3,6 +3,7 @@ package daemonset
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
@@ -11,8 +12,8 @@ import (
 // history is what a session keeps of a set: its revisions.
 type history struct {
 	generation int64 // of the set, when they were read
-	// revisions by the hash in their label, which is the one that their pods carry. What one says
-	// never changes. One that is gone, or that nobody can read, is nil.
+	// revisions by the hash in their label, which is the one that their pods carry, and by that of those that are unmarked. What one
+	// says never changes. One that is gone, or that nobody can read, is nil.
 	revisions map[string]*revision
 	newest    *revision
 	// order of the pods by node when they were sorted last: the next ones are nearly in order then.
@@ -26,13 +27,18 @@ type revision struct {
 	template   *hash.Template
 }
 
+// unmarked is the hash that a pod carries which was made of the revision, and is not to count as one of it: then the DaemonSet controller
+// takes it for an older one, and everybody else knows what it is. It is the hash, encoded as if it were none yet. The fence
+// around our ServiceAccount lets no label through that could be no hash.
+func (r *revision) unmarked() string { return rand.SafeEncodeString(r.hash) }
+
 // HasSynced is that of controller.KindState: revisions are read when they are needed.
 func (*history) HasSynced() bool { return true }
 
 // Size is that of controller.KindState.
 func (h *history) Size() (size int) {
-	for _, r := range h.revisions {
-		if r != nil {
+	for of, r := range h.revisions {
+		if r != nil && r.hash == of {
 			size += len(r.template.Raw)
 		}
 	}
@@ -57,7 +63,7 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 		if r.template, err = hash.OfRevision(s); err != nil {
 			continue
 		}
-		h.revisions[r.hash] = r
+		h.revisions[r.hash], h.revisions[r.unmarked()] = r, r
 		if (h.newest == nil || r.number > h.newest.number) && hash.Brief(r.template.PodTemplateSpec).Name == wanted {
 			h.newest = r
 		}

@@ -103,9 +103,12 @@ func (k Kind) update(ctx context.Context, h *history, set *appsv1.DaemonSet, all
 	return nil
 }
 
-// unmark takes from a pod the labels by which the DaemonSet controller takes it for updated.
+// unmark changes the labels of a pod by which the DaemonSet controller takes it for updated.
 // Otherwise that would not make a new pod beside it, as maxSurge asks for.
-type unmark struct{ member judge.Member }
+type unmark struct {
+	member judge.Member
+	hash   string // that it carries from then on
+}
 
 func (w unmark) String() string { return "mark pod " + w.member.Name + " as not updated" }
 
@@ -115,7 +118,7 @@ func (k Kind) Apply(ctx context.Context, s *session, _ *appsv1.DaemonSet, write 
 	if !ok {
 		return fmt.Errorf("applying a %T, which is no write of a DaemonSet", write)
 	}
-	unmarked, err := pods.Unlabel(ctx, k.client.CoreV1(), w.member.Pod, appsv1.ControllerRevisionHashLabelKey, templateGenerationLabel)
+	unmarked, err := pods.Relabel(ctx, k.client.CoreV1(), w.member.Pod, w.hash, templateGenerationLabel)
 	if s.RefusedLabels(w.member.Pod, err) {
 		return nil
 	}

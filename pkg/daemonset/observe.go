@@ -80,8 +80,8 @@ func (o observation) options() rollout.Options {
 			Version: rollout.TemplateGeneration(templateGeneration(o.set)), Newest: o.newest.hash, Former: o.former, Began: o.newest.template.Renewed,
 		}, o.set.Spec.MinReadySeconds)
 	}
-	for range o.lacking() {
-		options.NonMembers = append(options.NonMembers, judge.Member{Place: judge.Place{Name: "a node without its pod"}})
+	if n := o.lacking(); n > 0 {
+		options.NonMembers = []judge.Member{{Place: judge.Place{Name: "a node without its pod", Alike: n - 1}}}
 	}
 	return options
 }
@@ -129,6 +129,11 @@ func (o observation) LetLoose() []rollout.Coming {
 func (o observation) Edit() string                      { return templateGeneration(o.set) + " " + o.newest.hash }
 func (o observation) Replicas() int                     { return int(o.set.Status.DesiredNumberScheduled) }
 func (o observation) MadeOfNewest(pod *corev1.Pod) bool { return o.labelled(pod) }
+
+// Unwanted is that of rollout.Observation. A node that has a pod, and would get none, counts as misscheduled.
+func (o observation) Unwanted(_ *corev1.Pod, there []*corev1.Pod) bool {
+	return len(there) > int(o.set.Status.DesiredNumberScheduled+o.set.Status.NumberMisscheduled)
+}
 
 // known returns the facts with what is known of new pods of the newest revision.
 func (o observation) known() rollout.Facts {
@@ -334,6 +339,14 @@ func (o observation) first(pod *corev1.Pod) bool {
 func (o observation) labelled(pod *corev1.Pod) bool {
 	generation := templateGeneration(o.set)
 	return revisions.HashOf(pod) == o.newest.hash || generation != "" && pod.Labels[templateGenerationLabel] == generation
+}
+
+// unmarked returns the hash that a pod carries when the DaemonSet controller is not to take it for updated.
+func (o observation) unmarked(pod *corev1.Pod) string {
+	if carries := revisions.HashOf(pod); carries != o.newest.hash { // the generation alone marks it
+		return carries
+	}
+	return o.newest.unmarked()
 }
 
 // templateGenerationLabel is on the pods of DaemonSets (DaemonSetTemplateGenerationKey in the API

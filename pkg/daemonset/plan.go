@@ -32,19 +32,20 @@ func (p plan) complete(o observation) rollout.Plan {
 			if refused := r.Member.Relabel; o.Now.Before(refused.Until) {
 				p.RequeueWithin(refused.Until.Sub(o.Now))
 			} else {
-				p.Writes = append(p.Writes, unmark{r.Member})
+				p.Writes = append(p.Writes, unmark{r.Member, o.unmarked(r.Member.Pod)})
 			}
 			continue
 		}
 		p.Writes = append(p.Writes, rollout.DeletePod{Restart: r})
-		p.Replaced = append(p.Replaced, r)
 	}
+	p.Replaced = p.remove
 	if p.release {
-		if p.Replaced = p.Restart; surge > 0 {
-			p.Replaced = rollout.NewFirst(p.Restart)
-		}
+		p.Replaced = p.Restart
 		p.Writes = append(p.Writes, p.LetGo(kindName))
 		p.Condition = rollout.Condition{} // what there is to say then, its status says
+	}
+	if surge > 0 {
+		p.Replaced = rollout.NewFirst(p.Replaced)
 	}
 	return p.Plan
 }

@@ -527,6 +527,15 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// TestUnwanted: more pods than nodes that want one are to go, but for those that a node keeps that would get none.
+func TestUnwanted(t *testing.T) {
+	o := observed(t, "updated|updated|updated")
+	for misscheduled, want := range []bool{true, false} {
+		o.set.Status.DesiredNumberScheduled, o.set.Status.NumberMisscheduled = 2, int32(misscheduled)
+		must.Equal(t, o.Unwanted(o.pods[0], o.pods), want, "%d misscheduled: unwanted", misscheduled)
+	}
+}
+
 // TestLetLoose: of a set that is not held, the pods of older revisions go, unless their user deletes them.
 func TestLetLoose(t *testing.T) {
 	free := func(o *observation) {

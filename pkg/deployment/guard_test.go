@@ -451,6 +451,42 @@ func TestHostileScaledIn(t *testing.T) {
 	}
 }
 
+// The ReplicaSet controller deletes the canaries, and others, because fewer pods are wanted: others take their places, but not before it is
+// known which pods stay.
+func TestHostileScaledInSlowly(t *testing.T) {
+	c, g := newGuarded(t, 8, bounded(0, 2))
+	g.Annotate(map[string]string{api.CanaryAnnotation: "2", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(newer)
+	c.Until(20, func() bool { return len(g.Sized(newer)) == 2 })
+	canaries := g.Sized(newer)
+	others := slices.DeleteFunc(c.names(), func(name string) bool { return slices.Contains(canaries, name) })
+	meanwhile := func(does func()) {
+		c.Client.Lock()
+		does()
+		c.Client.Unlock()
+		c.Sees()
+		if _, err := c.Sync(); err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+		c.Sees()
+	}
+	meanwhile(func() {
+		c.user(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To(int32(3)) })
+		for range 4 {
+			c.dcSees(true, true)
+			c.dcSync()
+		}
+	})
+	for _, name := range append(canaries, others[3:]...) {
+		meanwhile(func() { c.DeletePod(name) })
+		must.Equal(t, simulated.Count(c.Writes, "patch pods/resize"), 2, "pods that are asked")
+	}
+	c.Rounds(100, apierrors.IsConflict)
+	if have := g.Condition(); !have.Complete() || !slices.Equal(c.names(), others[:3]) || simulated.Count(c.Events, "Warning") > 0 {
+		t.Errorf("%v: %+v; events %q", c.names(), have, c.Events)
+	}
+}
+
 // Pods that cannot come for a while do not come with a size that its canary has yet to prove: nobody is there who waits for it.
 func TestHostileNoPods(t *testing.T) {
 	c, g := hostile(t, map[string]string{api.CanaryDurationAnnotation: policy.Manual})

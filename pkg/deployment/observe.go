@@ -40,7 +40,7 @@ type observation struct {
 // group are pods of one owner.
 type group struct{ pods []*corev1.Pod }
 
-// Pods returns the pods of the Deployment, and those that its ReplicaSets have still to make.
+// Pods returns the pods of the Deployment, and those that its ReplicaSets make next.
 func (o observation) Pods() ([]*corev1.Pod, []rollout.Coming) { return o.pods, o.toCome() }
 
 // LetLoose is that of rollout.Observation. A held Deployment is paused; of another one, the pods of older ReplicaSets go for those that
@@ -75,6 +75,31 @@ func (o observation) MadeOfNewest(pod *corev1.Pod) bool {
 		}
 		return rs.template.Same(newest) && o.madeOf(pod, rs)
 	})
+}
+
+// Unwanted is that of rollout.Observation. Nobody knows which pods of a ReplicaSet go where it has too many.
+func (o observation) Unwanted(pod *corev1.Pod, there []*corev1.Pod) bool {
+	return slices.ContainsFunc(o.sets, func(rs *replicaSet) bool {
+		return metav1.IsControlledBy(pod, rs) && controlled(there, rs) > o.wanted(rs)
+	})
+}
+
+// controlled is how many of the pods are of rs.
+func controlled(pods []*corev1.Pod, rs *replicaSet) (n int) {
+	for _, pod := range pods {
+		n += asInt(metav1.IsControlledBy(pod, rs))
+	}
+	return n
+}
+
+// wanted is how many pods rs is to have, also where the Deployment controller has yet to say so.
+func (o observation) wanted(rs *replicaSet) int {
+	return min(int(rs.replicas()), o.deployment.replicas())
+}
+
+// scalesIn reports whether pods of rs are about to go because fewer are wanted, which one of the controllers has yet to carry out.
+func (o observation) scalesIn(rs *replicaSet) bool {
+	return len(o.podsOf(rs)) > o.wanted(rs) && (rs.lags() || o.wanted(rs) < int(rs.replicas()))
 }
 
 // madeOf reports whether a pod is of rs, and was made of the template that it has: a ReplicaSet that gets another one keeps
@@ -310,12 +335,25 @@ func (o observation) podsOf(owner metav1.Object) []*corev1.Pod {
 	return pods
 }
 
+// missing returns how many pods a ReplicaSet has still to make.
+func (o observation) missing(rs *replicaSet) int {
+	return max(int(rs.replicas())-len(o.podsOf(rs)), 0)
+}
+
+// allMissing returns how many pods are still to be made.
+func (o observation) allMissing() (n int) {
+	for _, rs := range o.sets {
+		n += o.missing(rs)
+	}
+	return n
+}
+
+// toCome returns the pods that the ReplicaSets make next, of those that are missing.
 func (o observation) toCome() []rollout.Coming {
 	var coming []rollout.Coming
 	for _, rs := range o.sets {
-		for range max(int(rs.replicas())-len(o.podsOf(rs)), 0) {
-			coming = append(coming, rollout.Coming{Template: rs.template.PodTemplateSpec, Labels: rs.labels()})
-		}
+		next := []rollout.Coming{{Template: rs.template.PodTemplateSpec, Labels: rs.labels()}}
+		coming = append(coming, slices.Repeat(next, min(o.missing(rs), rollout.Burst))...)
 	}
 	return coming
 }
@@ -379,14 +417,13 @@ func (o observation) options(surge, unavailable int) rollout.Options {
 func (o observation) nonMembers(look *rollout.Look, base *replicaSet) []judge.Member {
 	var missing, others []judge.Member
 	for _, rs := range o.sets {
-		pods := o.podsOf(rs)
-		for range int(rs.replicas()) - len(pods) {
-			missing = append(missing, judge.Member{Place: judge.Place{Name: rs.Name}, Refusal: rs.failure()})
+		if n := o.missing(rs); n > 0 {
+			missing = append(missing, judge.Member{Place: judge.Place{Name: rs.Name, Alike: n - 1}, Refusal: rs.failure()})
 		}
 		if rs == base {
 			continue
 		}
-		for _, pod := range pods {
+		for _, pod := range o.podsOf(rs) {
 			m := look.NonMember(pod, func() judge.Place {
 				return judge.Place{Name: pod.Name, Pod: pod, Available: o.available(pod)}
 			})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
@@ -157,7 +158,7 @@ func (o observation) ofBase(base *replicaSet) (plan, error) {
 		return plan{}, err
 	}
 	options := o.options(surge, unavailable)
-	options.Guard = o.guard(base)
+	options.Guard, options.Closed = o.guard(base), o.scalesIn(base)
 	if policy.Held(o.deployment) { // before it counts as one that does not move
 		options.ReadyTimeout = min(o.ReadyTimeout(options), time.Duration(ptr.Deref(o.deployment.Spec.ProgressDeadlineSeconds, math.MaxInt32))*time.Second/2)
 	}
@@ -561,7 +562,7 @@ func (p *plan) closeAdoption() rollout.Write {
 func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable int) {
 	left, restarts := o.allowance(p.Restart, unavailable), p.Restart
 	if p.Unproved() { // one goes, and its successor shows it
-		restarts = restarts[:max(1-len(o.toCome()), 0)]
+		restarts = restarts[:max(1-o.allMissing(), 0)]
 	}
 	for _, pod := range detached {
 		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}
@@ -585,7 +586,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 
 // homeless reports whether a pod is still to come, or has no node: others may have taken the room that it was to have.
 func (o observation) homeless() bool {
-	return len(o.toCome()) > 0 || slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !isDetached(pod) && !judge.Gone(pod) && pod.Spec.NodeName == "" })
+	return o.allMissing() > 0 || slices.ContainsFunc(o.pods, func(pod *corev1.Pod) bool { return !isDetached(pod) && !judge.Gone(pod) && pod.Spec.NodeName == "" })
 }
 
 // mayRelabel reports whether the labels of a pod may be written now. If admission has refused that, it notes so: what
@@ -632,10 +633,19 @@ type allowance struct {
 
 func (o observation) allowance(restarts []rollout.Restart, unavailable int) allowance {
 	a := allowance{spare: unavailable - o.deployment.replicas(), broken: max(unavailable, 1) - o.coming(restarts)}
-	for _, pod := range o.pods {
-		a.spare += asInt(o.available(pod))
+	for _, rs := range o.sets { // whatever is there beyond its replicas is about to go
+		a.spare += min(o.availableOf(rs), o.wanted(rs))
 	}
+	a.spare += o.availableOf(o.deployment)
 	return a
+}
+
+// availableOf is how many pods of owner are available.
+func (o observation) availableOf(owner metav1.Object) (n int) {
+	for _, pod := range o.podsOf(owner) {
+		n += asInt(o.available(pod))
+	}
+	return n
 }
 
 // remove evicts a pod, or deletes one that is not Ready, if that is not to wait for others, or for
@@ -660,7 +670,7 @@ func (p *plan) remove(o observation, r rollout.Restart, left *allowance) {
 // coming returns how many pods are missing, or have come and are not available yet: they are none of
 // those that are to be restarted.
 func (o observation) coming(restarts []rollout.Restart) int {
-	n := len(o.toCome())
+	n := o.allMissing()
 	for _, pod := range o.pods {
 		old := isDetached(pod) || slices.ContainsFunc(restarts, func(r rollout.Restart) bool { return r.Member.Pod.UID == pod.UID })
 		n += asInt(!old && !judge.Gone(pod) && !o.available(pod))

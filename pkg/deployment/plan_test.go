@@ -335,6 +335,9 @@ func TestNextStep(t *testing.T) {
 	}{
 		{name: "live: one is tried first", sets: "a older: older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-0"},
 		{name: "live: as many at once as surge and unavailable together", sets: "a older: resized|resized|older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-2 a-3 a-4"},
+		{name: "live: none while some of them are about to be deleted, and nobody knows which", sets: "a older 1: older|older", changes: changes{lagging}},
+		{name: "live: nor while that is still to be said", sets: "a older: older|older", changes: changes{replicas(1)}},
+		{name: "live: one where the ReplicaSet controller has looked, and they stay", sets: "a older 1: older|older", want: "resize a-0"},
 		{name: "live: one at a time with maxSurge 1 and maxUnavailable 0", sets: "a older: older|older", want: "resize a-0"},
 		{name: "live: what is under way comes first, wherever it is", sets: "a older: older|resizing|older|resized|resized", changes: changes{bounds(1, 1)}, want: "resize a-0"},
 		{name: "live: in the order in which the ReplicaSet controller deletes", sets: "a older: older|older, not ready|with a deletion cost|not yet scheduled", changes: changes{bounds(1, 1)},
@@ -733,6 +736,8 @@ func TestNextStepNotHeld(t *testing.T) {
 			left + "ReplicaSet web-a has another template and 1 replica; 1 of 3 pods resized; b-0: restarting: infeasible on node node: too big", false},
 		{"when they have gone, it is", "a newer was-older closed restart-a-0: infeasible|resized; c older: ", []change{bounds(1, 1)}, "evict a-0",
 			"1 of 2 pods resized; a-0: restarting: infeasible on node node: too big", false},
+		{"within maxUnavailable, whichever the ReplicaSet controller is about to delete", "a newer was-older closed restart-a-0 restart-a-1 3: infeasible|infeasible|resized|resized|resized; c older: ", []change{bounds(0, 1), lagging}, "evict a-0",
+			"3 of 5 pods resized; a-0: restarting: infeasible on node node: too big; likewise a-1", false},
 		{"an adoption that was let go of is finished: sizes", "a newer was-older: newer|older; b older: ", []change{bounds(0, 1)}, "resize a-1", "1 of 2 pods resized; a-1: resizing: app: cpu request 1m→2m", false},
 		{"an adoption that was let go of is finished: the history", "a newer was-older: newer|older", []change{bounds(0, 1)}, "keep web-a", "", false},
 		{"an adoption that was let go of is finished: the mark", "a newer was-older: newer|newer; b older: ", nil, "unmark web-a", "2 of 2 pods resized", false},
@@ -790,6 +795,24 @@ func TestToCome(t *testing.T) {
 			return coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
 		})
 		must.EqualLists(t, cpu, want, "%s: what pods to come request", sets)
+	}
+}
+
+// TestMissingPodsCostLittle: somebody has typed some zeros too many, and a quota lets no such pods in. That is one tenant's Deployment, and
+// the memory is that of all. How many are missing counts all the same.
+func TestMissingPodsCostLittle(t *testing.T) {
+	for unavailable, want := range map[int32]string{50_000: "", 50_001: "resize a-0"} {
+		o := observed(t, "a older 50001: older", bounds(0, unavailable))
+		p := must.Get(planned(o))(t)
+		must.Equal(t, does(p), want, "of 50,000 missing, where %d may be", unavailable)
+		must.Contain(t, p.Condition.Message(), "0 of 50001 pods resized", "what it says")
+		if want == "" {
+			must.Contain(t, p.Condition.Message(), "a: waiting for the pod to be created; likewise 49999 more", "what it says")
+		}
+		if n := testing.AllocsPerRun(1, func() { _, _ = planned(o); o.Pods() }); n > 5_000 {
+			t.Errorf("%v allocations", n)
+		}
+		must.Equal(t, len(o.toCome()), rollout.Burst, "pods that come at once")
 	}
 }
 
@@ -956,6 +979,7 @@ func TestReplicaSetName(t *testing.T) {
 // TestPatches applies the patches of ReplicaSets.
 func TestPatches(t *testing.T) {
 	d := webDeployment(newer, 1)
+	d.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](math.MaxInt64) // which no float64 has
 	stored := map[string]*unstructured.Unstructured{"live": withField(t, webSet(d, "live", older, 1), "x"), "idle": build.Stored(t, webSet(d, "idle", newer, 0))}
 	stored["live"].SetLabels(map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "forged"}) // which says nothing of the pods
 	stored["live"].SetAnnotations(map[string]string{"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/desired-replicas": "1", api.HoldAnnotation: "false"})

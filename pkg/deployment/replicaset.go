@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json" // numbers without a fraction are int64
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -377,7 +378,7 @@ func replicaSetName(deployment, hash string) string {
 // labelled returns the template as a ReplicaSet of that pod-template-hash has it; with nil, as one without.
 func labelled(template []byte, hash *string) (map[string]any, error) {
 	var fields map[string]any
-	if err := json.Unmarshal(template, &fields); err != nil {
+	if err := utiljson.Unmarshal(template, &fields); err != nil {
 		return nil, fmt.Errorf("decoding a pod template: %w", err)
 	}
 	if hash == nil {

@@ -27,13 +27,13 @@ const MaxLosses = 3
 // controller that is restarted counts anew, unless the condition says already that the rollout goes no further. The zero
 // value is of no rollout yet.
 type Losses struct {
-	edit     string // the edit that is rolled out, and the last time that its user had it tried again
-	replicas int
-	asked    map[types.UID]*request
-	lost     []Lost
-	doubt    time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
-	said     bool      // the condition said it when the controller began
-	unasked  sets.Set[types.UID]
+	edit    string        // the edit that is rolled out, and the last time that its user had it tried again
+	before  []*corev1.Pod // that the last look has found, but those about to go
+	asked   map[types.UID]*request
+	lost    []Lost
+	doubt   time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
+	said    bool      // the condition said it when the controller began
+	unasked sets.Set[types.UID]
 }
 
 // request is a pod that was asked for its size a moment ago.
@@ -114,15 +114,12 @@ func (l *Losses) Misses(there []*corev1.Pod) bool {
 	return left < len(l.asked)
 }
 
-// See looks at the pods that are there, and at how many there are to be, and returns which have been lost since the last look.
-//
-// If there are to be fewer pods than before, nobody knows which of them go for that. A pod that goes from a node which is
-// lost, or takes none, is drained. One that its kubelet has ended was not deleted.
-func (l *Losses) See(there []*corev1.Pod, replicas int, drained func(*corev1.Pod) bool, now time.Time) (fresh []Lost) {
-	if replicas < l.replicas {
-		l.asked = nil
-	}
-	if l.replicas = replicas; len(l.asked) == 0 {
+// See looks at the pods that are there, and returns which have been lost since the last look. Explained reports whether there is another
+// reason for a pod to go, where these were there before. One that its kubelet has ended was not deleted.
+func (l *Losses) See(there []*corev1.Pod, explained func(pod *corev1.Pod, before []*corev1.Pod) bool, now time.Time) (fresh []Lost) {
+	before := l.before
+	l.before = slices.DeleteFunc(slices.Clone(there), Gone)
+	if len(l.asked) == 0 {
 		return nil
 	}
 	left := make(map[types.UID]bool, len(l.asked))
@@ -139,7 +136,7 @@ func (l *Losses) See(there []*corev1.Pod, replicas int, drained func(*corev1.Pod
 			continue
 		}
 		delete(l.asked, uid)
-		if followed && !drained(r.pod) {
+		if followed && !explained(r.pod, before) {
 			fresh = append(fresh, Lost{r.pod, after})
 		}
 	}

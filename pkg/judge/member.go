@@ -19,6 +19,9 @@ type Place struct {
 	Index int
 	// Pod is nil while the place is empty.
 	Pod *corev1.Pod
+	// Alike are how many more places there are of which the same is to be said: all are empty. Where somebody wants ever so many pods,
+	// that costs no more than one.
+	Alike int
 	// Updated: the pod counts as one of the newest revision, and no edit that was given up
 	// has left anything in it. Of a place that is, or is about to be, empty: the next pod
 	// there will be so.
@@ -52,6 +55,9 @@ type Place struct {
 	// or Differs is not empty.
 	Target resize.Target
 }
+
+// Count is how many places it stands for.
+func (p Place) Count() int { return 1 + p.Alike }
 
 // Member is a place with what is known of it besides.
 type Member struct {

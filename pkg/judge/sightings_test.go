@@ -170,44 +170,44 @@ func TestFirstSeen(t *testing.T) {
 	}
 }
 
-func drainsNothing(*corev1.Pod) bool { return false }
+func unexplained(*corev1.Pod, []*corev1.Pod) bool { return false }
 
 // What counts as a pod that others have deleted soon after its resize.
 func TestLosses(t *testing.T) {
 	gone := func(*corev1.Pod) *corev1.Pod { return nil }
 	for _, tt := range []struct {
-		name     string
-		after    time.Duration
-		now      func(*corev1.Pod) *corev1.Pod // what the pod is then; nil if it is gone
-		replicas int
-		drained  bool // its node is
-		ours     bool // we have had it restarted
-		lost     string
+		name    string
+		after   time.Duration
+		now     func(*corev1.Pod) *corev1.Pod // what the pod is then; nil if it is gone
+		wanted  int                           // one was there, and another that was about to go
+		drained bool                          // its node is
+		ours    bool                          // we have had it restarted
+		lost    string
 	}{
-		{"it is there", time.Second, func(pod *corev1.Pod) *corev1.Pod { return pod }, 3, false, false, ""},
-		{"it is gone", time.Second, gone, 3, false, false, "web-0 was deleted 1s after its resize"},
+		{"it is there", time.Second, func(pod *corev1.Pod) *corev1.Pod { return pod }, 1, false, false, ""},
+		{"it is gone", time.Second, gone, 1, false, false, "web-0 was deleted 1s after its resize"},
 		{"it is terminating, and says why", 2 * time.Second, func(pod *corev1.Pod) *corev1.Pod {
 			build.Terminating(pod)
 			pod.Status.Conditions = append(pod.Status.Conditions,
 				corev1.PodCondition{Type: "TerminationTarget", Status: corev1.ConditionTrue, Reason: "NoMatchingWorkload", Message: "No matching Workload; restoring pod templates"})
 			return pod
-		}, 3, false, false, "web-0 was deleted 2s after its resize, TerminationTarget NoMatchingWorkload: No matching Workload; restoring pod templates"},
-		{"it is gone, long after", time.Minute, gone, 3, false, false, ""},
-		{"it is gone, and fewer are wanted", time.Second, gone, 2, false, false, ""},
-		{"it is gone, and more are wanted", time.Second, gone, 4, false, false, "web-0 was deleted 1s after its resize"},
-		{"it is drained", time.Second, gone, 3, true, false, ""},
+		}, 1, false, false, "web-0 was deleted 2s after its resize, TerminationTarget NoMatchingWorkload: No matching Workload; restoring pod templates"},
+		{"it is gone, long after", time.Minute, gone, 1, false, false, ""},
+		{"it is gone, and fewer are wanted", time.Second, gone, 0, false, false, ""},
+		{"it is gone, and more are wanted", time.Second, gone, 2, false, false, "web-0 was deleted 1s after its resize"},
+		{"it is drained", time.Second, gone, 1, true, false, ""},
 		{"it has failed", time.Second, func(pod *corev1.Pod) *corev1.Pod {
 			pod.Status.Phase = corev1.PodFailed
 			return pod
-		}, 3, false, false, ""},
-		{"we have had it go", time.Second, gone, 3, false, true, ""},
+		}, 1, false, false, ""},
+		{"we have had it go", time.Second, gone, 1, false, true, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := build.Pod("web-0", build.Size(t, ""))
-			drained := func(*corev1.Pod) bool { return tt.drained }
+			explained := func(_ *corev1.Pod, before []*corev1.Pod) bool { return tt.drained || len(before) > tt.wanted }
 			var l Losses
 			l.Begin("1", false)
-			l.See([]*corev1.Pod{pod}, 3, drained, build.Start)
+			l.See([]*corev1.Pod{pod, build.Pod("web-1", build.Size(t, ""), build.Terminating)}, explained, build.Start)
 			l.Asked(pod, build.Start)
 			if tt.ours {
 				l.Spare(pod)
@@ -218,7 +218,7 @@ func TestLosses(t *testing.T) {
 			}
 			var said []string
 			for range 2 { // each counts once
-				for _, lost := range l.See(there, tt.replicas, drained, build.Start.Add(tt.after)) {
+				for _, lost := range l.See(there, explained, build.Start.Add(tt.after)) {
 					said = append(said, lost.String())
 				}
 			}
@@ -234,7 +234,7 @@ func TestLossesOfOneRollout(t *testing.T) {
 	lose := func(pods int) {
 		for i := range pods {
 			l.Asked(build.Pod(fmt.Sprint("web-", i), build.Size(t, "")), build.Start)
-			l.See(nil, 3, drainsNothing, build.Start.Add(time.Second))
+			l.See(nil, unexplained, build.Start.Add(time.Second))
 		}
 	}
 	why := func(when, want string) {
@@ -265,7 +265,7 @@ func TestDoubt(t *testing.T) {
 	pod := func(n int) *corev1.Pod { return build.Pod(fmt.Sprint("web-", n), build.Size(t, "")) }
 	doubts := func(second int, want bool, from time.Time) {
 		t.Helper()
-		l.See([]*corev1.Pod{pod(2), pod(3)}, 3, drainsNothing, at(second))
+		l.See([]*corev1.Pod{pod(2), pod(3)}, unexplained, at(second))
 		if doubt, since := l.Doubt(); doubt != want || !since.Equal(from) {
 			t.Errorf("after %d s: doubt %t from %s, want %t from %s", second, doubt, since, want, from)
 		}
@@ -287,11 +287,11 @@ func TestDoubtEnds(t *testing.T) {
 		at := func(second int) time.Time { return build.Start.Add(time.Duration(second) * time.Second) }
 		one, two := build.Pod("web-1", build.Size(t, "")), build.Pod("web-2", build.Size(t, ""))
 		l.Asked(one, at(0))
-		l.See([]*corev1.Pod{one, two}, 3, drainsNothing, at(1))
-		l.See([]*corev1.Pod{two}, 3, drainsNothing, at(after))
+		l.See([]*corev1.Pod{one, two}, unexplained, at(1))
+		l.See([]*corev1.Pod{two}, unexplained, at(after))
 		l.Asked(two, at(after+1))
 		for second := after + 2; second < 4*after; second++ {
-			l.See([]*corev1.Pod{two}, 3, drainsNothing, at(second))
+			l.See([]*corev1.Pod{two}, unexplained, at(second))
 		}
 		if doubt, _ := l.Doubt(); doubt {
 			t.Errorf("lost after %d s: it is doubted for ever", after)

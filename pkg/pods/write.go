@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -57,22 +58,16 @@ func Annotate(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod
 }
 
 // Relabel marks the pod as updated to revision, the name of a ControllerRevision: the
-// StatefulSet controller compares that label and nothing else. The pod's resource version is
+// StatefulSet controller compares that label and nothing else. The labels without are taken from it. The pod's resource version is
 // a precondition, because no other version of the pod was verified.
-func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, revision string) (*corev1.Pod, error) {
-	return patchLabels(ctx, client, pod, map[string]any{appsv1.ControllerRevisionHashLabelKey: revision})
-}
-
-// Unlabel takes these labels from this very version of the pod.
-func Unlabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, labels ...string) (*corev1.Pod, error) {
-	none := map[string]any{}
-	for _, label := range labels {
-		none[label] = nil
+func Relabel(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, revision string, without ...string) (*corev1.Pod, error) {
+	labels := map[string]any{}
+	if pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision {
+		labels[appsv1.ControllerRevisionHashLabelKey] = revision
 	}
-	return patchLabels(ctx, client, pod, none)
-}
-
-func patchLabels(ctx context.Context, client coreclient.PodsGetter, pod *corev1.Pod, labels map[string]any) (*corev1.Pod, error) {
+	for _, label := range without {
+		labels[label] = nil
+	}
 	relabelled, err := patchVersion(ctx, client, pod, map[string]any{"labels": labels})
 	if err != nil {
 		return nil, fmt.Errorf("relabelling pod %s: %w", pod.Name, err)
@@ -196,11 +191,14 @@ var neverInPlace = []string{
 }
 
 // Answered reports whether the API server has decided about a write, by the error of the write. If it
-// has not, because the connection was cut for example, the write may be stored all the same.
+// has not, because the connection was cut for example, the write may be stored all the same. So it may be where etcd has changed its leader
+// in the middle of it: that is an error without a reason (ErrorToAPIStatus of k8s.io/apiserver). Those of webhooks have one.
 func Answered(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) &&
-		!apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)
+	if !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+		return false
+	}
+	return !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)
 }
 
 // Refusal returns why a resize failed, from the error of [Resize], which must not be nil. It
@@ -256,7 +254,7 @@ func EvictionRefusal(err error) (r judge.Refusal, refused bool) {
 	return r, Answered(err)
 }
 
-// RelabelRefusal returns why the API server did not take a pod's labels, from the error of [Relabel], [Unlabel] or [Detach].
+// RelabelRefusal returns why the API server did not take a pod's labels, from the error of [Relabel] or [Detach].
 // refused is false if there is no error, the pod has changed or is gone, or nobody answered. Admission that changes
 // pods whenever they are updated has the API server's validation refuse each such write, with the whole change
 // after the first line.

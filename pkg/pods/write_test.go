@@ -213,6 +213,9 @@ func TestEvictionRefusal(t *testing.T) {
 	}
 }
 
+// etcdTimeout is what the API server answers when etcd changes its leader in the middle of a write, which may be carried out all the same.
+var etcdTimeout = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500, Message: "etcdserver: request timed out"}}
+
 // TestRelabelRefusal: of what the API server says to a write of labels, the first line is kept. The others are a change that
 // a webhook has made, and can be long.
 func TestRelabelRefusal(t *testing.T) {
@@ -230,6 +233,8 @@ func TestRelabelRefusal(t *testing.T) {
 		{"the pod is gone", apierrors.NewNotFound(resource, "web-0"), ""},
 		{"nobody has answered", errors.New("connection refused"), ""},
 		{"the API server is busy", apierrors.NewTooManyRequests("busy", 1), ""},
+		{"etcd has changed its leader", etcdTimeout, ""},
+		{"a webhook fails", apierrors.NewInternalError(errors.New("no")), "Internal error occurred: no"},
 		{"it is written", nil, ""},
 	} {
 		r, refused := pods.RelabelRefusal(tt.err)

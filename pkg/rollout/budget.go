@@ -92,18 +92,21 @@ func (b batch) mayGrow(most int) bool {
 }
 
 func newBudget(verdicts []*judge.Verdict, o Options) *budget {
-	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), shares: len(o.NonMembers), guard: o.guard(verdicts)}
-	b.alone, b.closed = o.Doubt, o.Now.Before(o.From)
+	b := &budget{limit: o.Limit, goingDown: min(o.Limit, max(o.Unavailable, 1)), guard: o.guard(verdicts)}
+	b.alone, b.closed = o.Doubt, o.Closed || o.Now.Before(o.From)
 	for _, m := range o.NonMembers {
-		b.missing += asInt(m.Pod == nil)
-		b.coming += asInt(m.Pod == nil)
+		b.shares += m.Count()
+		if m.Pod == nil {
+			b.missing += m.Count()
+			b.coming += m.Count()
+		}
 	}
 	for _, v := range verdicts {
-		c := &v.Claim
-		b.shares += asInt(c.Share)
-		b.idle += asInt(c.Idle)
-		b.missing += asInt(c.Missing)
-		b.coming += asInt(judge.Gone(v.Member.Pod) && v.Member.Lost == "")
+		c, n := &v.Claim, v.Member.Count()
+		b.shares += n * asInt(c.Share)
+		b.idle += n * asInt(c.Idle)
+		b.missing += n * asInt(c.Missing)
+		b.coming += n * asInt(judge.Gone(v.Member.Pod) && v.Member.Lost == "")
 		b.busy += asInt(c.Busy)
 		b.unready += asInt(v.Unready)
 		b.batch.proved += asInt(c.Proved)
@@ -182,14 +185,15 @@ func (b *budget) mayRestart(c judge.Claim) bool {
 func (b *budget) awaitsBirth(c judge.Claim) bool { return c.Shows && b.coming > 0 }
 
 // restarts counts a pod that is restarted before those after it have their turn.
-func (b *budget) restarts(c judge.Claim) {
+func (b *budget) restarts(v *judge.Verdict) {
+	c, n := &v.Claim, v.Member.Count()
 	if c.Share {
-		b.busy++
+		b.busy += n
 	} else {
-		b.shares++
+		b.shares += n
 	}
-	b.idle -= asInt(c.Idle)
-	b.coming++
+	b.idle -= n * asInt(c.Idle)
+	b.coming += n
 }
 
 func asInt(b bool) int {

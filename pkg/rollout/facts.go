@@ -81,6 +81,11 @@ type Coming struct {
 	For *corev1.Pod
 }
 
+// Burst is how many pods the built-in controllers make at a time for one workload (BurstReplicas in pkg/controller/replicaset, and
+// MaxBatchSize in pkg/controller/statefulset of Kubernetes): what comes before the successor of a pod that is given up now. So of those
+// that are to come, no more are listed: the others want room later, when somebody looks again. Of how many are missing, the count tells.
+const Burst = 500
+
 // Observation is one workload, as a plan is made from it.
 type Observation interface {
 	// Plan returns the next step of the rollout. It is a pure function.
@@ -93,6 +98,8 @@ type Observation interface {
 	Edit() string
 	// Replicas is how many pods the workload is to have.
 	Replicas() int
+	// Unwanted reports whether the built-in controller may have deleted a pod because these were there, and fewer are to be, or others.
+	Unwanted(pod *corev1.Pod, there []*corev1.Pod) bool
 	// MadeOfNewest reports whether a pod was made from the newest template.
 	MadeOfNewest(pod *corev1.Pod) bool
 }

@@ -187,7 +187,7 @@ func (o Options) guard(verdicts []*judge.Verdict) *guarded {
 	g.record.Canaries = slices.Clone(g.record.Canaries)
 	of := map[string]int{}
 	for _, v := range verdicts {
-		of[v.Member.Class] += asInt(v.Member.Differs == "")
+		of[v.Member.Class] += v.Member.Count() * asInt(v.Member.Differs == "")
 	}
 	most := 0
 	for class, pods := range of {
@@ -201,7 +201,7 @@ func (o Options) guard(verdicts []*judge.Verdict) *guarded {
 		g.live = g.live || v.Holds()
 		switch {
 		case judge.Gone(v.Member.Pod) && v.Member.Updated: // the next pod there has it from its birth
-			t.touched++
+			t.touched += v.Member.Count()
 		case v.HasSize() && !v.GivenUp():
 			g.count(t, v, o)
 		case g.changed(v):

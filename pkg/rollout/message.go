@@ -59,7 +59,7 @@ func Spell(all []Wait) (reason, text string) {
 		if i < spelledOut {
 			spelled.WriteString("; " + g.String())
 		} else {
-			more += len(g)
+			more += g.count()
 		}
 	}
 	if more > 0 {
@@ -100,12 +100,20 @@ func group(waits []*Wait, text func(*Wait) string) []alike {
 	return groups
 }
 
+// count is how many places wait.
+func (a alike) count() (n int) {
+	for _, w := range a {
+		n += w.Member.Count()
+	}
+	return n
+}
+
 // String says of the first what it waits for, and names the others: with their nodes, if that
 // is about a node, and theirs is another one.
 func (a alike) String() string {
 	first := a[0].Member.Node()
 	text := a[0].Member.Name + ": " + a[0].Message
-	if len(a) == 1 {
+	if a.count() == 1 {
 		return text
 	}
 	var names []string
@@ -116,11 +124,12 @@ func (a alike) String() string {
 		}
 		names = append(names, name)
 	}
-	text += "; likewise " + strings.Join(names, ", ")
-	if more := len(a) - 1 - len(names); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+	if more := a.count() - 1 - len(names); more > 0 && len(names) > 0 {
+		names[len(names)-1] += fmt.Sprintf(" and %d more", more)
+	} else if more > 0 {
+		names = []string{fmt.Sprintf("%d more", more)}
 	}
-	return text
+	return text + "; likewise " + strings.Join(names, ", ")
 }
 
 func nameless(w *Wait) string { return Nameless(w.Message, w.Member.Name, w.Member.Node()) }

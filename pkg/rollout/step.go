@@ -40,6 +40,8 @@ type Options struct {
 	// Doubt: others have deleted a pod soon after its resize. One at a time is asked until one lives on, and none before From.
 	Doubt bool
 	From  time.Time
+	// Closed: none is asked for its size, because some of the pods are about to go, and nobody knows which.
+	Closed bool
 	// Rejected is a new pod that its kubelet has not let in; nil if there is none. No other pod is given up for a new one then.
 	Rejected *judge.Rejected
 	// Guard of the rollout; nil if there is none.
@@ -175,7 +177,7 @@ type Wait struct {
 // What is under way or down further down counts too, such as what was begun before
 // something above it turned stale, by a new edit or a scale-up.
 func Next(verdicts []*judge.Verdict, o Options) Step {
-	s := Step{Total: len(verdicts), Verdicts: verdicts}
+	s := Step{Verdicts: verdicts}
 	b := newBudget(verdicts, o)
 	for _, v := range verdicts {
 		s.add(v, o, b)
@@ -197,6 +199,7 @@ func Next(verdicts []*judge.Verdict, o Options) Step {
 
 // add has the step do what the verdict says, as far as the budget lets it.
 func (s *Step) add(v *judge.Verdict, o Options, b *budget) {
+	s.Total += v.Member.Count()
 	s.Updated += asInt(v.Member.Updated && !judge.Gone(v.Member.Pod))
 	s.RequeueWithin(v.Until.Sub(o.Now))
 	s.proving = s.proving || v.Unproved()
@@ -303,7 +306,7 @@ func (s *Step) restart(v *judge.Verdict, o Options, b *budget) {
 		s.wait(&said)
 	}
 	if o.Restarts == Ordered || o.Restarts == Independent && now {
-		b.restarts(v.Claim)
+		b.restarts(v)
 	}
 }
 
@@ -365,7 +368,7 @@ func (s Step) NothingUnderWay() bool {
 	waiting := 0
 	for _, w := range s.Waits {
 		if !w.Member.Updated && w.Reason != judge.ReasonProgressing {
-			waiting++
+			waiting += w.Member.Count()
 		}
 	}
 	return !s.proving && len(s.Resize)+len(s.MarkUpdated) == 0 && s.Updated+waiting == s.Total

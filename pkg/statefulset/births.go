@@ -33,11 +33,11 @@ const (
 // now. Unless the set is Parallel, it waits for every pod below to be available.
 func (o observation) due() []int {
 	var due []int
-	for i, pod := range o.podsByOrdinal() {
-		if pod == nil {
-			due = append(due, i)
+	for _, s := range o.spans() {
+		if s.pod == nil && !s.later {
+			due = append(due, s.index)
 		}
-		if o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && !o.available(pod) {
+		if o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && !o.available(s.pod) {
 			break
 		}
 	}
@@ -49,18 +49,17 @@ func (o observation) ofOldSize(index int) bool {
 	return o.bornOld(index) && o.differs(o.set.Status.CurrentRevision) == ""
 }
 
-// awaits returns for which place an empty one waits: itself if its pod is due, or the one below it, in
-// an OrderedReady set, that has to come first.
+// awaits returns for which place an empty one waits: itself if its pod is due, or the lowest one below it that has to
+// come first.
 func (o observation) awaits(index int) (place int, waits bool) {
 	if _, due := o.births.due[index]; due {
 		return index, true
 	}
-	for lower := range o.births.due { // one at most, if others wait for it
-		if lower < index {
-			return lower, true
-		}
+	first := index
+	for lower := range o.births.due {
+		first = min(first, lower)
 	}
-	return 0, false
+	return first, first < index
 }
 
 // unborn says why no pod comes to an empty place that waits for one of the older size, and whether one of

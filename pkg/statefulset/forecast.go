@@ -71,12 +71,14 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	from := o.from()
 	o.Facts = o.known()
 	var places []judge.Place
-	for i, pod := range slices.Backward(o.podsByOrdinal()) {
-		place, err := o.place(i, pod)
-		if err != nil {
-			return rollout.WorkloadForecast{}, err
+	for _, s := range slices.Backward(o.spans()) {
+		for ; s.alike >= 0; s.index, s.alike = s.index-1, s.alike-1 {
+			place, err := o.place(span{index: s.index, pod: s.pod})
+			if err != nil {
+				return rollout.WorkloadForecast{}, err
+			}
+			places = append(places, place)
 		}
-		places = append(places, place)
 	}
 	facts, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), o.options().Terms, false)
 	if err != nil {

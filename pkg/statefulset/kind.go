@@ -128,7 +128,7 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 	}
 	o := observation{set: set, revisions: s.KindState.history}
 	o.pods, o.orphans = claimed(set, all)
-	o.places = o.podsByOrdinal()
+	o.places = o.spans()
 	known := func(revision string) error {
 		if _, known := s.KindState.history[revision]; known {
 			return nil

@@ -2,6 +2,7 @@ package statefulset
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,7 +76,7 @@ type observation struct {
 
 	set       *appsv1.StatefulSet
 	pods      []*corev1.Pod
-	places    []*corev1.Pod // by their index, once it is known: see podsByOrdinal
+	places    []span        // once they are known: see spans
 	orphans   []*corev1.Pod // that the set is about to adopt
 	revisions map[string]*hash.Template
 	births    births
@@ -135,18 +136,47 @@ func (o observation) start() int {
 	return 0
 }
 
-// podsByOrdinal returns the pods by their index; nil where there is none.
-func (o observation) podsByOrdinal() []*corev1.Pod {
+// span is the place of a pod, or an empty one, or so many empty ones of which the same is to be said.
+type span struct {
+	index int // of the highest
+	alike int // how many more there are, below it
+	pod   *corev1.Pod
+	// later: the StatefulSet controller has others to make first.
+	later bool
+}
+
+// spans returns the places of the set, the lowest first. Of those that are empty, each counts by itself that the StatefulSet controller
+// may give a pod to now. The others wait for them, and so as many of them are one as the partitions and orphans leave alike: somebody may
+// want ever so many pods.
+func (o observation) spans() []span {
 	if o.places != nil {
 		return o.places
 	}
-	pods := make([]*corev1.Pod, replicas(o.set))
-	for _, pod := range o.pods {
-		if i, ok := o.index(pod); ok && i >= 0 && i < len(pods) {
-			pods[i] = pod
+	at := map[int]*corev1.Pod{}
+	for i, pod := range slices.Concat(o.orphans, o.pods) {
+		if index, ok := o.index(pod); ok && index >= 0 && index < replicas(o.set) {
+			if at[index] = pod; i < len(o.orphans) {
+				at[index] = nil
+			}
 		}
 	}
-	return pods
+	ends := append(slices.Collect(maps.Keys(at)), partition(o.set), wishedPartition(o.set), replicas(o.set))
+	slices.Sort(ends)
+	var spans []span
+	next, empty := 0, 0
+	for _, end := range slices.Compact(ends) {
+		for end = min(end, replicas(o.set)); next < end; empty++ {
+			s := span{index: next, later: empty >= rollout.Burst}
+			if s.later {
+				s.index, s.alike = end-1, end-1-next
+			}
+			spans, next = append(spans, s), s.index+1
+		}
+		if pod, is := at[end]; is {
+			spans, next = append(spans, span{index: end, pod: pod}), end+1
+		}
+	}
+	return spans
 }
 
 // surplus returns how many pods are there that are not to be: the StatefulSet controller takes them away
@@ -157,18 +187,24 @@ func (o observation) surplus() int {
 		return n
 	}
 	for _, pod := range o.pods {
-		if i, ok := o.index(pod); ok && (i < 0 || i >= replicas(o.set)) && !judge.Gone(pod) {
+		if o.Unwanted(pod, nil) && !judge.Gone(pod) {
 			n++
 		}
 	}
 	return n
 }
 
+// Unwanted is that of rollout.Observation: the pod is none of those that the set is to have.
+func (o observation) Unwanted(pod *corev1.Pod, _ []*corev1.Pod) bool {
+	i, ok := o.index(pod)
+	return ok && (i < 0 || i >= replicas(o.set))
+}
+
 // allPlaced reports whether every pod has a place of its own.
 func (o observation) allPlaced() bool {
 	placed := 0
-	for _, pod := range o.podsByOrdinal() {
-		if pod != nil {
+	for _, s := range o.spans() {
+		if s.pod != nil {
 			placed++
 		}
 	}
@@ -190,7 +226,7 @@ func (o observation) orphaned(index int) bool {
 	})
 }
 
-// Pods returns the pods of the set, and those that are still to be made.
+// Pods returns the pods of the set, and those that are made next.
 func (o observation) Pods() ([]*corev1.Pod, []rollout.Coming) { return o.pods, o.toCome() }
 
 // LetLoose is that of rollout.Observation: the partition does not keep back these pods any more.
@@ -199,9 +235,9 @@ func (o observation) LetLoose() []rollout.Coming {
 		return nil
 	}
 	var coming []rollout.Coming
-	for i, pod := range o.podsByOrdinal() {
-		if i >= partition(o.set) && !judge.Gone(pod) && !o.labelled(pod) {
-			coming = append(coming, rollout.Coming{Template: o.newest().PodTemplateSpec, Labels: o.revision().Labels, For: pod})
+	for _, s := range o.spans() {
+		if s.index >= partition(o.set) && !judge.Gone(s.pod) && !o.labelled(s.pod) {
+			coming = append(coming, rollout.Coming{Template: o.newest().PodTemplateSpec, Labels: o.revision().Labels, For: s.pod})
 		}
 	}
 	return coming
@@ -228,28 +264,29 @@ func revisionLabels(of string) map[string]string {
 
 func (o observation) toCome() []rollout.Coming {
 	var coming []rollout.Coming
-	for i, pod := range o.podsByOrdinal() {
-		if !judge.Gone(pod) {
+	for _, s := range o.spans() {
+		if !judge.Gone(s.pod) || s.later {
 			continue
 		}
 		of := o.set.Status.UpdateRevision
-		if o.bornOld(i) {
+		if o.bornOld(s.index) {
 			of = o.set.Status.CurrentRevision
 		}
 		if born := o.revisions[of]; born != nil { // else it is not in the history
-			coming = append(coming, rollout.Coming{Template: born.PodTemplateSpec, Labels: revisionLabels(of), For: pod})
+			coming = append(coming, rollout.Coming{Template: born.PodTemplateSpec, Labels: revisionLabels(of), For: s.pod})
 		}
 	}
 	return coming
 }
 
-// look returns what judges the pods of the set.
+// look returns what judges the pods of the set, by the index of their span.
 func (o observation) look(options rollout.Options) *rollout.Look {
 	basis := rollout.Basis{
 		Generation: o.set.Generation, Annotations: o.set.Annotations, Condition: condition(o.set),
 		CacheKey: cacheKey{o.set.Status.UpdateRevision, o.set.Status.CurrentRevision, options.ReadyTimeout, o.Admission.Shows(o.newest().PodTemplateSpec)},
 	}
-	return o.Look(basis, options, o.revision(), o.place)
+	spans := o.spans()
+	return o.Look(basis, options, o.revision(), func(i int, _ *corev1.Pod) (judge.Place, error) { return o.place(spans[i]) })
 }
 
 // cacheKey is what places of pods, and the verdicts on them, depend on besides.
@@ -261,10 +298,14 @@ type cacheKey struct {
 
 // judge judges the places that the partition does not keep back, the highest first.
 func (o observation) judge(options rollout.Options) (verdicts []*judge.Verdict, nonMembers []judge.Member, found *rollout.Found, err error) {
-	look, pods, from := o.look(options), o.podsByOrdinal(), o.from()
-	nonMembers = o.below(look, pods, from)
-	for i := len(pods) - 1; i >= from; i-- {
-		v, err := look.At(i, pods[i])
+	look, spans, from := o.look(options), o.spans(), o.from()
+	kept := slices.IndexFunc(spans, func(s span) bool { return s.index >= from })
+	if kept < 0 {
+		kept = len(spans)
+	}
+	nonMembers = o.below(look, spans[:kept])
+	for i := len(spans) - 1; i >= kept; i-- {
+		v, err := look.At(i, spans[i].pod)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -292,13 +333,13 @@ func (o observation) former() string {
 	})
 }
 
-// below returns what takes a share of the limits below index from. A pod may be unavailable
+// below returns what takes a share of the limits in the places that the partition keeps back. A pod may be unavailable
 // there, or be resized still because the partition was lower before.
-func (o observation) below(look *rollout.Look, pods []*corev1.Pod, from int) []judge.Member {
+func (o observation) below(look *rollout.Look, kept []span) []judge.Member {
 	var nonMembers []judge.Member
-	for i, pod := range slices.Backward(pods[:min(from, len(pods))]) {
-		m := look.NonMember(pod, func() judge.Place {
-			return judge.Place{Name: o.name(i), Index: i, Pod: pod, Available: o.available(pod)}
+	for _, s := range slices.Backward(kept) {
+		m := look.NonMember(s.pod, func() judge.Place {
+			return judge.Place{Name: o.name(s.index), Index: s.index, Alike: s.alike, Pod: s.pod, Available: o.available(s.pod)}
 		})
 		if m != nil {
 			nonMembers = append(nonMembers, *m)
@@ -313,8 +354,9 @@ func (o observation) available(pod *corev1.Pod) bool {
 	return !judge.Gone(pod) && podutils.IsPodAvailable(pod, o.set.Spec.MinReadySeconds, metav1.NewTime(o.Now))
 }
 
-func (o observation) place(index int, pod *corev1.Pod) (judge.Place, error) {
-	p := judge.Place{Name: o.name(index), Index: index, Pod: pod}
+func (o observation) place(s span) (judge.Place, error) {
+	index, pod := s.index, s.pod
+	p := judge.Place{Name: o.name(index), Index: index, Alike: s.alike, Pod: pod}
 	if pod == nil || pod.DeletionTimestamp != nil {
 		if o.bornOld(index) {
 			p.Differs = o.differs(o.set.Status.CurrentRevision)
@@ -411,7 +453,12 @@ func (o observation) labelled(pod *corev1.Pod) bool {
 
 // doubt returns for how long the number that caughtUp compares is still no proof; 0 if it is one.
 func (o observation) doubt() time.Duration {
-	there := slices.DeleteFunc(slices.Clone(o.podsByOrdinal()), func(pod *corev1.Pod) bool { return pod == nil })
+	var there []*corev1.Pod
+	for _, s := range o.spans() {
+		if s.pod != nil {
+			there = append(there, s.pod)
+		}
+	}
 	conceals := int(o.set.Status.Replicas) != len(o.pods) || len(there) < replicas(o.set)
 	return revisions.Doubt(o.Notes, o.pods, there, o.labelled, conceals, o.Now)
 }

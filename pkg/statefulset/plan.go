@@ -112,7 +112,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 			p.renew = cmp.Or(p.renew, o.renew())
 		}
 	}
-	p.removeBefore(o, o.podsByOrdinal())
+	p.removeBefore(o, o.spans())
 	return o.keepBack(options.Guard, p.complete()), nil
 }
 
@@ -154,12 +154,13 @@ func (o observation) keepBack(guard *rollout.Guard, p rollout.Plan) rollout.Plan
 // removeBefore leaves out those of the pods to remove that would not come back: the StatefulSet controller of an OrderedReady set makes
 // none as long as one before it is not available, and nobody knows whether that comes to be if it is kept, or kept back by the
 // partition, or has all that this rollout does for it. One that is to be restarted later has to have room now.
-func (p *plan) removeBefore(o observation, pods []*corev1.Pod) {
+func (p *plan) removeBefore(o observation, spans []span) {
 	if len(p.remove) == 0 || o.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		return
 	}
-	kept := len(pods)
-	for i, pod := range pods {
+	kept := replicas(o.set)
+	for _, s := range spans {
+		i, pod := s.index, s.pod
 		if pod == nil || o.available(pod) {
 			continue
 		}
@@ -304,8 +305,8 @@ func (p *plan) keepOut(o observation) {
 // allMadeAbove reports whether every place that the partition does not keep back has its pod of the newest revision. It is not needed
 // where it is for them.
 func (o observation) allMadeAbove() bool {
-	for i, pod := range o.podsByOrdinal() {
-		if i >= partition(o.set) && (judge.Gone(pod) || !o.labelled(pod)) {
+	for _, s := range o.spans() {
+		if s.index >= partition(o.set) && (judge.Gone(s.pod) || !o.labelled(s.pod)) {
 			return false
 		}
 	}
@@ -339,9 +340,9 @@ func (o observation) renew() *makeOf {
 	if len(o.births.due) == 0 {
 		return nil
 	}
-	for i := range replicas(o.set) {
-		if why, remade := o.unborn(i); remade {
-			return &makeOf{o.set.Status.UpdateRevision, o.name(i) + ": " + why.Reason}
+	for _, s := range o.spans() {
+		if why, remade := o.unborn(s.index); remade {
+			return &makeOf{o.set.Status.UpdateRevision, o.name(s.index) + ": " + why.Reason}
 		}
 	}
 	return nil

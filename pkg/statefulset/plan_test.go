@@ -729,6 +729,14 @@ func TestBuiltInStatus(t *testing.T) {
 	}
 }
 
+// TestUnwanted: where the range of the ordinals has moved, the StatefulSet controller deletes the pods that it has left.
+func TestUnwanted(t *testing.T) {
+	o := observed(t, "updated|updated", startAt5)
+	for name, want := range map[string]bool{"web-4": true, "web-5": false, "web-6": false, "web-7": true, "db-4": false} {
+		must.Equal(t, o.Unwanted(build.Pod(name, templates[newer]), o.pods), want, "%s: unwanted", name)
+	}
+}
+
 // TestToCome: a pod that goes or is missing is still to be made, as it was where the partition keeps it back.
 func TestToCome(t *testing.T) {
 	for _, tt := range []struct {
@@ -747,6 +755,27 @@ func TestToCome(t *testing.T) {
 			return coming.Template.Spec.Containers[0].Resources.Requests.Cpu().String()
 		})
 		must.EqualLists(t, cpu, tt.want, "%s, partition %d: what pods to come request", tt.places, tt.at)
+	}
+}
+
+// TestMissingPodsCostLittle: somebody has typed some zeros too many. What is done is the same as for some hundred pods that are missing, and
+// costs about as much. How many are missing counts all the same.
+func TestMissingPodsCostLittle(t *testing.T) {
+	wanted := func(n int32) func(*appsv1.StatefulSet) {
+		return func(set *appsv1.StatefulSet) { set.Spec.Replicas = &n }
+	}
+	for i, of := range [][]func(*appsv1.StatefulSet){
+		{held("0", everything)}, {held("0", everything), parallel}, {held("0", everything), parallel, currentIsNewest}, {held("0", 300), parallel}, {held("300", everything)}, {heldOnDelete},
+	} {
+		for _, place := range []string{"live", "updated", "other image", "infeasible", "missing"} {
+			few, many := observed(t, place, append(slices.Clip(of), wanted(rollout.Burst-1))...), observed(t, place, append(slices.Clip(of), wanted(everything))...)
+			p := must.Get(planned(many))(t)
+			must.Equal(t, does(p), does(must.Get(planned(few))(t)), "case %d, %s: what is done", i, place)
+			must.Equal(t, p.Total, everything-many.from(), "case %d, %s: of how many pods", i, place)
+			if n := testing.AllocsPerRun(1, func() { _, _ = planned(many); many.Pods(); many.due() }); n > 10_000 {
+				t.Errorf("case %d, %s: %v allocations", i, place, n)
+			}
+		}
 	}
 }
 

@@ -184,7 +184,7 @@ func TestFence(t *testing.T) {
 		{"relabelling it", ofNodes.patches("pod/"+daemon.Name, label("controller-revision-hash", "5d8f9c4b7")), ""},
 		{"relabelling it to what is no hash", ofNodes.patches("pod/"+daemon.Name, label("controller-revision-hash", "web-1")), "only the revision label of a pod"},
 		{"another label of it", ofNodes.patches("pod/"+daemon.Name, label("pod-template-generation", "7")), "only the revision label of a pod"},
-		{"marking it as not updated", ofNodes.patches("pod/"+daemon.Name, `{"metadata":{"labels":{"controller-revision-hash":null,"pod-template-generation":null}}}`), ""},
+		{"marking it as not updated", ofNodes.patches("pod/"+daemon.Name, `{"metadata":{"labels":{"controller-revision-hash":"89bcdfwxz4","pod-template-generation":null}}}`), ""},
 		{"setting it free", ofNodes.patches("pod/"+daemon.Name, `{"metadata":{"ownerReferences":null}}`), "owner of a pod only to its Deployment"},
 		{"deleting it", func() error { return ofNodes.remove(daemon.Name, nil) }, ""},
 		{"deleting it at once", func() error { return ofNodes.remove(daemon.Name, ptr.To[int64](0)) }, "only with their grace period"},
