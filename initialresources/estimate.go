@@ -55,7 +55,8 @@ image, with the number of samples and their distribution from the least to the g
 -o wide draws that as bars. Only a container that has neither a request nor a limit of a
 resource would get the estimate. For others it is shown beside what they have. The
 annotation inplace-rollout.io/initial-resources of the pod template changes that if it is
-always or never, and --policy overrides it.
+always or never, and --policy overrides it. A DaemonSet gets it only with one of these, or
+with the label of that name in its pod template.
 
 The estimate is kept within the container's limit, the LimitRanges of its namespace and the
 largest node, if you can list those. Quotas and the free room of nodes are ignored. Nothing
@@ -163,12 +164,9 @@ func (o *estimateOptions) run(ctx context.Context, out, warnings io.Writer, args
 			return err
 		}
 	}
-	var bounds map[string]estimate.Bounds
-	if noCluster == nil {
-		bounds, noCluster = o.bounds(ctx, namespaces)
-	}
-	if noCluster != nil {
-		if _, err := fmt.Fprintf(warnings, "Warning: LimitRanges and nodes are ignored: %v\n", noCluster); err != nil {
+	bounds, ignored := o.bounds(ctx, namespaces, noCluster)
+	for _, what := range ignored {
+		if _, err := fmt.Fprintln(warnings, "Warning:", what); err != nil {
 			return err
 		}
 	}
@@ -216,28 +214,30 @@ func imagesOf(subjects []subject) []estimate.Image {
 }
 
 // bounds returns what LimitRanges and nodes allow in each namespace, as far as that can be
-// read, and why the rest cannot.
-func (o *estimateOptions) bounds(ctx context.Context, namespaces sets.Set[string]) (map[string]estimate.Bounds, error) {
+// read, and what is ignored.
+func (o *estimateOptions) bounds(ctx context.Context, namespaces sets.Set[string], noCluster error) (bounds map[string]estimate.Bounds, ignored []error) {
+	if noCluster != nil {
+		return nil, []error{fmt.Errorf("LimitRanges and nodes are ignored: %w", noCluster)}
+	}
 	ctx, cancel := context.WithTimeout(ctx, boundsTimeout)
 	defer cancel()
-	var errs []error
 	var nodes []*corev1.Node
 	list, err := o.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		errs = append(errs, err)
+		ignored = append(ignored, fmt.Errorf("nodes are ignored: %w", err))
 	} else {
 		nodes = pointers(list.Items)
 	}
-	bounds := map[string]estimate.Bounds{}
-	for namespace := range namespaces {
+	bounds = map[string]estimate.Bounds{}
+	for _, namespace := range sets.List(namespaces) {
 		list, err := o.client.CoreV1().LimitRanges(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
-			errs = append(errs, err)
+			ignored = append(ignored, fmt.Errorf("LimitRanges of namespace %s are ignored: %w", namespace, err))
 			list = &corev1.LimitRangeList{}
 		}
 		bounds[namespace] = estimate.NewBounds(pointers(list.Items), nodes)
 	}
-	return bounds, errors.Join(errs...)
+	return bounds, ignored
 }
 
 func pointers[T any](items []T) []*T {

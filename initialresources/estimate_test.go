@@ -147,6 +147,13 @@ func TestEstimateIsSet(t *testing.T) {
 		}
 		must.Equal(t, got, tt.want, "annotation %q, --policy=%s, %s, pod %s", tt.annotation, tt.flag, tt.has, tt.ofPod)
 	}
+	for metadata, want := range map[string]string{"": "0 requests would be set, 2 kept", "labels: {inplace-rollout.io/initial-resources: enabled}": "2 requests would be set"} {
+		out, _, err := estimated(t, "-f "+written(t, "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: web}\nspec: {template: {metadata: {"+metadata+
+			"}, spec: {containers: [{name: app, image: 'nginx:1.25'}]}}}\n"))
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("a DaemonSet whose template has %q: %v, and\n%s", metadata, err, out)
+		}
+	}
 	if _, _, err := estimated(t, "-f "+written(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {inplace-rollout.io/initial-resources: sometimes}}\n")); err == nil {
 		t.Error("a policy that is none is taken")
 	}
@@ -187,7 +194,7 @@ func TestEstimatePatch(t *testing.T) {
 			default:
 				manifest += `{template: {spec: {` + pod + `}}}}`
 			}
-			patch, warnings, err := estimated(t, "--patch -o json -f "+written(t, manifest))
+			patch, warnings, err := estimated(t, "--patch --policy=if-not-set -o json -f "+written(t, manifest))
 			if err != nil || warnings != "" {
 				t.Fatal(err, warnings)
 			}
@@ -217,13 +224,13 @@ func TestEstimateWithoutRights(t *testing.T) {
 	o.read = func(context.Context, history.Options) (estimate.Source, error) { return estimateUsage(t), nil }
 	o.now = func() time.Time { return build.Start }
 	for why, noCluster := range map[string]error{
-		"nodes is forbidden: no":        nil,
-		"no configuration was provided": errors.New("no configuration was provided"),
+		"nodes are ignored: nodes is forbidden: no":                        nil,
+		"LimitRanges and nodes are ignored: no configuration was provided": errors.New("no configuration was provided"),
 	} {
 		var out, warnings bytes.Buffer
 		must.Do(t, o.run(t.Context(), &out, &warnings, []string{"nginx:1.25"}, noCluster))
 		must.Contain(t, out.String(), "106m", "what it printed")
-		must.Equal(t, warnings.String(), "Warning: LimitRanges and nodes are ignored: "+why+"\n", "what it warned of")
+		must.Equal(t, warnings.String(), "Warning: "+why+"\n", "what it warned of")
 	}
 	o.read = func(context.Context, history.Options) (estimate.Source, error) {
 		return estimateUsage(t), errors.New("a store is dead")

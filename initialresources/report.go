@@ -91,7 +91,7 @@ func (x reporter) report(s subject, bounds estimate.Bounds) (estimateReport, err
 		of := containerEstimate{Name: c.Name, Type: kind, Image: c.Image}
 		for _, name := range estimate.Resources {
 			e := x.one(s.namespace, c, name, bounds)
-			e.decide(policy, s.pod.Spec.Resources != nil)
+			e.decide(policy, s)
 			of.Resources = append(of.Resources, e)
 		}
 		r.Containers = append(r.Containers, of)
@@ -138,13 +138,16 @@ func (x reporter) one(namespace string, c corev1.Container, name corev1.Resource
 }
 
 // decide says whether the container would get the estimate.
-func (e *resourceEstimate) decide(policy string, ofPod bool) {
+func (e *resourceEstimate) decide(policy string, s subject) {
 	reason := ""
+	_, labelled := s.pod.Labels[api.InitialResourcesLabel]
 	switch {
 	case policy == setNever:
 		reason = "the policy is never"
-	case ofPod:
+	case s.pod.Spec.Resources != nil:
 		reason = "the pod has resources as a whole"
+	case policy == "" && !labelled && s.object != nil && s.object.GetKind() == "DaemonSet":
+		reason = "pods of a DaemonSet need the label or annotation themselves"
 	case policy == setAlways:
 	case e.Request != "":
 		reason = "it has a request"

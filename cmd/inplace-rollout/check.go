@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -36,10 +37,12 @@ type checkOptions struct {
 	controllerNamespace string
 }
 
+const checkName = "check"
+
 func newCheckCommand() *cobra.Command {
 	o := checkOptions{cluster: newCluster()}
 	cmd := &cobra.Command{
-		Use:   "check",
+		Use:   checkName,
 		Short: "Check whether edits are rolled out in place in a namespace, and what you can do there",
 		Long: `Check whether edits are rolled out in place in a namespace, and what you can do there.
 
@@ -55,7 +58,8 @@ and - is a note.
 With --pre, the question is whether this cluster is ready for the installation; it lists what
 would be installed.
 
-The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster does not answer.`,
+The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster does not answer,
+or a flag is wrong.`,
 		Example: `  # Is this namespace ready?
   inplace-rollout check
 
@@ -71,12 +75,12 @@ The exit code is 0 for yes, 1 for no, and 2 for unknown, also if the cluster doe
 				return err
 			}
 			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // they are about the workloads of the dry runs
-			// A cluster that cannot be found is no answer.
+			ctx, cancel := o.within(cmd.Context(), o.timeout)
+			defer cancel()
 			if err := o.connect(); err != nil {
-				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Error:", err)
-				return cli.Unknown
+				return err
 			}
-			return o.run(cmd.Context(), cmd.OutOrStdout())
+			return o.run(ctx, cmd.OutOrStdout())
 		},
 	}
 	o.output.AddDocumentFlag(cmd)
@@ -172,11 +176,6 @@ func (o checkOptions) run(ctx context.Context, out io.Writer) error {
 
 // until looks once, or again and again until the answer is yes or the time is over.
 func (o checkOptions) until(ctx context.Context, look func(context.Context) checkReport) checkReport {
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.timeout)
-		defer cancel()
-	}
 	r := look(ctx)
 	for o.wait && r.Verdict != yes {
 		select {
@@ -250,7 +249,7 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 		return checkReport{Namespace: o.namespace}.concluded(edits+"rolled out in place", edits+"not rolled out in place", edits+"rolled out in place", deciding, others...)
 	}
 	c := &prerequisite.Cluster{Client: o.client, Namespace: o.namespace, ControllerNamespace: o.controllerNamespace}
-	server, answers := o.apiServer()
+	server, answers := o.apiServer(ctx)
 	if !answers {
 		return conclude([]finding{server})
 	}
@@ -280,17 +279,17 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 	if namespace.Message != "" {
 		deciding = append(deciding, namespace)
 	}
-	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx)}, o.estimates(ctx), o.rights(ctx, controller.Outcome != failed))...)
+	return conclude(deciding, slices.Concat(o.former(ctx), o.versions(ctx), []finding{o.leftOut(ctx, report.Labelled)}, o.estimates(ctx), o.rights(ctx, controller.Outcome != failed))...)
 }
 
 // apiServer says whether it can resize pods, and whether it answers at all.
-func (o checkOptions) apiServer() (f finding, answers bool) {
+func (o checkOptions) apiServer(ctx context.Context) (f finding, answers bool) {
 	const name = "API server"
-	info, err := o.client.Discovery().ServerVersion()
+	info, err := discovery.ToDiscoveryInterfaceWithContext(o.client.Discovery()).ServerVersionWithContext(ctx)
 	if err != nil {
 		return finding{name, unknown, "the API server does not say its version: " + err.Error()}, false
 	}
-	resize := prerequisite.ServesResize(o.client)
+	resize := prerequisite.ServesResize(ctx, o.client)
 	switch {
 	case prerequisite.IsUnseen(resize):
 		return finding{name, unknown, resize.Error()}, true
@@ -423,8 +422,8 @@ func (o checkOptions) versions(ctx context.Context) []finding {
 	return found
 }
 
-// leftOut says in which namespaces nothing is held.
-func (o checkOptions) leftOut(ctx context.Context) finding {
+// leftOut says in which namespaces nothing is held. Labelled: that is so in all without a label.
+func (o checkOptions) leftOut(ctx context.Context, labelled bool) finding {
 	const name = "Namespaces"
 	out, err := (&prerequisite.Cluster{Client: o.client}).LeftOut(ctx)
 	switch {
@@ -432,6 +431,8 @@ func (o checkOptions) leftOut(ctx context.Context) finding {
 		return finding{name, unknown, "it is unknown whether any is excluded: " + err.Error()}
 	case len(out) > 0:
 		return finding{name, noted, "edits are not held in " + list(out, many) + ", because of the namespaceSelector of the webhooks"}
+	case labelled:
+		return finding{name, noted, "edits are held only in those with the label " + api.InstalledLabel}
 	}
 	return finding{name, passed, "none is excluded"}
 }
@@ -447,11 +448,12 @@ func (o checkOptions) estimates(ctx context.Context) []finding {
 	leases, err := o.client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, initialresources.EstimatorLease).String(),
 	})
-	if err != nil {
+	now, noTime := (&prerequisite.Cluster{Client: o.client}).Now(ctx)
+	if err = cmp.Or(err, noTime); err != nil {
 		return []finding{{name, unknown, "it is unknown whether an estimator is running: " + err.Error()}}
 	}
 	for _, lease := range leases.Items {
-		if ptr.Deref(lease.Spec.HolderIdentity, "") != "" && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < time.Minute {
+		if ptr.Deref(lease.Spec.HolderIdentity, "") != "" && lease.Spec.RenewTime != nil && now.Sub(lease.Spec.RenewTime.Time) < time.Minute {
 			return []finding{{name, passed, "an estimator is running"}}
 		}
 	}

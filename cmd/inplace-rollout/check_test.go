@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -40,6 +41,7 @@ import (
 type place struct {
 	silent    bool // the API server does not answer
 	installed bool
+	account   string        // as whom the policies know the controller; deploy.User, if empty
 	asks      bool          // the API server asks what holds edits, which sees a controller
 	there     bool          // or not
 	reads     bool          // they may read what is installed
@@ -60,7 +62,7 @@ func (p place) client(t *testing.T) *fake.Clientset {
 	client.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods/resize"}}},
 		{GroupVersion: admissionregistrationv1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "mutatingadmissionpolicies"}}}}
 	if p.installed {
-		for _, o := range must.Get(deploy.Objects(deploy.Cluster, deploy.User))(t) {
+		for _, o := range must.Get(deploy.Objects(deploy.Cluster, cmp.Or(p.account, deploy.User)))(t) {
 			must.Do(t, client.Tracker().Add(o))
 		}
 	}
@@ -97,7 +99,7 @@ func (p place) client(t *testing.T) *fake.Clientset {
 	})
 	client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-		review.Status.Allowed = !p.robbed && review.Spec.User == deploy.User && review.Spec.ResourceAttributes.Subresource == "resize"
+		review.Status.Allowed = !p.robbed && review.Spec.User == cmp.Or(p.account, deploy.User) && review.Spec.ResourceAttributes.Subresource == "resize"
 		return p.reads, review, nil
 	})
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -162,6 +164,7 @@ func TestCheckVerdict(t *testing.T) {
 			says: "✓ Hold: edits are held, by MutatingAdmissionPolicies, as a dry run shows\n"},
 		"an administrator, and a controller without its rights": {place: place{installed: true, asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute, robbed: true},
 			begin: not + "system:serviceaccount:inplace-rollout:inplace-rollout has no right to patch pods/resize in namespace default", code: 1},
+		"an administrator, and a controller of another name": {place: place{installed: true, account: "system:serviceaccount:inplace-rollout:rollouts", asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute}, begin: is},
 		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
 			says: "See the log of the Deployment inplace-rollout. A dry run of an edit has found none\n"},
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
@@ -210,6 +213,17 @@ func TestCheckVerdict(t *testing.T) {
 	}
 }
 
+// TestCheckLeftOut: where only namespaces with a label have a controller, the others are left out.
+func TestCheckLeftOut(t *testing.T) {
+	o := checkOptions{cluster: &cluster{client: place{installed: true, reads: true}.client(t), namespace: "default"}}
+	for labelled, want := range map[bool]finding{
+		false: {"Namespaces", passed, "none is excluded"},
+		true:  {"Namespaces", noted, "edits are held only in those with the label inplace-rollout.io/installed"},
+	} {
+		must.Equal(t, o.leftOut(t.Context(), labelled), want, "labelled %t", labelled)
+	}
+}
+
 // TestCheckWait: it looks again until the answer is yes, or the time is over.
 func TestCheckWait(t *testing.T) {
 	for about, tt := range map[string]struct {
@@ -233,8 +247,11 @@ func TestCheckWait(t *testing.T) {
 					}
 					return absent.ReactionChain[0].React(action)
 				})
-				o := checkOptions{cluster: &cluster{client: client, namespace: "default"}, wait: true, timeout: tt.timeout}
-				must.Equal(t, exitCode(o.run(t.Context(), &bytes.Buffer{})), tt.code, "exit code")
+				o := checkOptions{cluster: newCluster(), wait: true}
+				o.client, o.namespace = client, "default"
+				ctx, cancel := o.within(t.Context(), tt.timeout)
+				defer cancel()
+				must.Equal(t, exitCode(o.run(ctx, &bytes.Buffer{})), tt.code, "exit code")
 				if took := time.Since(began); took < tt.took || took > tt.took+2*checkInterval {
 					t.Errorf("it took %s, want %s", took, tt.took)
 				}
@@ -390,10 +407,11 @@ func TestCheckVersions(t *testing.T) {
 func TestCheckEstimates(t *testing.T) {
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "inplace-rollout-validate-initial-resources"}}
 	table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: api.EstimatesName}}
+	theirs := time.Now().Add(-time.Hour).Truncate(time.Second) // by the API server's clock
 	lease := func(holder string, ago time.Duration) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "inplace-rollout", Name: initialresources.EstimatorLease},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: ptr.To(metav1.NewMicroTime(time.Now().Add(-ago)))},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: ptr.To(metav1.NewMicroTime(theirs.Add(-ago)))},
 		}
 	}
 	there := []finding{{"Initial resources", passed, "an estimator is running"}}
@@ -417,6 +435,9 @@ func TestCheckEstimates(t *testing.T) {
 		}}},
 	} {
 		client := fake.NewClientset(tt.objects...)
+		client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(theirs)}}, nil
+		})
 		client.PrependReactor("*", tt.forbidden, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "x", Resource: tt.forbidden}, "x", errors.New("no"))
 		})

@@ -22,11 +22,11 @@ func (o checkOptions) before(ctx context.Context) checkReport {
 		return checkReport{Namespace: o.namespace}.concluded("the cluster is ready for the installation",
 			"the cluster is not ready for the installation", "the cluster is ready for the installation", deciding, others...)
 	}
-	server, answers := o.apiServer()
+	server, answers := o.apiServer(ctx)
 	if !answers {
 		return conclude([]finding{server})
 	}
-	way, how := o.wayToHold()
+	way, how := o.wayToHold(ctx)
 	parts, err := toInstall(way)
 	if err != nil {
 		return conclude([]finding{server, how, {"Installs", unknown, err.Error()}})
@@ -39,8 +39,8 @@ func (o checkOptions) before(ctx context.Context) checkReport {
 }
 
 // wayToHold says in which way this cluster can hold edits.
-func (o checkOptions) wayToHold() (prerequisite.Way, finding) {
-	switch policies, err := prerequisite.ServesPolicies(o.client); {
+func (o checkOptions) wayToHold(ctx context.Context) (prerequisite.Way, finding) {
+	switch policies, err := prerequisite.ServesPolicies(ctx, o.client); {
 	case err != nil:
 		return prerequisite.Policy, finding{nameOfHold, unknown, err.Error()}
 	case policies:

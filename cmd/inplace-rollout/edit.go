@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -32,18 +33,30 @@ type edit struct {
 	unsaid      []string                   // sizes that the manifest does not say, where it is not known whether they go
 }
 
-// newEdit is the edit that a manifest makes, with what the policy that holds rollouts makes of it. It is
-// asked only about what is held already: what it does to other workloads changes no forecast.
+// newEdit is the edit that a manifest makes.
 func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured) (edit, error) {
 	e := edit{live: live}
 	var err error
-	if e.after, err = edited(live, manifest); err == nil && manifest.GetResourceVersion() == "" {
-		e.unsaid, err = unsaid(live, manifest, e.after)
+	if e.sent, err = edited(live, manifest); err == nil && manifest.GetResourceVersion() == "" {
+		e.unsaid, err = unsaid(live, manifest, e.sent)
 	}
-	if e.sent = e.after; err == nil && policy.Held(live) {
-		e.after, err = admitted(ctx, live, e.after)
+	if err == nil {
+		err = e.admit(ctx, e.sent)
 	}
 	return e, err
+}
+
+// admit has the edit be stored with the template of another object, and with what the policy that holds rollouts makes of it then. That is
+// asked only about what is held already: what it does to other workloads changes no forecast.
+func (e *edit) admit(ctx context.Context, as *unstructured.Unstructured) error {
+	template, err := templateOf(as)
+	if err == nil {
+		e.after, err = withTemplate(e.sent, template)
+	}
+	if err == nil && policy.Held(e.live) {
+		e.after, err = admitted(ctx, e.live, e.after)
+	}
+	return err
 }
 
 // trial is what a dry run of an edit has shown.
@@ -70,8 +83,9 @@ func (c *cluster) attended(ctx context.Context, u *unstructured.Unstructured) er
 	return prerequisite.Unattended(would)
 }
 
-// try makes the edit in a dry run. It returns the API server's words if it does not take it.
-func (c *cluster) try(ctx context.Context, e edit) (trial, error) {
+// try makes the edit in a dry run, which also shows what webhooks make of its template. It returns the API server's words if it does not
+// take it.
+func (c *cluster) try(ctx context.Context, e *edit) (trial, error) {
 	if e.sent == nil {
 		return trial{unattended: c.attended(ctx, e.live)}, nil
 	}
@@ -83,17 +97,30 @@ func (c *cluster) try(ctx context.Context, e edit) (trial, error) {
 	}
 	would, err := c.resource(sent).Update(ctx, sent, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
-	case err == nil && policy.Enabled(sent):
-		shown.unattended = prerequisite.Unattended(would)
 	case err == nil:
+		if policy.Enabled(sent) {
+			shown.unattended = prerequisite.Unattended(would)
+		}
+		return shown, e.admit(ctx, would)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot update resource"): // by RBAC, and by no admission
 		shown.unknown = "its dry run needs the right to update it"
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+	case refused(err):
 		return shown, fmt.Errorf("the API server refuses the edit: %w", err)
 	default:
 		shown.unknown = err.Error()
 	}
 	return shown, nil
+}
+
+// refused reports whether the API server, or what admits, has looked at a write and does not take it. A webhook that denies one may name
+// any code.
+func refused(err error) bool {
+	switch code := codeOf(err); code {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError && !strings.Contains(err.Error(), "does not support dry run")
+	}
 }
 
 // holdPolicies are those of deploy/cluster that hold rollouts.
@@ -130,14 +157,20 @@ func (e edit) settings() (policy.Settings, error) {
 	return policy.Read(e.after.GetAnnotations())
 }
 
-// edits reports whether the template changes.
+// edits reports whether the template changes, as the built-in controller sees it.
 func (e edit) edits() (bool, error) {
 	before, err := templateOf(e.live)
 	if err != nil {
 		return false, err
 	}
 	after, err := templateOf(e.after)
-	return err == nil && !before.Same(after), err
+	if err != nil {
+		return false, err
+	}
+	if kindOf(e.live) == deployments {
+		return !before.Same(after), nil
+	}
+	return !before.SameRevision(after), nil
 }
 
 func templateOf(u *unstructured.Unstructured) (*hash.Template, error) {

@@ -45,13 +45,13 @@ func TestExitCodes(t *testing.T) {
 			root := newRoot(append([]string{"inplace-rollout"}, strings.Fields(args)...))
 			root.SetOut(&bytes.Buffer{})
 			root.SetErr(&bytes.Buffer{})
-			return root.ExecuteContext(t.Context())
+			return execute(t.Context(), root)
 		}
 	}
 	trials := map[string]func(*testing.T) error{
 		"check 0":  check(place{installed: true, asks: true, there: true, creates: true}),
 		"check 1":  check(place{installed: true, asks: true, creates: true}),
-		"check 2":  check(place{}),
+		"check 2":  root("check --timeout=1s"),
 		"status 0": status(func(t *testing.T) *stage { return newSetStage(t, 1) }),
 		"status 2": status(heldStage),
 		"status 3": status(stoppedStage),

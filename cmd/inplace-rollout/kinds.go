@@ -33,9 +33,8 @@ type kind struct {
 	object any
 	// revision names the newest revision of a workload.
 	revision func(u *unstructured.Unstructured) string
-	// released is the spec with which a held workload is let go, as its user wants it; empty if
-	// no field of the spec holds it.
-	released func(u *unstructured.Unstructured) map[string]any
+	// hold is the field of the spec that holds a workload, as it is, and as its user wants it; none if no field does.
+	hold func(u *unstructured.Unstructured) (field []string, is, wish any)
 	// former returns the template that the pods of a workload go back to where the edit that it is held at has failed; nil if none
 	// is known.
 	former func(ctx context.Context, c *cluster, u *unstructured.Unstructured, record *rollout.Record) (*hash.Template, error)
@@ -50,11 +49,12 @@ var (
 	statefulSets = &kind{
 		name: "StatefulSet", resource: "statefulsets", short: "sts", history: "controllerrevisions", object: appsv1.StatefulSet{},
 		revision: func(u *unstructured.Unstructured) string { return nestedString(u, "status", "updateRevision") },
-		released: func(u *unstructured.Unstructured) map[string]any {
+		hold: func(u *unstructured.Unstructured) (field []string, is, wish any) {
 			if strategyOf(u) != string(appsv1.RollingUpdateStatefulSetStrategyType) {
-				return map[string]any{}
+				return nil, nil, nil
 			}
-			return map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": int64(policy.WishedPartition(u, partitionOf(u)))}}}
+			partition := partitionOf(u)
+			return []string{"updateStrategy", "rollingUpdate", "partition"}, int64(partition), int64(policy.WishedPartition(u, partition))
 		},
 		former:    formerRevision,
 		revisions: controllerRevisions,
@@ -71,8 +71,9 @@ var (
 		revision: func(u *unstructured.Unstructured) string {
 			return u.GetAnnotations()["deployment.kubernetes.io/revision"]
 		},
-		released: func(u *unstructured.Unstructured) map[string]any {
-			return map[string]any{"paused": policy.WishedPaused(u, false)}
+		hold: func(u *unstructured.Unstructured) (field []string, is, wish any) {
+			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+			return []string{"paused"}, paused, policy.WishedPaused(u, false)
 		},
 		former: func(ctx context.Context, c *cluster, u *unstructured.Unstructured, r *rollout.Record) (*hash.Template, error) {
 			return deployment.Former(ctx, c.objects, u, r.From)
@@ -89,9 +90,9 @@ var (
 		revision: func(u *unstructured.Unstructured) string {
 			return u.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]
 		},
-		released: func(u *unstructured.Unstructured) map[string]any {
-			wish := policy.WishedStrategy(u, appsv1.DaemonSetUpdateStrategyType(strategyOf(u)))
-			return map[string]any{"updateStrategy": map[string]any{"type": string(wish)}}
+		hold: func(u *unstructured.Unstructured) (field []string, is, wish any) {
+			strategy := strategyOf(u)
+			return []string{"updateStrategy", "type"}, strategy, string(policy.WishedStrategy(u, appsv1.DaemonSetUpdateStrategyType(strategy)))
 		},
 		former:    formerRevision,
 		revisions: controllerRevisions,
@@ -120,6 +121,21 @@ func kindOf(u *unstructured.Unstructured) *kind {
 		}
 	}
 	return nil
+}
+
+// holds reports whether a workload is really held, and does not only say so.
+func (k *kind) holds(u *unstructured.Unstructured) bool {
+	_, is, wish := k.hold(u)
+	return policy.Held(u) && is != wish
+}
+
+// released is the spec with which a held workload is let go.
+func (k *kind) released(u *unstructured.Unstructured) map[string]any {
+	spec := map[string]any{}
+	if field, _, wish := k.hold(u); field != nil {
+		_ = unstructured.SetNestedField(spec, wish, field...)
+	}
+	return spec
 }
 
 func (k *kind) gvk() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind(k.name) }

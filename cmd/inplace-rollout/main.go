@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -25,17 +24,22 @@ import (
 )
 
 func main() {
-	err := run()
-	if _, printed := errors.AsType[cli.ExitCode](err); err != nil && !printed {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-	}
-	os.Exit(exitCode(err))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // another signal ends at once what does not heed the context, such as what reads the standard input
+	os.Exit(exitCode(execute(ctx, newRoot(os.Args))))
 }
 
-func run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	return newRoot(os.Args).ExecuteContext(ctx)
+// execute runs a command, says why it failed, and returns what it ends with.
+func execute(ctx context.Context, root *cobra.Command) error {
+	cmd, err := root.ExecuteContextC(ctx)
+	if _, printed := errors.AsType[cli.ExitCode](err); err == nil || printed {
+		return err
+	}
+	root.PrintErrln("Error:", err)
+	if cmd.Name() == checkName { // whose 1 is an answer
+		return cli.Unknown
+	}
+	return cli.Failed
 }
 
 // The names under which kubectl finds a plugin, and what completes its arguments.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,7 +55,7 @@ func TestPictures(t *testing.T) {
 	draw(t, "plan.svg", "What an edit would do, pod by pod", "kubectl inplace-rollout plan -f web.yaml", func(out cli.Page) error {
 		o := planOptions{cluster: pictured(t).cluster(t)}
 		o.files.Filenames = []string{file}
-		return o.run(t.Context(), out, nil)
+		return o.run(t.Context(), out, io.Discard, nil)
 	})
 
 	s := pictured(t)

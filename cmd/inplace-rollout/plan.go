@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
@@ -84,10 +85,7 @@ unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 			if err := o.connect(); err != nil {
 				return err
 			}
-			if err := o.warn(cmd.Context(), cmd.ErrOrStderr(), o.namespace); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	f := cmd.Flags()
@@ -138,10 +136,19 @@ func (o planOptions) fromManifests() bool {
 	return len(o.files.Filenames) > 0 || o.files.Kustomize != ""
 }
 
-func (o planOptions) run(ctx context.Context, out io.Writer, args []string) error {
+func (o planOptions) run(ctx context.Context, out, warnings io.Writer, args []string) error {
 	edits, err := o.edits(ctx, args)
 	if err != nil {
 		return err
+	}
+	namespaces := sets.New[string]()
+	for _, e := range edits {
+		namespaces.Insert(e.after.GetNamespace())
+	}
+	for _, namespace := range sets.List(namespaces) {
+		if err := o.warn(ctx, warnings, namespace); err != nil {
+			return err
+		}
 	}
 	return o.runEdits(ctx, out, edits)
 }
@@ -199,15 +206,15 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if e.live == nil {
 		return o.reportNew(ctx, world, e.after)
 	}
+	shown, err := o.try(ctx, &e)
+	if err != nil {
+		return planReport{}, err
+	}
 	settings, err := e.settings()
 	if err != nil {
 		return planReport{}, fmt.Errorf("%s: %w", nameOf(e.after), err)
 	}
 	edits, err := e.edits()
-	if err != nil {
-		return planReport{}, err
-	}
-	shown, err := o.try(ctx, e)
 	if err != nil {
 		return planReport{}, err
 	}

@@ -43,7 +43,7 @@ func planned(t *testing.T, s *stage, m *unstructured.Unstructured, o planOptions
 	must.Do(t, os.WriteFile(file, text, 0o600))
 	o.cluster = s.cluster(t)
 	var out bytes.Buffer
-	err := o.run(t.Context(), &out, nil)
+	err := o.run(t.Context(), &out, io.Discard, nil)
 	if code := exitCode(err); code == 1 {
 		t.Fatal(err)
 	}
@@ -62,10 +62,10 @@ func TestPlan(t *testing.T) {
 	checked := func(u *unstructured.Unstructured) {
 		u.SetAnnotations(map[string]string{api.CanaryAnnotation: "1", api.ChecksAnnotation: "latency"})
 	}
-	image := func(u *unstructured.Unstructured) {
-		containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
-		containers[0].(map[string]any)["image"] = "app:2"
-	}
+	image := func(u *unstructured.Unstructured) { withImage(u, "app:2") }
+	// A webhook keeps the image, such as one that has all images come from a mirror.
+	kept := func(s *stage) { s.image = "app:1" }
+	spelled := strings.ReplaceAll(size, "memory: 1Gi", "memory: 1073741824")
 	tmpfs := func(u *unstructured.Unstructured) {
 		u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["volumes"] = []any{
 			map[string]any{"name": "shm", "emptyDir": map[string]any{"medium": "Memory"}},
@@ -180,8 +180,16 @@ func TestPlan(t *testing.T) {
 			edit: func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.EnabledLabel: "yes"}) }},
 		"not-opted-in-ondelete": {code: 3, stage: setOf(2, notOptedIn), spec: onDelete},
 		"image":                 {code: 3, edit: image},
+		"image-kept":            {stage: setOf(3, kept), edit: image},
+		"image-kept-held":       {stage: changed(heldStage, kept), size: size, edit: image},
+		"image-kept-deployment": {stage: deploymentOf(2, kept), kind: "Deployment", edit: image},
 		"nothing":               {size: size},
-		"new":                   {size: size, edit: func(u *unstructured.Unstructured) { u.SetName("other") }},
+		// To all but the Deployment controller another spelling is another template.
+		"spelled":                      {size: spelled},
+		"spelled-not-opted-in":         {code: 3, stage: setOf(3, notOptedIn), size: spelled},
+		"spelled-daemonset-unattended": {code: 3, stage: daemonSetOf(2, func(s *stage) { s.says = "none" }), kind: "DaemonSet", size: spelled},
+		"spelled-deployment":           {stage: deploymentOf(2, notOptedIn), kind: "Deployment", size: spelled},
+		"new":                          {size: size, edit: func(u *unstructured.Unstructured) { u.SetName("other") }},
 		"container-restart": {code: 3, stage: func(t *testing.T) *stage {
 			s := newSetStage(t, 2)
 			policy := []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
@@ -377,6 +385,18 @@ func TestPlanReadsTheInstallationOnce(t *testing.T) {
 	}
 }
 
+// What is missing is said of the namespaces of the manifests.
+func TestPlanWarns(t *testing.T) {
+	s := newSetStage(t, 1)
+	o := planOptions{cluster: s.cluster(t)}
+	o.namespace, o.reports = "mine", memo[prerequisite.Report]{"default": {Installed: errors.New("it is not installed")}, "mine": {}}
+	o.files.Filenames = []string{filepath.Join(t.TempDir(), "edit.yaml")}
+	must.Do(t, os.WriteFile(o.files.Filenames[0], must.Get(yaml.Marshal(manifest(t, "StatefulSet", "", larger)))(t), 0o600))
+	var warnings bytes.Buffer
+	must.Do(t, o.run(t.Context(), io.Discard, &warnings, nil))
+	must.Equal(t, warnings.String(), "Warning: pods are not resized in place, because\nit is not installed\n", "the warnings")
+}
+
 // Whoever may not see the nodes, or not all pods, is told the rest.
 func TestPlanWithoutRights(t *testing.T) {
 	for name, forbidden := range map[string]func(clienttesting.Action) bool{
@@ -421,6 +441,7 @@ func TestPlanRefused(t *testing.T) {
 			field.Invalid(field.NewPath("spec"), "200m", "must be less than or equal to cpu limit of 100m"),
 		}), "the API server refuses the edit: StatefulSet.apps \"web\" is invalid: spec: Invalid value: \"200m\": must be less than or equal to cpu limit of 100m", ""},
 		{"a policy refuses it", apierrors.NewForbidden(of, "web", errors.New("denied request: no")), "the API server refuses the edit: statefulsets.apps \"web\" is forbidden: denied request: no", ""},
+		{"a webhook denies it", apierrors.NewBadRequest(`admission webhook "w" denied the request: no`), "the API server refuses the edit: admission webhook \"w\" denied the request: no", ""},
 		{"whoever asks may not edit", apierrors.NewForbidden(of, "web", errors.New(`User "me" cannot update resource "statefulsets" in API group "apps"`)), "",
 			"It is unknown whether the API server takes the edit: its dry run needs the right to update it.\n"},
 		{"a webhook takes no dry run", apierrors.NewBadRequest("webhook w does not support dry run"), "",
@@ -460,6 +481,9 @@ func TestSettingsOfAnEdit(t *testing.T) {
 		{"spelled in another way it is the same", func(u *unstructured.Unstructured) {
 			u.Object["spec"] = manifest(t, "StatefulSet", "", strings.ReplaceAll(size, "cpu: 1,", "cpu: 1000m,")).Object["spec"]
 		}, nil, "LiveResize"},
+		{"in another unit it is an edit", func(u *unstructured.Unstructured) {
+			u.Object["spec"] = manifest(t, "StatefulSet", "", strings.ReplaceAll(size, "memory: 1Gi", "memory: 1073741824")).Object["spec"]
+		}, nil, "Restart"},
 		{"an edit brings its own", func(u *unstructured.Unstructured) {
 			u.Object["spec"] = manifest(t, "StatefulSet", "", larger).Object["spec"]
 		}, nil, "Restart"},

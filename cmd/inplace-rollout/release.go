@@ -134,7 +134,7 @@ func (o releaseOptions) run(ctx context.Context, in io.Reader, out io.Writer, ar
 		return err
 	}
 	if !o.yes {
-		if agreed, err := ask(in, out); err != nil || !agreed {
+		if agreed, err := ask(ctx, in, out); err != nil || !agreed {
 			return errors.Join(errors.New("nothing was released"), err)
 		}
 	}
@@ -226,13 +226,14 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 // releasable reports whether there is anything to let go of: a hold or, under OnDelete, the record of a guarded rollout.
 func releasable(u metav1.Object) bool { return policy.Held(u) || policy.Recorded(u) }
 
-// found lists the named workload, or all that are opted in.
+// found lists the named workload, or all that are opted in, or were opted out where no policy ended their hold.
 func (o releaseOptions) found(ctx context.Context, args []string) ([]*unstructured.Unstructured, error) {
 	if len(args) > 0 {
 		u, err := o.named(args)
 		return []*unstructured.Unstructured{u}, err
 	}
-	return o.optedIn(ctx, o.scope(o.allNamespaces), "")
+	all, err := o.list(ctx, o.scope(o.allNamespaces), "")
+	return slices.DeleteFunc(all, func(u *unstructured.Unstructured) bool { return !policy.Enabled(u) && !kindOf(u).holds(u) }), err
 }
 
 // detached lists the pods that wait for another one in their place: those of the
@@ -426,16 +427,22 @@ func leftBehind(forecast rollout.WorkloadForecast) []string {
 	return names
 }
 
-func ask(in io.Reader, out io.Writer) (bool, error) {
+// ask waits for an answer, or for the end of the context.
+func ask(ctx context.Context, in io.Reader, out io.Writer) (bool, error) {
 	if _, err := fmt.Fprint(out, "Release? [y/N] "); err != nil {
 		return false, err
 	}
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("reading the answer: %w", err)
+	answered := make(chan string, 1)
+	go func() {
+		answer, _ := bufio.NewReader(in).ReadString('\n') // what cannot be read is no yes
+		answered <- strings.ToLower(strings.TrimSpace(answer))
+	}()
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case answer := <-answered:
+		return answer == "y" || answer == "yes", nil
 	}
-	answer = strings.ToLower(strings.TrimSpace(answer))
-	return answer == "y" || answer == "yes", nil
 }
 
 // release lets go of a workload, as after has its template, as long as nobody edits it: what was announced is for

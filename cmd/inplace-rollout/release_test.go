@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -99,7 +101,10 @@ func TestRelease(t *testing.T) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseStopped, From: "a", Failed: "web-za was OOMKilled"}, s.pods[0])
 			delete(s.daemons.Annotations, api.HoldAnnotation)
 		})},
-		"nonsense": {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "x" })},
+		// Without the policies, opting out ends no hold.
+		"opted-out":          {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) { s.set.Labels = nil })},
+		"opted-out-not-held": {yes: true, spec: "partition 0, held", stage: changed(heldStage, func(s *stage) { s.set.Labels, *s.set.Spec.UpdateStrategy.RollingUpdate.Partition = nil, 0 })},
+		"nonsense":           {yes: true, spec: "partition 0", stage: changed(heldStage, func(s *stage) { s.set.Annotations[api.HoldAnnotation] = "x" })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tt.stage(t)
@@ -210,6 +215,17 @@ func TestReleaseAfterAConflict(t *testing.T) {
 				t.Errorf("released %t, error %v", released, err)
 			}
 		})
+	}
+}
+
+// Whoever is asked, and interrupts, has not agreed.
+func TestReleaseInterrupted(t *testing.T) {
+	in, _ := io.Pipe() // nobody types
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	agreed, err := ask(ctx, in, io.Discard)
+	if agreed || !errors.Is(err, context.Canceled) {
+		t.Errorf("agreed %t, error %v", agreed, err)
 	}
 }
 

@@ -60,26 +60,23 @@ func (o releaseOptions) runForGood(ctx context.Context, out io.Writer) error {
 // withdraw takes our conditions from all workloads: nobody brings them up to date any more, and whoever waits for Complete would
 // believe it of the next edit. Those that it may not write keep theirs, and are named.
 func (o releaseOptions) withdraw(ctx context.Context, out io.Writer) error {
+	found, err := o.list(ctx, o.scope(o.allNamespaces), "")
+	if err != nil {
+		return err
+	}
 	var kept []string
-	for _, k := range kinds {
-		list, err := o.objects.Resource(k.gvr()).Namespace(o.scope(o.allNamespaces)).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return explain(err)
-		}
-		for i := range list.Items {
-			u := &list.Items[i]
-			switch err := o.withdrawFrom(ctx, u); {
-			case apierrors.IsForbidden(err):
-				kept = append(kept, fmt.Sprintf("%s (namespace %s)", nameOf(u), u.GetNamespace()))
-			case err != nil && !apierrors.IsNotFound(err):
-				return fmt.Errorf("removing conditions of %s: %w", nameOf(u), err)
-			}
+	for _, u := range found {
+		switch err := o.withdrawFrom(ctx, u); {
+		case apierrors.IsForbidden(err):
+			kept = append(kept, fmt.Sprintf("%s (namespace %s)", nameOf(u), u.GetNamespace()))
+		case err != nil && !apierrors.IsNotFound(err):
+			return fmt.Errorf("removing conditions of %s: %w", nameOf(u), err)
 		}
 	}
 	if len(kept) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(out, "Nobody updates the condition %s any more, and you cannot patch the status of %s. It is left on %s.\n",
+	_, err = fmt.Fprintf(out, "Nobody updates the condition %s any more, and you cannot patch the status of %s. It is left on %s.\n",
 		api.ConditionComplete, everyResource, strings.Join(kept, ", "))
 	return err
 }

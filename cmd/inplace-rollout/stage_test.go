@@ -51,6 +51,7 @@ type stage struct {
 	pods    []*corev1.Pod
 	others  []runtime.Object
 	says    string              // the policy that holds, to dry runs: see answer
+	image   string              // that a webhook gives what is edited; empty if none is there
 	report  prerequisite.Report // of what is seen of the installation
 }
 
@@ -302,6 +303,9 @@ func (s *stage) answer(a clienttesting.Action) (handled bool, would runtime.Obje
 	update := a.(clienttesting.UpdateActionImpl)
 	u := update.Object.(*unstructured.Unstructured).DeepCopy()
 	annotations := u.GetAnnotations()
+	if s.image != "" {
+		withImage(u, s.image)
+	}
 	switch _, asks := annotations[api.AttendedAnnotation]; {
 	case len(update.UpdateOptions.DryRun) == 0:
 		return false, nil, nil
@@ -340,6 +344,12 @@ spec:
 		t.Fatalf("parsing %s: %v", text, err)
 	}
 	return u
+}
+
+// withImage changes that of the first container.
+func withImage(u *unstructured.Unstructured, image string) {
+	containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
+	containers[0].(map[string]any)["image"] = image
 }
 
 // begin is how a test begins.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
@@ -88,7 +87,7 @@ or a document.`,
 			if err := o.validate(args); err != nil {
 				return err
 			}
-			ctx, cancel := o.within(cmd.Context())
+			ctx, cancel := o.within(cmd.Context(), o.timeout)
 			defer cancel()
 			if err := o.connect(); err != nil {
 				return err
@@ -157,17 +156,6 @@ func (o statusOptions) selects() string {
 	return where + ": none that the selector " + o.selector + " selects is opted in."
 }
 
-// within bounds all that the command does by --timeout, also requests of libraries that take no context.
-func (o statusOptions) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	if o.timeout == 0 {
-		return context.WithCancel(ctx)
-	}
-	if *o.flags.Timeout == "0" {
-		*o.flags.Timeout = o.timeout.String()
-	}
-	return context.WithTimeout(ctx, o.timeout)
-}
-
 // follow shows reports until everything that is opted in is complete: what is not never becomes so.
 func (o statusOptions) follow(ctx context.Context, screen *screen, complaints io.Writer, args []string) error {
 	reports, err := o.reports(ctx, args)
@@ -230,12 +218,8 @@ func completeness(reports []statusReport) error {
 // passing reports whether it may help to look again: the API server is out of reach or
 // overloaded, as while a control plane is upgraded.
 func passing(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return !errors.Is(err, context.Canceled)
-	}
-	code := status.Status().Code
-	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+	code := codeOf(err)
+	return code == 0 && !errors.Is(err, context.Canceled) || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
 // statusReport is how far the rollout of one workload has come.
@@ -375,9 +359,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	if err != nil {
 		return r, err
 	}
-	if r.Unknown = forecast.Unknown; r.Unknown != "" {
-		return r, nil
-	}
+	r.Unknown = forecast.Unknown
 	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable)
 	for _, f := range forecast.Pods {
 		if f.Forecast != judge.ScaledIn {

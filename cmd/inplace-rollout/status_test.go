@@ -146,6 +146,10 @@ func TestClassesWithoutNodes(t *testing.T) {
 	o := statusOptions{cluster: hide(s.cluster(t))}
 	must.Do(t, o.run(t.Context(), &out, &out, nil))
 	golden.Assert(t, "status-classes-without-nodes.txt", out.Bytes())
+	c := &s.daemons.Status.Conditions[0]
+	c.Status, c.Reason = corev1.ConditionFalse, judge.ReasonInfeasible
+	o.cluster = hide(s.cluster(t))
+	must.Equal(t, exitCode(o.run(t.Context(), io.Discard, io.Discard, nil)), 3, "exit code where the condition says that it is stopped")
 	out.Reset()
 	p := planOptions{cluster: hide(s.cluster(t)), failOn: []string{failUnknown}}
 	after := must.Get(edited(s.live(t), manifest(t, "DaemonSet", "", larger)))(t)
@@ -426,7 +430,7 @@ func TestStatusTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := statusOptions{cluster: heldStage(t).cluster(t), watch: true, timeout: time.Millisecond}
 		o.flags = genericclioptions.NewConfigFlags(true)
-		ctx, cancel := o.within(t.Context())
+		ctx, cancel := o.within(t.Context(), o.timeout)
 		defer cancel()
 		var complaints bytes.Buffer
 		if code := exitCode(o.run(ctx, &bytes.Buffer{}, &complaints, nil)); code != 2 || complaints.String() != "Error: not complete after 1ms\n" {
@@ -435,16 +439,17 @@ func TestStatusTimeout(t *testing.T) {
 	})
 }
 
-// A watch also ends in time where the API server does not answer: it would take the command minutes to find that out.
+// Who waits also stops in time where the API server does not answer: it would take the command minutes to find that out.
 func TestStatusOfASilentServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(server.Close)
-	for _, of := range []string{"", "sts/web"} {
-		root := newRoot(strings.Fields("inplace-rollout status --watch --timeout=1s --server=" + server.URL + " " + of))
+	for args, want := range map[string]int{"status --watch": 1, "status --watch sts/web": 1, "check --wait": 2} {
+		root := newRoot(strings.Fields("inplace-rollout " + args + " --timeout=1s --server=" + server.URL))
+		root.SetOut(&bytes.Buffer{})
 		root.SetErr(&bytes.Buffer{})
 		start := time.Now()
-		if code := exitCode(root.ExecuteContext(t.Context())); code != 1 || time.Since(start) > 30*time.Second {
-			t.Errorf("status %s ended with %d after %s", of, code, time.Since(start))
+		if code := exitCode(execute(t.Context(), root)); code != want || time.Since(start) > 15*time.Second {
+			t.Errorf("%s ended with %d after %s", args, code, time.Since(start))
 		}
 	}
 }

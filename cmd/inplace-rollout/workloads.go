@@ -82,6 +82,17 @@ func (c *cluster) connect() error {
 	return nil
 }
 
+// within bounds all that a command does by its --timeout, also requests of libraries that take no context; 0 is no bound.
+func (c *cluster) within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	if *c.flags.Timeout == "0" {
+		*c.flags.Timeout = timeout.String()
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
 // warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
 // empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
@@ -206,9 +217,14 @@ func (c *cluster) optedIn(ctx context.Context, namespace, selector string) ([]*u
 	if selector != "" {
 		selected += "," + selector
 	}
+	return c.list(ctx, namespace, selected)
+}
+
+// list lists those that the selector selects, opted in or not.
+func (c *cluster) list(ctx context.Context, namespace, selector string) ([]*unstructured.Unstructured, error) {
 	var found []*unstructured.Unstructured
 	for _, k := range kinds {
-		list, err := c.objects.Resource(k.gvr()).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selected})
+		list, err := c.objects.Resource(k.gvr()).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return nil, explain(err)
 		}
@@ -250,6 +266,15 @@ func explain(err error) error {
 	default:
 		return err
 	}
+}
+
+// codeOf is the code of an answer of the API server that is an error; 0 if there was no answer.
+func codeOf(err error) int32 {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return status.Status().Code
 }
 
 // nameOf is how kubectl prints a workload: statefulset.apps/web.

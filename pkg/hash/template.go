@@ -71,7 +71,7 @@ func OfRevision(stored *appsv1.ControllerRevision) (*Template, error) {
 	return template, nil
 }
 
-// Same reports whether the built-in controllers take the two templates for the same one. Fields that our types lack
+// Same reports whether the Deployment controller takes the two templates for the same one. Fields that our types lack
 // count too, by the hash. Comparing every field takes long, and is seldom necessary.
 func (t *Template) Same(other *Template) bool {
 	switch {
@@ -90,6 +90,11 @@ func (t *Template) Same(other *Template) bool {
 // DaemonSet controller compare them: a quantity that is spelled otherwise makes a new revision.
 func SameText(a, b *corev1.PodTemplateSpec) bool {
 	return Brief(a).Name == Brief(b).Name
+}
+
+// SameRevision reports whether the StatefulSet and the DaemonSet controller take the two templates for the same one.
+func (t *Template) SameRevision(other *Template) bool {
+	return t.Same(other) && SameText(t.PodTemplateSpec, other.PodTemplateSpec)
 }
 
 // Brief returns nothing of a template but its name by [SameText], and as generation how large it is. That is kept in memory instead

@@ -13,14 +13,15 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/heartbeat"
 )
 
-// standardNamespace is where deploy/ installs the controller, and controllerAccount as whom.
-const standardNamespace, controllerAccount = "inplace-rollout", "inplace-rollout"
+// standardNamespace is where deploy/ installs the controller, and standardAccount as whom.
+const standardNamespace, standardAccount = "inplace-rollout", "inplace-rollout"
 
 // Why no controller goes on with an edit.
 var (
@@ -87,7 +88,7 @@ func (c *Cluster) Told(ctx context.Context) map[string]string {
 // installedIn reports whether the controller is installed in a namespace, for somebody who is told that there is no heartbeat: who may
 // not read the controller's ServiceAccount hears that by the Role of the installation alone.
 func (c *Cluster) installedIn(ctx context.Context, namespace string) bool {
-	_, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, controllerAccount, metav1.GetOptions{})
+	_, err := c.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, standardAccount, metav1.GetOptions{})
 	return err == nil || apierrors.IsForbidden(err)
 }
 
@@ -99,7 +100,7 @@ func (c *Cluster) ForAll(ctx context.Context) (forAll, known bool) {
 
 // judge does that by the annotations of the object.
 func (c *Cluster) judge(ctx context.Context, annotations map[string]string) error {
-	now, err := c.now(ctx)
+	now, err := c.Now(ctx)
 	switch {
 	case err != nil:
 		return unseen{err}
@@ -133,28 +134,33 @@ func (c *Cluster) controllerNamespaces(ctx context.Context) (namespaces []string
 }
 
 // MayResize returns an error if the controller has lost the right to resize pods in the namespace. Only whoever may ask for the rights of
-// others sees that.
+// others sees that, and may read as whom the policies know the controller.
 func (c *Cluster) MayResize(ctx context.Context) error {
-	namespaces, known, err := c.controllerNamespaces(ctx)
-	if err != nil || !known || len(namespaces) == 0 {
-		return unseen{cmp.Or(err, errors.New("it is unknown which controller is meant"))}
+	installed, err := c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, GuardPolicy, metav1.GetOptions{})
+	if err != nil {
+		return unseen{fmt.Errorf("reading ValidatingAdmissionPolicy %s: %w", GuardPolicy, err)}
 	}
-	review, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:               serviceaccount.MakeUsername(namespaces[0], controllerAccount),
-		Groups:             serviceaccount.MakeGroupNames(namespaces[0]),
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: "patch", Resource: "pods", Subresource: "resize"},
-	}}, metav1.CreateOptions{})
-	switch {
-	case err != nil:
-		return unseen{fmt.Errorf("asking for the rights of the controller: %w", err)}
-	case !review.Status.Allowed:
-		return fmt.Errorf("%s has no right to patch pods/resize in namespace %s: give it back the roles of the installation", review.Spec.User, c.Namespace)
+	_, known := anonymous(specOf(installed))
+	for _, user := range sets.List(known) {
+		user = strings.ReplaceAll(user, requestNamespace, c.Namespace)
+		namespace, _, _ := serviceaccount.SplitUsername(user)
+		review, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               user,
+			Groups:             serviceaccount.MakeGroupNames(namespace),
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: "patch", Resource: "pods", Subresource: "resize"},
+		}}, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			return unseen{fmt.Errorf("asking for the rights of the controller: %w", err)}
+		case !review.Status.Allowed:
+			return fmt.Errorf("%s has no right to patch pods/resize in namespace %s: give it back the roles of the installation", user, c.Namespace)
+		}
 	}
 	return nil
 }
 
-// now is the time by the API server's clock, which every user may ask for.
-func (c *Cluster) now(ctx context.Context) (time.Time, error) {
+// Now is the time by the API server's clock, which every user may ask for.
+func (c *Cluster) Now(ctx context.Context) (time.Time, error) {
 	review, err := c.Client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("asking the API server for the time: %w", err)

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
@@ -59,7 +60,7 @@ type Cluster struct {
 // if nothing does.
 func (c *Cluster) Check(ctx context.Context) (Way, error) {
 	way, missing := c.check(ctx, true)
-	return way, errors.Join(append([]error{ServesResize(c.Client)}, missing...)...)
+	return way, errors.Join(append([]error{ServesResize(ctx, c.Client)}, missing...)...)
 }
 
 // Report says what somebody sees of what rollouts in place need: what they may not see is taken to be there. The controller may be of
@@ -86,7 +87,7 @@ func (r Report) Missing() error {
 // Report returns what is missing, one thing apart from the other.
 func (c *Cluster) Report(ctx context.Context) Report {
 	r := Report{}
-	r.Resize = r.seen(ServesResize(c.Client))
+	r.Resize = r.seen(ServesResize(ctx, c.Client))
 	way, missing := c.check(ctx, false)
 	r.Way, r.Labelled, r.Installed = way, c.labelled, r.seen(missing...)
 	known := len(r.Unseen)
@@ -151,8 +152,8 @@ func (c *Cluster) check(ctx context.Context, exact bool) (Way, []error) {
 
 // ServesResize returns why pods cannot be resized; nil if they can. It asks API discovery, not the version: versions have suffixes, and
 // the feature can be off.
-func ServesResize(client kubernetes.Interface) error {
-	resources, err := client.Discovery().ServerResourcesForGroupVersion("v1")
+func ServesResize(ctx context.Context, client kubernetes.Interface) error {
+	resources, err := discovery.ToDiscoveryInterfaceWithContext(client.Discovery()).ServerResourcesForGroupVersionWithContext(ctx, "v1")
 	if err != nil {
 		return notServed(fmt.Errorf("asking which resources the API server has: %w", err))
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -48,7 +49,7 @@ var errHeldTwice = errors.New("rollouts are held twice")
 // way returns the way that is in force, or that the cluster is fit for if none is, and for the
 // webhook its configuration.
 func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookConfiguration, error) {
-	served, err := ServesPolicies(c.Client)
+	served, err := ServesPolicies(ctx, c.Client)
 	if err != nil {
 		return "", nil, err
 	}
@@ -81,8 +82,8 @@ func (c *Cluster) way(ctx context.Context) (Way, *admissionv1.MutatingWebhookCon
 }
 
 // ServesPolicies returns whether this API server can hold by itself.
-func ServesPolicies(client kubernetes.Interface) (bool, error) {
-	resources, err := client.Discovery().ServerResourcesForGroupVersion(admissionv1.SchemeGroupVersion.String())
+func ServesPolicies(ctx context.Context, client kubernetes.Interface) (bool, error) {
+	resources, err := discovery.ToDiscoveryInterfaceWithContext(client.Discovery()).ServerResourcesForGroupVersionWithContext(ctx, admissionv1.SchemeGroupVersion.String())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, unseen{fmt.Errorf("asking which resources the API server has: %w", err)}
 	}

@@ -67,14 +67,14 @@ func New(server Server, observe func(string, time.Duration, error)) (*Client, er
 	if err != nil {
 		return nil, fmt.Errorf("reaching Prometheus: %w", err)
 	}
-	transport, err := config.NewRoundTripperFromConfig(c, "prometheus", config.WithUserAgent("inplace-rollout"))
+	client, err := config.NewClientFromConfig(c, "prometheus", config.WithUserAgent("inplace-rollout"))
 	if err != nil {
 		return nil, fmt.Errorf("reaching Prometheus: %w", err)
 	}
 	if server.MaxBytes > 0 {
-		transport = limited{transport, server.MaxBytes}
+		client.Transport = limited{client.Transport, server.MaxBytes}
 	}
-	inner, err := api.NewClient(api.Config{Address: server.URL, RoundTripper: transport})
+	inner, err := api.NewClient(api.Config{Address: server.URL, Client: client})
 	if err != nil {
 		return nil, fmt.Errorf("reaching Prometheus: %w", err)
 	}

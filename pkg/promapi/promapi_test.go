@@ -237,3 +237,22 @@ func TestReach(t *testing.T) {
 		}
 	}
 }
+
+// TestRedirect: what is sent elsewhere is asked there, unless the file says otherwise.
+func TestRedirect(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/there") {
+			http.Redirect(w, r, "/there"+r.URL.Path, http.StatusTemporaryRedirect)
+			return
+		}
+		_, _ = fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	}))
+	defer server.Close()
+	for _, follow := range []bool{true, false} {
+		file := filepath.Join(t.TempDir(), "http.yaml")
+		must.Do(t, os.WriteFile(file, fmt.Append(nil, "follow_redirects: ", follow), 0o600))
+		client := must.Get(New(Server{URL: server.URL, HTTPConfigFile: file, Timeout: time.Minute}, nil))(t)
+		_, err := client.Instant(t.Context(), "it", "vector(1)", time.Now())
+		must.Equal(t, err == nil, follow, "answered, by the error %v", err)
+	}
+}

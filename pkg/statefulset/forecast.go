@@ -50,7 +50,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 			continue
 		}
 		o.revisions[stored.Name] = t
-		if t.Same(template) && revision != set.Status.UpdateRevision {
+		if t.SameRevision(template) && revision != set.Status.UpdateRevision {
 			revision = stored.Name
 		}
 	}

@@ -140,16 +140,12 @@ func (o observation) goBack(options rollout.Options, former string) (rollout.Pla
 }
 
 // keepBack sees to it, before anything else is done, that no pod that comes anew has a size that has failed, or that a canary has yet to
-// prove. The partition of a rollout that was stopped goes above all pods: it was lowered for restarts, and of those that go back the
-// StatefulSet controller would make others. And the current revision, which the pods below it are made of, is the one from before: it
-// is not where the set was made anew around its pods, or where a pod of it could not be created before.
+// prove. The partition of a rollout that was stopped is above all pods: see hold.yaml. And the current revision, which the pods below it
+// are made of, is the one from before: it is not where the set was made anew around its pods, or where a pod of it could not be created
+// before.
 func (o observation) keepBack(guard *rollout.Guard, p rollout.Plan) rollout.Plan {
 	former := guard.Former()
-	switch stopped := guard.Stopped(); {
-	case !policy.Held(o.set) || !rolling(o.set):
-	case stopped && partition(o.set) < math.MaxInt32:
-		p.Writes = []rollout.Write{lowerPartition{to: math.MaxInt32}}
-	case p.SizeUnproved() && o.madeOfUpdate() && o.revisions[former] != nil && former != o.set.Status.UpdateRevision:
+	if policy.Held(o.set) && rolling(o.set) && p.SizeUnproved() && o.madeOfUpdate() && o.revisions[former] != nil && former != o.set.Status.UpdateRevision {
 		p.Writes = []rollout.Write{makeOf{former, "the size of the newest revision is not proved"}}
 	}
 	return p

@@ -215,9 +215,22 @@ type replicaSet struct {
 
 // setVersion is what a ReplicaSet says from a moment on.
 type setVersion struct {
-	at, since time.Time
-	replicas  int32
-	template  corev1.PodTemplateSpec
+	at, since  time.Time
+	replicas   int32
+	template   corev1.PodTemplateSpec
+	generation int64
+	observed   time.Time // since when its controller's status says that it has seen it; zero if that is not known
+}
+
+// mayBeOf returns the former templates that the pod may have been made from, as far as the status of the ReplicaSet tells.
+func (s *replicaSet) mayBeOf(p *pod) (former []corev1.PodTemplateSpec) {
+	came := p.versions[0].at
+	for i, v := range s.versions[1:] {
+		if !v.at.After(came) && v.observed.After(came) && lacks(p.versions[0].Pod, s.versions[i].template) == "" {
+			former = append(former, s.versions[i].template)
+		}
+	}
+	return former
 }
 
 // scaled returns the version that has brought the number of replicas.
@@ -751,6 +764,11 @@ func (h *history) storeReplicaSet(w Write) {
 	}
 	set.replicas, set.template = ptr.Deref(stored.Spec.Replicas, 1), stored.Spec.Template
 	if n := len(set.versions); n == 0 || set.versions[n-1].replicas != set.replicas || !equality.Semantic.DeepEqual(set.versions[n-1].template, set.template) {
-		set.versions = append(set.versions, setVersion{w.at, w.Since, set.replicas, set.template})
+		set.versions = append(set.versions, setVersion{at: w.at, since: w.Since, replicas: set.replicas, template: set.template, generation: stored.Generation})
+	}
+	for i := range set.versions {
+		if v := &set.versions[i]; v.observed.IsZero() && v.generation > 0 && stored.Status.ObservedGeneration >= v.generation {
+			v.observed = w.at
+		}
 	}
 }

@@ -251,19 +251,23 @@ func detached(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 }
 
 // unlimited logs that a limit is removed from a Deployment's template, that its ReplicaSet takes that over, and makes pods which have
-// the limit all the same, and that one of the pods is evicted.
+// the limit all the same, before its controller has seen that, and that one of the pods is evicted.
 func unlimited(evicts string, made ...string) step {
 	limit := func(spec *corev1.PodSpec) {
 		spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
 	}
 	rs := set1("web-a", "1", 2)
 	limit(&rs.Spec.Template.Spec)
+	after := set1("web-a", "1", 2)
+	rs.Generation, after.Generation = 1, 2
+	seen := after.DeepCopy()
+	seen.Status.ObservedGeneration = 2
 	steps := history{
 		deployed(deployment("1", func(d *appsv1.Deployment) { limit(&d.Spec.Template.Spec) }), rs, limited),
-		wrote(user, deployment("1")), wrote(ours, set1("web-a", "1", 2)),
+		wrote(user, deployment("1")), wrote(ours, after),
 	}
 	pods := build.Each(made, func(name string) step { return created(replicaSet, setPod(name, "1", limited)) })
-	return together(slices.Concat(steps, pods, history{evicted(evicts)})...)
+	return together(slices.Concat(steps, pods, history{wroteStatus(replicaSet, seen), evicted(evicts)})...)
 }
 
 func recreate(d *appsv1.Deployment) {
@@ -447,7 +451,8 @@ func TestCheck(t *testing.T) {
 		}, ""},
 		{"a Deployment's pod is evicted", history{editedDeployment(), refused("web-a-1"), evicted("web-a-1")}, ""},
 		{"a Deployment's pod is evicted for a removed limit, after its ReplicaSet has taken the template over", history{unlimited("web-a-1")}, ""},
-		{"so is one that was made of it, and has the limit from admission", history{unlimited("web-a-2", "web-a-2")}, "restart pods/web-a-2"},
+		{"so is one that may be of it, or has the limit from admission", history{unlimited("web-a-2", "web-a-2")}, ""},
+		{"so is one that was made of it, and has the limit from admission", history{unlimited("web-a-1"), created(replicaSet, setPod("web-a-2", "1", limited)), evicted("web-a-2")}, "restart pods/web-a-2"},
 		{"a Deployment's pod is evicted, and the strategy is Recreate", history{
 			editedDeployment(recreate), refused("web-a-1"), evicted("web-a-1"),
 		}, "apart pods/web-a-1"},

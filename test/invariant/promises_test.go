@@ -179,6 +179,10 @@ func TestProof(t *testing.T) {
 			upgraded(), wroteStatus(statefulSet, revised("2", "app:2", "web-c", annotated(hold, "0"))), reported(pod("web-0", "1", "web-a", "set", "StatefulSet", unready)),
 			asked(pod("web-1", "2", "web-b", "set", "StatefulSet")),
 		}, ""},
+		{"another one is down", history{edited(), reported(webPod("web-0", "1", unready)), after(5 * time.Second), asked(webPod("web-1", "2"))}, "proof pods/web-1"},
+		{"another one is down, until its restart", history{
+			edited(annotated("inplace-rollout.io/resource-resize-policy", "cpu:decrease=RestartOnly")), reported(webPod("web-0", "1", unready)), after(5 * time.Second), asked(webPod("web-1", "2")),
+		}, ""},
 		{"it was asked for an edit before", history{begun, editAgain, after(time.Second), asksAgain, after(time.Second)}, ""},
 	})
 }
@@ -262,7 +266,21 @@ func TestCanary(t *testing.T) {
 			asked(webPod("web-1", "2", has("1"))), reported(webPod("web-1", "2", has("2"))), asked(webPod("web-0", "2", has("1"))), after(d),
 		}
 	}
+	canary, complete := annotated("inplace-rollout.io/canary", "1"), func(s *appsv1.StatefulSet) {
+		s.Annotations["inplace-rollout.io/canary-duration"] = "10s"
+		s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: "inplace-rollout.io/Complete", Status: corev1.ConditionTrue}}
+	}
+	back := func(to string) history {
+		born := func(name string) step { return created(statefulSet, pod(name, "2", "web-2", "set", "StatefulSet", has("2"))) }
+		return history{
+			created(user, set("1", canary)), wroteStatus(ours, set("1", canary, complete)), wrote(user, set("2", canary, complete, annotated(hold, "0"))),
+			born("web-0"), born("web-1"), wrote(user, set(to, canary, complete, annotated(hold, "0"))),
+			asked(webPod("web-1", to, has("2"))), reported(webPod("web-1", to, has(to))), asked(webPod("web-0", to, has("2"))), after(300 * time.Millisecond),
+		}
+	}
 	checkAll(t, []promised{
+		{"all go back", back("1"), ""},
+		{"they go on", back("3"), "canary pods/web-0"},
 		{"the next is asked at once", two("1", 300*time.Millisecond), "canary pods/web-0"},
 		{"the next is asked when the first has been well", two("1", 12*time.Second), ""},
 		{"two are first", two("2", 300*time.Millisecond), ""},

@@ -40,7 +40,7 @@ func (h *history) checkProof(w Write) {
 		case other == p || !other.there() || work.last().surplus(other.last()) || h.node(on).gone || h.node(on).lost:
 		case !slices.Contains(h.options.Misreporting, on) && h.unproved(other, of[0], w, least-slack):
 			unproved = append(unproved, other)
-		case other.down(w.Since) && !h.outdated(work, other, w) && h.obstacle(work, other, w) == "":
+		case other.down(w.Since) && !h.outdated(work, other, w) && h.obstacle(work, other, w) == "" && !slices.ContainsFunc(of, restarts):
 			down++
 		case h.has(other, other.last(), of[0]) || h.isNewest(work, other):
 			proved++
@@ -225,7 +225,7 @@ func restartsOf(p *corev1.Pod) (n int32) {
 
 // checkCanary checks that a Ready pod is asked for a size that it has not had only while fewer than the canary have
 // been asked before it for this template, or when so many have been Ready with it for the canary's time. Who has it
-// promoted, or asks for no canary within the lag, asks for none.
+// promoted, or goes back, or asks for no canary within the lag, asks for none.
 func (h *history) checkCanary(w Write) {
 	p := h.named(w.ObjectRef.Name)
 	if !w.resized || p == nil || !p.readySince(w.Since) {
@@ -245,7 +245,7 @@ func (h *history) checkCanary(w Write) {
 		most, least = max(most, n), min(least, proof)
 	}
 	of := work.ofTemplate()
-	if p.hasHad(of[0].template) {
+	if p.hasHad(of[0].template) || work.goesBack() {
 		return
 	}
 	var unproved []*pod
@@ -273,6 +273,17 @@ func (h *history) checkCanary(w Write) {
 		}
 		h.violate(w, Canary, p.ref(), "it was asked while %d pods had the size, and %d of them, not %d, had been Ready with it for %s", len(unproved)+proved, proved, most, least)
 	})
+}
+
+// goesBack reports whether the template is that of the last rollout that was complete: its size was proved.
+func (w *workload) goesBack() bool {
+	of, back := w.ofTemplate(), false
+	for i, v := range w.versions[:len(w.versions)-len(of)] {
+		if v.complete && i > 0 && !w.versions[i-1].complete {
+			back = equality.Semantic.DeepEqual(v.template, of[0].template)
+		}
+	}
+	return back
 }
 
 // askedSince reports whether the controller has asked the pod for another size since then.

@@ -140,7 +140,8 @@ func (h *history) checkRestart(w Write, p *pod) {
 	}
 	if detached(p.last()) && (p.restart || detached(p.versions[0].Pod)) { // it has been replaced, or was before the log began
 		made, known := h.made(p)
-		if known && p.restart && len(p.asked) == 0 && (p.versions[0].at.After(work.ofTemplate()[0].at) || equality.Semantic.DeepEqual(sizesOf(p.last()), sizeOf(made))) && !work.any(w.Since, func(v version) bool { return !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) }) {
+		_, set := h.workload(p.versions[0].Pod)
+		if known && p.restart && len(p.asked) == 0 && (set == nil || len(set.mayBeOf(p)) == 0) && (p.versions[0].at.After(work.ofTemplate()[0].at) || equality.Semantic.DeepEqual(sizesOf(p.last()), sizeOf(made))) && !work.any(w.Since, func(v version) bool { return !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(v.template)) }) {
 			h.violate(w, Once, p.ref(), "%s had it go, and it has the very size that is wanted: %s", w.User.Username, h.describe(work, p))
 		}
 		h.checkAvailability(w, work, p)
@@ -334,8 +335,12 @@ func (h *history) obstacles(w *workload, p *pod, by Write) string {
 // obstacle returns why the pod cannot be resized live; "" if nothing says so.
 func (h *history) obstacle(w *workload, p *pod, by Write) string {
 	before, _ := h.template(p.last())
+	made := []corev1.PodTemplateSpec{before}
+	if _, set := h.workload(p.last()); set != nil {
+		made = append(made, set.mayBeOf(p)...)
+	}
 	for _, v := range w.since(by.Since) {
-		if inTheWay(p.last(), before, v.template) {
+		if slices.ContainsFunc(made, func(of corev1.PodTemplateSpec) bool { return inTheWay(p.last(), of, v.template) }) {
 			return "the API server, or its container, does not allow it in place"
 		}
 		if slices.Contains(h.options.OldKubelets, nodeOf(p.last())) && lowersMemory(p.last(), v.template) {

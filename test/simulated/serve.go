@@ -133,6 +133,10 @@ func (c *Cluster) UIDs() map[string]types.UID {
 // ServeWorkload makes client the API server for the patches of the workload that there is: of
 // its status, which is stored, and of the rest, which is written.
 func ServeWorkload[W Object](c *Cluster, client *fake.Clientset, resource string, now func() (W, W), store, write func(W)) {
+	client.AddReactor("get", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		is, _ := now()
+		return true, is, nil
+	})
 	c.Serve(client, "patch", resource, func(action clienttesting.Action) (runtime.Object, error) {
 		request := action.(clienttesting.PatchAction)
 		old, empty := now()

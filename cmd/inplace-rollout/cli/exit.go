@@ -2,14 +2,14 @@ package cli
 
 import "fmt"
 
-// ExitCode ends a command that has printed all that it has to say. Every other error ends one with [Failed].
+// ExitCode ends a command that has printed all that it has to say. Every other error ends one with [Failed], and check with [Unknown].
 type ExitCode int
 
 func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // The exit codes, beside 0. [ExitCodes] says what they mean.
 const (
-	Failed     ExitCode = 1 // of every command
+	Failed     ExitCode = 1 // of every command but check
 	No         ExitCode = 1 // of check
 	Unknown    ExitCode = 2
 	Incomplete ExitCode = 2 // of status
@@ -28,7 +28,7 @@ type Meaning struct {
 var ExitCodes = []Meaning{
 	{"check", 0, "yes: edits are rolled out in place; with `--pre`, the cluster is ready for the installation"},
 	{"check", No, "no"},
-	{"check", Unknown, "unknown: you cannot see enough, or the cluster does not answer"},
+	{"check", Unknown, "unknown: you cannot see enough, the cluster does not answer, or a flag is wrong"},
 	{"status", 0, "every rollout is complete"},
 	{"status", Incomplete, "one is not complete yet"},
 	{"status", Stopped, "one is stopped until a person acts"},
