@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,9 +93,13 @@ func controlled(pods []*corev1.Pod, rs *replicaSet) (n int) {
 	return n
 }
 
-// wanted is how many pods rs is to have, also where the Deployment controller has yet to say so.
+// wanted is how many pods rs is to have. Where the Deployment controller has yet to scale it, it is no more than all are to be.
 func (o observation) wanted(rs *replicaSet) int {
-	return min(int(rs.replicas()), o.deployment.replicas())
+	n, all := int(rs.replicas()), o.deployment.replicas()
+	if of, err := strconv.Atoi(rs.Annotations[deploymentutil.DesiredReplicasAnnotation]); err == nil && of != all {
+		return min(n, all)
+	}
+	return n
 }
 
 // scalesIn reports whether pods of rs are about to go because fewer are wanted, which one of the controllers has yet to carry out.

@@ -336,7 +336,7 @@ func TestNextStep(t *testing.T) {
 		{name: "live: one is tried first", sets: "a older: older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-0"},
 		{name: "live: as many at once as surge and unavailable together", sets: "a older: resized|resized|older|older|older|older", changes: changes{bounds(2, 1)}, want: "resize a-2 a-3 a-4"},
 		{name: "live: none while some of them are about to be deleted, and nobody knows which", sets: "a older 1: older|older", changes: changes{lagging}},
-		{name: "live: nor while that is still to be said", sets: "a older: older|older", changes: changes{replicas(1)}},
+		{name: "live: nor while that is still to be said", sets: "a older: older|older", changes: changes{replicas(1), func(s *scene) { s.sets[0].Annotations[desiredAnnotation] = "2" }}},
 		{name: "live: one where the ReplicaSet controller has looked, and they stay", sets: "a older 1: older|older", want: "resize a-0"},
 		{name: "live: one at a time with maxSurge 1 and maxUnavailable 0", sets: "a older: older|older", want: "resize a-0"},
 		{name: "live: what is under way comes first, wherever it is", sets: "a older: older|resizing|older|resized|resized", changes: changes{bounds(1, 1)}, want: "resize a-0"},
