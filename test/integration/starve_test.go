@@ -183,20 +183,3 @@ func TestFlowSchemas(t *testing.T) {
 		t.Errorf("the levels are %v, and ours %v, %v", levels, level, err)
 	}
 }
-
-// TestReadyWhereOneLeads: while the Lease of a replica that was killed runs out, nobody says that edits are to be held, so the next one is
-// not ready before it leads. One that waits beside it is. What the Lease of a killed one does is told by a real one only.
-func TestReadyWhereOneLeads(t *testing.T) {
-	elected := controller.Options{Args: []string{"--leader-elect"}}
-	ownController(t, elected).Kill()
-	next := must.Get(launch(elected))(t)
-	t.Cleanup(next.Stop)
-	eventually(t, "the next one to be ready", func() (bool, string) {
-		err := next.Ready(t.Context())
-		return err == nil, must.Said(err)
-	})
-	if metrics := must.Get(next.Metrics(t.Context()))(t); !strings.Contains(metrics, `leader_election_master_status{name="inplace-rollout"} 1`) {
-		t.Error("it is ready before it leads")
-	}
-	ownController(t, elected)
-}
