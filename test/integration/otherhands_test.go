@@ -5,7 +5,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,63 +43,6 @@ func injecting(t *testing.T, change func(pod *unstructured.Unstructured, contain
 			return err == nil && made.Annotations[injected] != "", fmt.Sprint(err)
 		})
 		apply(t, namespace, manifest)
-	}
-}
-
-// named returns the index of a container; -1 if it is not there.
-func named(containers []any, name string) int {
-	return slices.IndexFunc(containers, func(c any) bool { return c.(map[string]any)["name"] == name })
-}
-
-// asIstio makes the container istio-proxy a sidecar, as Istio's injector does, and drops the container agent.
-func asIstio(pod *unstructured.Unstructured, containers []any) []any {
-	if i := named(containers, "istio-proxy"); i >= 0 {
-		proxy := containers[i].(map[string]any)
-		proxy["restartPolicy"] = "Always"
-		_ = unstructured.SetNestedSlice(pod.Object, []any{proxy}, "spec", "initContainers")
-		containers = slices.Delete(containers, i, i+1)
-	}
-	if i := named(containers, "agent"); i >= 0 {
-		containers = slices.Delete(containers, i, i+1)
-	}
-	return containers
-}
-
-// TestInjectedContainers: an injector moves one container of the template to the init containers, and drops another. The
-// label alone deletes no pod, and an edit is made in place where the container is; of the other one the condition tells.
-func TestInjectedContainers(t *testing.T) {
-	parallel(t)
-	o := options{Pod: `containers:
-- {name: app, image: "app:1", resources: {requests: {cpu: 100m}}}
-- {name: istio-proxy, image: "auto", resources: {requests: {cpu: 10m}}}
-- {name: agent, image: "agent:1", resources: {requests: {cpu: 10m}}}`}
-	o.By = injecting(t, asIstio)
-	w := createWorkload(t, o)
-	w.waitAvailable()
-	keepsInjected(w.sandbox)
-}
-
-// keepsInjected edits a workload whose pods asIstio has changed.
-func keepsInjected[W metav1.Object](s *sandbox[W]) {
-	s.t.Helper()
-	s.waitComplete()
-	before := s.uids()
-	s.patch(`{"spec": {"template": {"spec": {"containers": [
-		{"name": "app", "resources": {"requests": {"cpu": "150m"}}},
-		{"name": "istio-proxy", "resources": {"requests": {"cpu": "20m"}}},
-		{"name": "agent", "resources": {"requests": {"cpu": "20m"}}}]}}}}`)
-	s.waitComplete()
-	s.assertReplaced(before)
-	for name, pod := range s.pods() {
-		if app, proxy := cpuOf(pod.Spec.Containers[0].Resources), cpuOf(pod.Spec.InitContainers[0].Resources); app != "150m" || proxy != "20m" {
-			s.t.Errorf("%s: app has %s, and istio-proxy %s", name, app, proxy)
-		}
-	}
-	if _, _, message := complete(s.get()); !strings.HasSuffix(message, "; not in the pods, so not sized: agent") {
-		s.t.Errorf("the condition says %q", message)
-	}
-	if deleted := s.audit("delete", "pods", "", ""); len(deleted) > 0 {
-		s.t.Errorf("%d pods were deleted", len(deleted))
 	}
 }
 
