@@ -105,26 +105,6 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 	d.assertMoved(before, "150m")
 }
 
-// TestDaemonSetNodeNotReady: a pod whose node is silent holds up nobody, takes a share of
-// maxUnavailable, and is resized when the node is back.
-func TestDaemonSetNodeNotReady(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{Replicas: 4, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"})
-	before := d.uids()
-	slow := d.on(1).Name
-	d.annotatePod(slow, simLasting)
-	d.begin("150m", slow)
-	d.notReady(1)
-	for i := range 3 {
-		d.waitSize(d.on(i+2).Name, "150m")
-	}
-	d.waitCondition("NodeLost", slow)
-	d.assertReplaced(before)
-	d.readyAgain(1)
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-}
-
 // TestDaemonSetAdoptsPods: a set that is made again begins at template generation 1, so that pods of
 // before count as updated by their label, whatever their size is.
 func TestDaemonSetAdoptsPods(t *testing.T) {
