@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -254,81 +253,6 @@ func testProphecy[W metav1.Object](t *testing.T, p prophecy, s *sandbox[W]) {
 		err := foreseen.holds(before, s.pods())
 		return err == nil, must.Said(err)
 	})
-}
-
-// Whoever may not read what is needed hears what that is.
-func TestCommandsForbidden(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{Replicas: 1})
-	manifest := w.kubectl("get", w.ref, "-o", "yaml")
-	w.apply(`{apiVersion: v1, kind: ServiceAccount, metadata: {name: nobody}}`)
-	kubeconfig := must.Get(cp.ServiceAccountKubeconfig(t.Context(), w.namespace, "nobody", ""))(t)
-	for _, args := range [][]string{{"plan", "-f", "-"}, {"status"}, {"release", "--all", "--yes"}} {
-		got := command(t, kubeconfig, w.namespace, manifest, args...)
-		if got.code != 1 || !strings.Contains(got.stderr, "is forbidden") || !strings.Contains(got.stderr, "You need get and list for statefulsets, deployments and daemonsets (apps)") {
-			t.Errorf("%v ended with %d: %s", args, got.code, got.stderr)
-		}
-	}
-	// Namespaced rights are enough for status, and for plan, but for what room there is.
-	w.kubectl("create", "role", "reader", "--verb=get,list", "--resource=statefulsets.apps,deployments.apps,daemonsets.apps,replicasets.apps,controllerrevisions.apps,pods")
-	w.kubectl("create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+w.namespace+":nobody")
-	eventually(t, "status to be allowed", func() (bool, string) {
-		got := command(t, kubeconfig, w.namespace, "", "status")
-		return got.code == 0 || got.code == 2, got.stderr
-	})
-	got := command(t, kubeconfig, w.namespace, manifest, "plan", "-f", "-")
-	if got.code != 0 || !strings.Contains(got.stdout, "web-0") || !strings.Contains(got.stdout, "\nIt is unknown whether nodes have room: not allowed to list nodes.\n") {
-		t.Errorf("plan ended with %d: %s%s", got.code, got.stdout, got.stderr)
-	}
-}
-
-// TestCommandRelease: no controller runs, and what is held in all namespaces is let go, as its users want it. No field belongs to us
-// then. What release says is proved in cmd/inplace-rollout.
-func TestCommandRelease(t *testing.T) {
-	w := newWorkload(t, options{Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}"})
-	d, a := newDeployment(t, options{Replicas: 2}), newDaemonSet(t, options{Replicas: 2})
-	ofSet, before, agents := w.uids(), d.uids(), a.uids()
-	w.setResources("cpu=150m", "")
-	d.setResources("cpu=150m", "")
-	a.setResources("cpu=150m", "")
-	if !held(w.get()) || !held(d.get()) || !held(a.get()) {
-		t.Fatal("not held")
-	}
-	got := command(t, cp.Kubeconfig(), w.namespace, "y\n", "release", w.ref)
-	if want := "the StatefulSet controller will replace 1 pod not of the newest revision: web-2"; got.code != 0 || !strings.Contains(got.stdout, want) {
-		t.Errorf("it ended with %d, want %q: %s%s", got.code, want, got.stdout, got.stderr)
-	}
-	if got := w.run("release", "--all", "--all-namespaces", "--yes"); got.code != 0 || strings.Count(got.stdout, " released\n") != 2 {
-		t.Errorf("it ended with %d: %s%s", got.code, got.stdout, got.stderr)
-	}
-	set := w.get()
-	if held(set) || *set.Spec.UpdateStrategy.RollingUpdate.Partition != 2 || set.Labels[enabled] != "true" {
-		t.Errorf("let go: labels %v, annotations %v, strategy %+v", set.Labels, set.Annotations, set.Spec.UpdateStrategy)
-	}
-	for _, entry := range set.ManagedFields {
-		if fields := entry.FieldsV1.GetRawString(); entry.Manager != "gitops" && strings.Contains(fields, "f:partition") {
-			t.Errorf("the partition belongs to %s", entry.Manager)
-		}
-	}
-	if o := d.get(); held(o) || o.Spec.Paused || ownersOf(o, "paused") != "" || o.Labels[enabled] != "true" {
-		t.Errorf("the Deployment: %v, paused %t by %q", o.Annotations, o.Spec.Paused, ownersOf(o, "paused"))
-	}
-	if set := a.get(); held(set) || set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || ownersOf(set, "type") != "" {
-		t.Errorf("the DaemonSet: %v, %+v by %q", set.Annotations, set.Spec.UpdateStrategy, ownersOf(set, "type"))
-	}
-	w.waitFor("web-2 to be replaced", func(set *appsv1.StatefulSet) bool {
-		return set.Status.UpdatedReplicas == 1 && set.Status.AvailableReplicas == 3 && observed(set)
-	})
-	w.assertReplaced(ofSet, "web-2")
-	d.waitRolledOut()
-	d.assertAllReplaced(before)
-	a.waitRolledOut()
-	a.assertAllReplaced(agents)
-	w.setResources("cpu=160m", "")
-	if !held(w.get()) {
-		t.Error("the next edit is not held")
-	}
-	w.letGo()
 }
 
 // small has these nodes be too small for two cpus.
