@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -108,27 +106,4 @@ func TestNobodyEstimates(t *testing.T) {
 	}
 	must.Do(t, w.Start(t.Context(), 0))
 	estimated(t, "nobody-estimates")
-}
-
-// A pod waits a second for replicas that hang, and no longer.
-func TestEstimatesHang(t *testing.T) {
-	w := webhookWith(t, "estimates-hang", api.InitialResourcesEnabled)
-	estimated(t, "estimates-hang")
-	for i := range 2 {
-		must.Do(t, w.Replica(i).Pause())
-	}
-	var took []time.Duration
-	for range 3 {
-		start := time.Now()
-		must.Equal(t, requested(t, "estimates-hang", nil), "0", "what a pod requests where nobody answers")
-		took = append(took, time.Since(start))
-	}
-	t.Logf("creating a pod has taken %s", took)
-	if least := slices.Min(took); least < time.Second || least > 4*time.Second { // others wait for 5 s, or 10
-		t.Errorf("creating a pod has taken %s at least", least)
-	}
-	for i := range 2 {
-		must.Do(t, w.Replica(i).Resume())
-	}
-	estimated(t, "estimates-hang")
 }
