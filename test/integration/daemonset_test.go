@@ -47,7 +47,7 @@ func TestDaemonSet(t *testing.T) {
 		want = append(want, d.on(i+1).Name)
 	}
 	must.EqualLists(t, only(d.writes(), "patch pods/resize"), want, "the order of resizes")
-	d.assertFewWrites(2, 6)
+	d.assertFew(d.writes(), 2, 6)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	d.waitEvent("PodResized", want[0]+": resized in place")
 	d.waitEvent("RolloutComplete", "all pods")
@@ -127,8 +127,6 @@ func class(label, size string) string {
 
 func ofCPU(cpu string) string { return fmt.Sprintf(`"requests": {"cpu": %q}`, cpu) }
 
-func listOf(classes ...string) string { return "[" + strings.Join(classes, ",") + "]" }
-
 // sized is a node with this label size; without one, if it is empty.
 func sized(label string) controlplane.Node {
 	node := controlplane.Node{CPU: "8", Memory: "16Gi"}
@@ -145,7 +143,7 @@ func (d *daemonSet) classes(classes ...string) {
 	if len(classes) == 0 {
 		annotation = api.NodeResourcesAnnotation + "-"
 	} else {
-		annotation += listOf(classes...)
+		annotation += "[" + strings.Join(classes, ",") + "]"
 	}
 	d.kubectl("annotate", "--overwrite", d.ref, annotation)
 }

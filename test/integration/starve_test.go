@@ -44,10 +44,10 @@ func TestStuckNeighbours(t *testing.T) {
 	w := newWorkload(t, options{})
 	w.waitComplete()
 	namespace, kinds := newNamespace(t, nil), map[string]string{}
-	var manifests []string
+	var manifests, refs []string
 	for i := range number {
 		name, kind := fmt.Sprintf("stuck-%d", i), []string{"StatefulSet", "Deployment"}[i%2]
-		kinds[name] = kind
+		kinds[name], refs = kind, append(refs, strings.ToLower(kind)+"/"+name)
 		manifests = append(manifests, strings.ReplaceAll(manifest(t, namespace, options{
 			Kind: kind, Replicas: 1, Resources: "{requests: {cpu: 1m}}",
 			Meta:    "annotations: {inplace-rollout.io/resource-resize-action: LiveResize}",
@@ -56,7 +56,7 @@ func TestStuckNeighbours(t *testing.T) {
 	}
 	defer administer(t, "delete", "statefulsets,deployments,pods", "--all", "-n", namespace, "--wait=false")
 	apply(t, namespace, strings.Join(manifests, "---\n"))
-	waitAllComplete(t, namespace, kinds)
+	administer(t, append([]string{"wait", "--namespace", namespace, "--for=condition=inplace-rollout.io/Complete", "--timeout=" + patience.String()}, refs...)...)
 
 	took := func(cpu string) time.Duration {
 		t.Helper()
