@@ -22,7 +22,7 @@ import (
 
 // webhookWith runs the webhook in place of the policy, in two replicas, beside a namespace that has a table. The
 // policy applies again with the end of the test.
-func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
+func webhookWith(t *testing.T, name string) *controller.Webhook {
 	t.Helper()
 	withoutPolicy(t)
 	log := must.Get(os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
@@ -32,7 +32,7 @@ func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
 		_ = log.Close() // it has been written
 		must.Do(t, client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(context.Background(), prerequisite.WebhookConfiguration, metav1.DeleteOptions{}))
 	})
-	namespace(t, name, mode)
+	namespace(t, name, api.InitialResourcesEnabled)
 	table := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: api.EstimatesName, Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}},
 		Data:       map[string]string{"docker.io-_library-_web_-1.cpu": `120m {"request":"120m","from":"image:tag"}`},
@@ -85,13 +85,10 @@ func estimated(t *testing.T, namespace string) {
 	})
 }
 
-// full requests lack nothing.
-var full = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")}
-
 // While no replica answers, pods are created at once, as they were written, and again with estimates
 // when one is back.
 func TestNobodyEstimates(t *testing.T) {
-	w := webhookWith(t, "nobody-estimates", api.InitialResourcesEnabled)
+	w := webhookWith(t, "nobody-estimates")
 	estimated(t, "nobody-estimates")
 	w.Replica(0).Kill()
 	w.Replica(1).Kill()
@@ -100,7 +97,7 @@ func TestNobodyEstimates(t *testing.T) {
 	}
 	asked := w.Connections()
 	requested(t, "default", nil)
-	requested(t, "nobody-estimates", full)
+	requested(t, "nobody-estimates", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")})
 	if now := w.Connections(); now != asked {
 		t.Errorf("the API server has asked %d times about pods that want nothing", now-asked)
 	}
