@@ -134,7 +134,7 @@ type result struct {
 	lanes     []lane
 }
 
-// act edits a workload in some namespaces in the same way, and tells what becomes of it until that is over.
+// act edits a workload in some namespaces in the same way, waits until that is over, and tells what came of it.
 func (d *demo) act(ctx context.Context, w workload, edit string, over func(context.Context, int, ...measure.Subject) error, namespaces ...string) ([]result, error) {
 	mark, err := d.AuditMark()
 	if err != nil {
@@ -148,8 +148,7 @@ func (d *demo) act(ctx context.Context, w workload, edit string, over func(conte
 		}
 		subjects = append(subjects, w.subject(namespace))
 	}
-	d.say("")
-	if err := d.while(ctx, from, subjects, func() error { return over(ctx, from, subjects...) }); err != nil {
+	if err := over(ctx, from, subjects...); err != nil {
 		return nil, err
 	}
 	var results []result

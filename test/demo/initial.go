@@ -222,8 +222,7 @@ func (d *demo) evidence(ctx context.Context) error {
 			return why(pod)[corev1.ResourceCPU].From != estimate.FromTag || requests.Cpu().MilliValue() < 400 || !measure.HasSize(pod, pod.Spec.Containers)
 		})
 	}
-	err := d.while(ctx, from, []measure.Subject{of}, func() error { return d.recorder.Await(ctx, "all pods are resized", enough, of) })
-	if err != nil {
+	if err := d.recorder.Await(ctx, "all pods are resized", enough, of); err != nil {
 		return err
 	}
 	history, _ := d.recorder.From(0)

@@ -72,7 +72,7 @@ func lanesOf(history []measure.Moment, from int, of measure.Subject) []lane {
 		}
 		l.asked = l.asked || amounts(pod.Spec.Containers[0].Resources.Requests) == amounts(want[0].Resources.Requests)
 		for _, c := range pod.Status.ContainerStatuses {
-			if t := ended(c); t != nil && t.Reason == "OOMKilled" && !killed.Has(t.ContainerID) {
+			if t := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated); t != nil && t.Reason == "OOMKilled" && !killed.Has(t.ContainerID) {
 				killed.Insert(t.ContainerID)
 				l.Kills = append(l.Kills, at)
 			}

@@ -10,8 +10,7 @@
 // With --picture, all but the last one draw what they have measured.
 //
 // Each show is a file: rollouts.go, guarded.go, initial.go. What they share: demo.go runs kubectl, makes an edit and measures what
-// comes of it; table.go tells of it, a line for each change, shows results beside each other, and holds them against what
-// is claimed; lanes.go draws them.
+// comes of it; table.go shows results beside each other, and holds them against what is claimed; lanes.go draws them.
 package main
 
 import (

@@ -72,20 +72,14 @@ func newApp(t *testing.T, o options) *app {
 // createApp creates a workload that need not become Ready.
 func createApp(t *testing.T, o options) *app {
 	t.Helper()
-	a := placeApp(t, o)
+	o = o.defaulted()
+	namespace := must.Get(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{}))(t)
+	a := &app{t: t, namespace: namespace.Name, kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web", replicas: o.Replicas}
+	t.Cleanup(a.cleanUp)
 	if o.Around != "" {
 		a.apply(o.Around)
 	}
 	a.apply(manifest(t, o))
-	return a
-}
-
-// placeApp makes a namespace for a workload.
-func placeApp(t *testing.T, o options) *app {
-	t.Helper()
-	o = o.defaulted()
-	a := &app{t: t, namespace: newNamespace(t), kind: o.Kind, ref: strings.ToLower(o.Kind) + "/web", replicas: o.Replicas}
-	t.Cleanup(a.cleanUp)
 	return a
 }
 
@@ -108,15 +102,9 @@ func (o options) defaulted() options {
 // apply applies a manifest as people do.
 func (a *app) apply(text string, flags ...string) {
 	a.t.Helper()
-	a.kubectl(append([]string{"apply", "--filename", a.file(text)}, flags...)...)
-}
-
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	namespace := must.Get(client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
-	}, metav1.CreateOptions{}))(t)
-	return namespace.Name
+	file := filepath.Join(a.t.TempDir(), "manifest.yaml")
+	must.Do(a.t, os.WriteFile(file, []byte(text), 0o600))
+	a.kubectl(append([]string{"apply", "--filename", file}, flags...)...)
 }
 
 // manifest is what people keep in git.
@@ -159,13 +147,6 @@ func merge(t *testing.T, object map[string]any, text string) {
 	more := map[string]any{}
 	must.Do(t, yaml.Unmarshal([]byte(text), &more))
 	maps.Copy(object, more)
-}
-
-func (a *app) file(text string) string {
-	a.t.Helper()
-	file := filepath.Join(a.t.TempDir(), "manifest.yaml")
-	must.Do(a.t, os.WriteFile(file, []byte(text), 0o600))
-	return file
 }
 
 // cleanUp removes the namespace, or tells everything about it if the test has failed.
@@ -222,17 +203,10 @@ func (a *app) get() measure.Workload {
 // pods in the order of their names, without those that are about to go.
 func (a *app) pods() []corev1.Pod {
 	a.t.Helper()
-	return must.Get(a.list(a.t.Context()))(a.t)
-}
-
-func (a *app) list(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := client.CoreV1().Pods(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
-	if err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
-	}
+	list := must.Get(client.CoreV1().Pods(a.namespace).List(a.t.Context(), metav1.ListOptions{LabelSelector: "app=web"}))(a.t)
 	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	return pods, nil
+	return pods
 }
 
 // appOf is the status of the container app.

@@ -195,7 +195,7 @@ func TestOOMLoop(t *testing.T) {
 	before := a.pods()
 	a.setResources(largeRequests, largeLimits)
 	a.complete()
-	a.assertUIDs(before)
+	must.EqualLists(t, names(a.pods()), names(before), "the pods")
 	a.assertMoved()
 	after := a.pods()
 	for i := range after[1:] {

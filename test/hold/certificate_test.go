@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
 
-	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
@@ -150,46 +148,5 @@ func TestRenewal(t *testing.T) {
 	}
 	if len(refused) > 0 {
 		t.Errorf("of %d edits %d were refused, such as: %v", accepted+len(refused), len(refused), refused[0])
-	}
-}
-
-// TestMended: the replicas are told of what others write into the configuration or the Secret, and mend it. Of each damage that
-// there can be, TestKeeperRenews of pkg/webhook proves that.
-func TestMended(t *testing.T) {
-	w := serve(t)
-	create(t, "mended", true)
-	secrets := client.CoreV1().Secrets(controller.Namespace)
-	for name, damage := range map[string]func() error{
-		"the manifest is applied again": func() error { return w.Apply(t.Context()) },
-		"no Secret":                     func() error { return secrets.Delete(t.Context(), "inplace-rollout-webhook", metav1.DeleteOptions{}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			start := time.Now()
-			must.Do(t, damage())
-			eventually(t, "every entry trusts our CAs, and nothing else", func() (bool, error) {
-				bundle, certificates, err := theBundle(t.Context())
-				if err != nil {
-					return false, err
-				}
-				for _, c := range certificates {
-					if !strings.HasPrefix(c.Subject.CommonName, "inplace-rollout-webhook.") {
-						return false, fmt.Errorf("%s is trusted", c.Subject)
-					}
-				}
-				secret, err := secrets.Get(t.Context(), "inplace-rollout-webhook", metav1.GetOptions{})
-				if err != nil || !bytes.Contains(secret.Data["pairs.pem"], []byte("PRIVATE KEY")) {
-					return false, fmt.Errorf("the Secret is not mended: %w", err)
-				}
-				return true, ask(bundle)
-			})
-			// They look by themselves every 30 s.
-			if took := time.Since(start); took > 20*time.Second {
-				t.Errorf("the replicas were not told, and have found it after %s", took)
-			}
-			eventually(t, "an edit is held", func() (bool, error) {
-				set, err := edit(t, "mended", int(time.Now().UnixMilli()%100000))
-				return err == nil && held(set), err
-			})
-		})
 	}
 }

@@ -37,7 +37,6 @@ func TestAutoscalers(t *testing.T) {
 	t.Run("Initial", testInitial)
 	t.Run("InPlaceOrRecreate", testInPlaceOrRecreate)
 	t.Run("Infeasible", testInfeasibleBesideUpdater)
-	t.Run("Recreate", testRecreate)
 	t.Run("StartupBoost", testStartupBoost)
 }
 
@@ -206,26 +205,6 @@ func testInfeasibleBesideUpdater(t *testing.T) {
 	w.vertical("InPlaceOrRecreate")
 	w.waitComplete()
 	w.assertReplaced(before, "web-1")
-}
-
-// testRecreate: the updater evicts pods, also in the middle of a rollout, which is complete all the same.
-func testRecreate(t *testing.T) {
-	t.Parallel()
-	w := newWorkload(t, options{PodMeta: used})
-	w.ownController(t, controller.Options{})
-	w.waitComplete()
-	before, cpu := w.uids(), w.vertical("Recreate")
-	w.waitSizes(cpu)
-	w.assertAllReplaced(before)
-	before = w.uids()
-	w.setResources("cpu=150m", "")
-	w.waitComplete()
-	w.waitSizes(cpu)
-	w.waitComplete()
-	w.assertAllReplaced(before)
-	if held(w.get()) {
-		t.Error("still held")
-	}
 }
 
 // testStartupBoost: a pod that is edited while it is boosted is put back to the size from before the edit,

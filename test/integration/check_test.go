@@ -3,16 +3,10 @@
 package integration
 
 import (
-	"regexp"
 	"strings"
 	"testing"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
-	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/test/controller"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -33,7 +27,6 @@ type answers struct {
 	code  int
 	begin string
 	says  []string
-	lines int // how many; any number if 0
 }
 
 const (
@@ -51,20 +44,6 @@ func (s *sandbox[W]) assertCheck(who, kubeconfig string, want answers, args ...s
 	for _, text := range want.says {
 		must.Contain(s.t, got.stdout, text, "%s", who)
 	}
-	if n := strings.Count(got.stdout, "\n"); want.lines != 0 && n != want.lines {
-		s.t.Errorf("%s: it says %d lines, want %d:\n%s", who, n, want.lines, got.stdout)
-	}
-}
-
-// assertPlan asks what an edit of the cpu would do to web-0.
-func (s *sandbox[W]) assertPlan(who, kubeconfig string, fate judge.Forecast, why string) {
-	s.t.Helper()
-	edit := s.kubectl("patch", s.ref, "--patch", cpuEdit, "--dry-run=client", "-o", "yaml")
-	got := command(s.t, kubeconfig, s.namespace, edit, "plan", "-f", "-")
-	if !regexp.MustCompile(`(?m)^web-0 .* `+string(fate)+` .*`+why).MatchString(got.stdout) || strings.Contains(got.stdout, "whether a controller is there") {
-		s.t.Errorf("%s: want %s, %q of\n%s%s", who, fate, why, got.stdout, got.stderr)
-	}
-	must.Equal(s.t, regexp.MustCompile(`(?m)^[IWEF]\d{4} `).FindString(got.stderr), "", "%s: plan logs: %s", who, got.stderr)
 }
 
 // TestCheck: whoever may edit hears the truth by a dry run, and everybody else by the heartbeat; and what they may do.
@@ -114,85 +93,5 @@ func TestCheck(t *testing.T) {
 		resource := strings.TrimSuffix("serviceaccounts/"+name, "/")
 		out, _ := cp.Kubectl(t.Context(), "auth", "can-i", verb, resource, "--namespace", controller.Namespace, "--as=system:serviceaccount:"+w.namespace+":viewer", "--as-group=system:authenticated")
 		must.Equal(t, strings.TrimSpace(out), may, "whether everybody may %s ServiceAccounts of the controller's namespace: %s", what, out)
-	}
-}
-
-// TestCheckKilled kills the only controller, and compares what check says to an editor and a viewer with what becomes of an edit, before and
-// after its heartbeat expires. Then it takes away that everybody may read that, and at last all that is installed.
-func TestCheckKilled(t *testing.T) {
-	needsPolicies(t)
-	w := newWorkload(t, options{Replicas: 1})
-	defer reinstall(t)()
-	letsGo(t)
-	t.Cleanup(func() { fall(t) })
-	editor, viewer := w.user("editor", "edit"), w.user("viewer", "view")
-	process := ownController(t, letGo)
-	w.waitComplete()
-	w.assertPlan("an editor", editor, judge.Live, "")
-	process.Kill()
-	// Its last heartbeat would count for 45 s.
-	until := time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339)
-	for _, account := range []string{controller.ServiceAccount, api.HeartbeatName} {
-		administer(t, "annotate", "--overwrite", "-n", controller.Namespace, "serviceaccount/"+account, api.ReadyUntilAnnotation+"="+until)
-	}
-	dryRun := func() bool {
-		t.Helper()
-		edit := []byte(`{"spec": {"template": {"metadata": {"labels": {"probe": "probe"}}}}}`)
-		set := must.Get(client.AppsV1().StatefulSets(w.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, edit, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}))(t)
-		return held(set)
-	}
-	for before, looks := dryRun(), 0; before || looks == 0; looks++ {
-		is := map[string]ran{"an editor": command(t, editor, w.namespace, "", "check"), "a viewer": command(t, viewer, w.namespace, "", "check")}
-		after := dryRun()
-		for who, got := range is {
-			if after && got.code != 0 || !before && got.code == 0 {
-				t.Errorf("an edit is held before: %t, and after: %t, and check says to %s %s", before, after, who, got.stdout)
-			}
-		}
-		before = after
-	}
-	for who, kubeconfig := range map[string]string{"an editor": editor, "a viewer": viewer, "an administrator": cp.Kubeconfig()} {
-		w.assertCheck(who+" when no controller is there", kubeconfig, answers{code: 1, begin: checkNo + w.namespace + " are not rolled out in place: no controller is ready: edits are not held"})
-	}
-	w.assertPlan("an editor when no controller is there", editor, judge.PodRestart, "no controller is ready")
-	if got := command(t, editor, w.namespace, "", "check"); strings.Contains(got.stdout, "✓ Hold") || strings.Contains(got.stdout, "✗ Hold") {
-		t.Errorf("it contradicts itself:\n%s", got.stdout)
-	}
-
-	administer(t, "patch", "rolebinding", "-n", controller.Namespace, "inplace-rollout-heartbeat-reader", "--type=json", `--patch=[{"op":"remove","path":"/subjects"}]`)
-	eventually(t, "the right to read the heartbeat to be gone", func() (bool, string) {
-		got := command(t, viewer, w.namespace, "", "check")
-		return got.code == 2 && strings.HasPrefix(got.stdout, checkUnknown), got.stdout
-	})
-	w.assertCheck("an editor without the heartbeat", editor, answers{code: 1, begin: checkNo})
-	w.assertPlan("an editor without the heartbeat", editor, judge.PodRestart, "no controller is ready")
-	for kubeconfig, unknown := range map[string]bool{editor: false, viewer: true} {
-		if got := command(t, kubeconfig, w.namespace, "", "plan", w.ref); strings.Contains(got.stdout, "It is unknown whether a controller is there: ") != unknown {
-			t.Errorf("what is to come, without the heartbeat: %+v", got)
-		}
-	}
-
-	must.Do(t, controller.Uninstall(t.Context(), cp))
-	eventually(t, "the API server to hold nothing", func() (bool, string) {
-		got := command(t, editor, w.namespace, "", "check")
-		return strings.HasPrefix(got.stdout, checkNo+w.namespace+" are not rolled out in place: nothing holds edits, as a dry run shows: inplace-rollout is not installed for this namespace, or no controller has begun yet"), got.stdout
-	})
-	w.assertCheck("an editor when it is uninstalled", editor, answers{code: 1, begin: checkNo, lines: 1})
-	w.assertPlan("an editor when it is uninstalled", editor, judge.PodRestart, "nothing holds edits here")
-	if got := command(t, viewer, w.namespace, w.kubectl("get", w.ref, "-o", "yaml"), "plan", "-f", "-"); !strings.Contains(got.stdout, "It is unknown whether a controller is there: ") {
-		t.Errorf("a viewer when it is uninstalled: %+v", got)
-	}
-	w.assertCheck("a viewer when it is uninstalled", viewer, answers{code: 2, begin: checkUnknown})
-	w.assertCheck("nobody when it is uninstalled", w.user("nobody", ""), answers{code: 2, begin: checkUnknown})
-	w.assertCheck("an administrator when it is uninstalled", cp.Kubeconfig(), answers{code: 1, lines: 1,
-		begin: checkNo + w.namespace + " are not rolled out in place: inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl"})
-	w.assertCheck("an administrator before the installation", cp.Kubeconfig(), answers{begin: "Yes: the cluster is ready for the installation\n", says: []string{
-		"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installs: ", "- Installed: nothing yet",
-	}}, "--pre")
-	w.assertCheck("a viewer before the installation", viewer, answers{code: 1, begin: "No: the cluster is not ready for the installation: you cannot install it: you lack create clusterrolebindings, create clusterroles, "}, "--pre")
-	w.assertCheck("who waits for it", editor, answers{code: 1, begin: checkNo}, "--wait", "--timeout=1s")
-	w.kubectl("annotate", w.ref, api.HoldAnnotation+"=0") // as an uninstallation leaves what was held
-	if got := command(t, editor, w.namespace, "", "retry", "sts/web"); got.code != 1 || !strings.Contains(got.stderr, "nothing would go on with it: ") {
-		t.Errorf("a retry when it is uninstalled: %+v", got)
 	}
 }

@@ -47,7 +47,7 @@ func TestDaemonSet(t *testing.T) {
 		want = append(want, d.on(i+1).Name)
 	}
 	must.EqualLists(t, only(d.writes(), "patch pods/resize"), want, "the order of resizes")
-	d.assertFewWrites(2, 6)
+	d.assertFew(d.writes(), 2, 6)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	d.waitEvent("PodResized", want[0]+": resized in place")
 	d.waitEvent("RolloutComplete", "all pods")
@@ -105,26 +105,6 @@ func TestDaemonSetEditDuringASurge(t *testing.T) {
 	d.assertMoved(before, "150m")
 }
 
-// TestDaemonSetNodeNotReady: a pod whose node is silent holds up nobody, takes a share of
-// maxUnavailable, and is resized when the node is back.
-func TestDaemonSetNodeNotReady(t *testing.T) {
-	parallel(t)
-	d := newDaemonSet(t, options{Replicas: 4, Spec: "updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 2}}"})
-	before := d.uids()
-	slow := d.on(1).Name
-	d.annotatePod(slow, simLasting)
-	d.begin("150m", slow)
-	d.notReady(1)
-	for i := range 3 {
-		d.waitSize(d.on(i+2).Name, "150m")
-	}
-	d.waitCondition("NodeLost", slow)
-	d.assertReplaced(before)
-	d.readyAgain(1)
-	d.waitComplete()
-	d.assertMoved(before, "150m")
-}
-
 // TestDaemonSetAdoptsPods: a set that is made again begins at template generation 1, so that pods of
 // before count as updated by their label, whatever their size is.
 func TestDaemonSetAdoptsPods(t *testing.T) {
@@ -147,8 +127,6 @@ func class(label, size string) string {
 
 func ofCPU(cpu string) string { return fmt.Sprintf(`"requests": {"cpu": %q}`, cpu) }
 
-func listOf(classes ...string) string { return "[" + strings.Join(classes, ",") + "]" }
-
 // sized is a node with this label size; without one, if it is empty.
 func sized(label string) controlplane.Node {
 	node := controlplane.Node{CPU: "8", Memory: "16Gi"}
@@ -165,7 +143,7 @@ func (d *daemonSet) classes(classes ...string) {
 	if len(classes) == 0 {
 		annotation = api.NodeResourcesAnnotation + "-"
 	} else {
-		annotation += listOf(classes...)
+		annotation += "[" + strings.Join(classes, ",") + "]"
 	}
 	d.kubectl("annotate", "--overwrite", d.ref, annotation)
 }

@@ -41,7 +41,7 @@ func TestDeployment(t *testing.T) {
 		t.Errorf("the history lists %v, want two revisions", got)
 	}
 	d.assertProgressing()
-	d.assertFewWrites(1, 9)
+	d.assertFew(d.writes(), 1, 9)
 	d.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	d.waitEvent("RolloutComplete", "all pods")
 

@@ -56,14 +56,7 @@ func (s *sandbox[W]) undoTo(cpu string) {
 	s.t.Fatalf("no revision of %v has %s", s.history(), cpu)
 }
 
-// assertFewWrites checks what a rollout in place costs the API server: so many writes to each pod,
-// and so many besides, at most.
-func (s *sandbox[W]) assertFewWrites(ofPod, besides int) {
-	s.t.Helper()
-	s.assertFew(s.writes(), ofPod, besides)
-}
-
-// assertFew is assertFewWrites for some of the writes.
+// assertFew checks what a rollout in place costs the API server: of these writes so many to each pod, and so many besides, at most.
 func (s *sandbox[W]) assertFew(writes []string, ofPod, besides int) {
 	s.t.Helper()
 	ofPods, others := tally(writes)
@@ -124,12 +117,11 @@ func (s *sandbox[W]) podsWritten(verb string) []string {
 
 func succeeded(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code < 300 }
 
-// version of the workload, as a write of it or of its status was answered, with
-// the times when the write arrived and was done.
+// version of the workload, as a write of it or of its status was answered, with the time when that was done.
 type version[W metav1.Object] struct {
-	user              string
-	received, written time.Time
-	workload          W
+	user     string
+	written  time.Time
+	workload W
 }
 
 func (s *sandbox[W]) versions() []version[W] {
@@ -138,7 +130,7 @@ func (s *sandbox[W]) versions() []version[W] {
 	for _, e := range s.audited(succeeded, func(e *auditv1.Event) bool {
 		return e.ObjectRef.Resource == strings.ToLower(s.kind)+"s" && e.ObjectRef.Subresource != "scale" && e.Verb != "delete"
 	}) {
-		v := version[W]{user: e.User.Username, received: e.RequestReceivedTimestamp.Time, written: e.StageTimestamp.Time}
+		v := version[W]{user: e.User.Username, written: e.StageTimestamp.Time}
 		must.Do(s.t, json.Unmarshal(e.ResponseObject.Raw, &v.workload))
 		versions = append(versions, v)
 	}

@@ -55,7 +55,7 @@ func TestFence(t *testing.T) {
 	d.kubectl("wait", "--for=condition=Available", "deployment/out", "--timeout="+patience.String())
 	live := d.active()
 	set, pod := "replicaset/"+live.Name, "pod/"+d.names()[0]
-	webPod, barePod := d.pods()[d.names()[0]], getPod(t, d.namespace, "bare")
+	webPod, barePod := d.pods()[d.names()[0]], *must.Get(client.CoreV1().Pods(d.namespace).Get(t.Context(), "bare", metav1.GetOptions{}))(t)
 
 	history := func(change func(*appsv1.ReplicaSet)) func() error { return of.histories(live, change) }
 	for _, tt := range []struct {

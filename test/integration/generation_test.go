@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func (w *workload) start(ctx context.Context, started map[types.UID]int32) error
 				says, started[pod.UID] = "True", restarts
 			}
 		}
-		if is := conditionOf(&pod, "example.com/started"); string(is) == says {
+		if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == "example.com/started" && string(c.Status) == says }) {
 			continue
 		}
 		patch := `{"metadata":{"uid":"` + string(pod.UID) + `"},"status":{"conditions":[{"type":"example.com/started","status":"` + says + `"}]}}`
@@ -61,15 +62,6 @@ func (w *workload) start(ctx context.Context, started map[types.UID]int32) error
 		}
 	}
 	return nil
-}
-
-func conditionOf(pod *corev1.Pod, of corev1.PodConditionType) corev1.ConditionStatus {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == of {
-			return c.Status
-		}
-	}
-	return ""
 }
 
 // TestOperatorThatWaitsForTheGeneration: a hold keeps the observed generation behind and waits for pods to be Ready, and an operator

@@ -136,8 +136,7 @@ func (s *sandbox[W]) assertNoDrift(when, file string) {
 }
 
 // TestHelm upgrades a release with new sizes, again in the middle of the rollout, and
-// rolls it back: all of it goes in place. Helm does not wait for that of a Deployment.
-// The manifests say what the hold changes.
+// rolls it back: all of it goes in place. The manifests say what the hold changes. Whether Helm waits is in TestHelmWaits.
 func TestHelm(t *testing.T) {
 	parallel(t)
 	for _, serverSide := range []string{"true", "false"} {
@@ -152,18 +151,18 @@ func TestHelm(t *testing.T) {
 				case "StatefulSet":
 					w := newWorkload(t, o)
 					before := w.uids()
-					upgradeTwice(r, w.sandbox, o, w.waitComplete, true)
+					upgradeTwice(r, w.sandbox, o, w.waitComplete)
 					w.assertMoved(0)
 					w.assertReplaced(before)
 				case "Deployment":
 					d := newDeployment(t, o)
 					before := d.uids()
-					upgradeTwice(r, d.sandbox, o, d.waitComplete, false)
+					upgradeTwice(r, d.sandbox, o, d.waitComplete)
 					d.assertMoved(before, "100m")
 				case "DaemonSet":
 					d := newDaemonSet(t, o)
 					before := d.uids()
-					upgradeTwice(r, d.sandbox, o, d.waitComplete, true)
+					upgradeTwice(r, d.sandbox, o, d.waitComplete)
 					d.assertMoved(before, "100m")
 				}
 			})
@@ -171,16 +170,15 @@ func TestHelm(t *testing.T) {
 	}
 }
 
-// upgradeTwice upgrades the release and rolls it back; waits says whether Helm waits until all pods are done.
-func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitComplete func(), waits bool) {
+// upgradeTwice upgrades the release and rolls it back.
+func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitComplete func()) {
 	r.t.Helper()
-	strategy := map[bool]string{true: "--wait=watcher", false: "--wait=hookOnly"}
 	waitComplete()
 	slow := s.names()[0]
 	s.annotatePod(slow, simDeferred)
 	o.Resources = "{requests: {cpu: 150m, memory: 100Mi}, limits: {cpu: 200m, memory: 200Mi}}"
 	r.chart(manifest(r.t, s.namespace, o))
-	r.run("upgrade", "web", r.folder, strategy[!waits], "--timeout=1m")
+	r.run("upgrade", "web", r.folder)
 	s.waitCondition("Deferred", slow)
 
 	o.Resources = "{requests: {cpu: 170m, memory: 120Mi}, limits: {cpu: 250m, memory: 200Mi}}"
@@ -195,7 +193,7 @@ func upgradeTwice[W metav1.Object](r *release, s *sandbox[W], o options, waitCom
 	for _, pod := range s.pods() {
 		must.Equal(r.t, cpuOf(pod.Spec.Containers[0].Resources), "170m", "cpu request of %s", pod.Name)
 	}
-	r.run("rollback", "web", "1", strategy[waits], "--timeout="+patience.String())
+	r.run("rollback", "web", "1", "--wait=watcher", "--timeout="+patience.String())
 	s.waitPod(slow, "to be rolled back", func(pod corev1.Pod) bool { return cpuOf(pod.Spec.Containers[0].Resources) == "100m" })
 	waitComplete()
 }

@@ -197,17 +197,6 @@ func holdOf(w metav1.Object) string {
 	return unheld
 }
 
-// waitAllComplete waits until the workloads are Complete.
-func waitAllComplete(t *testing.T, namespace string, kinds map[string]string) {
-	t.Helper()
-	var refs []string
-	for name, kind := range kinds {
-		refs = append(refs, strings.ToLower(kind)+"/"+name)
-	}
-	args := append([]string{"wait", "--namespace", namespace, "--for=condition=inplace-rollout.io/Complete", "--timeout=" + patience.String()}, refs...)
-	must.Get(cp.Kubectl(t.Context(), args...))(t)
-}
-
 // newProxy is one without faults.
 func newProxy(t *testing.T) *faults.Proxy {
 	t.Helper()

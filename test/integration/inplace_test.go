@@ -30,7 +30,7 @@ func TestResize(t *testing.T) {
 	if got, want := only(w.writes(), "patch pods/resize"), []string{"web-4", "web-3", "web-2", "web-1", "web-0"}; !slices.Equal(got, want) {
 		t.Errorf("resized in the order %v, want %v", got, want)
 	}
-	w.assertFewWrites(2, 6)
+	w.assertFew(w.writes(), 2, 6)
 	w.waitEvent("RolloutStarted", "app: cpu request 100m→150m, app: cpu limit 200m→300m, app: memory request 100Mi→150Mi, app: memory limit 200Mi→300Mi")
 	w.waitEvent("PodResized", "web-4: resized in place")
 	w.waitEvent("RolloutComplete", "all pods")

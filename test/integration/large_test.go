@@ -31,20 +31,13 @@ func TestFenceOfALargeTemplate(t *testing.T) {
 		pod.WriteString("]}\n")
 	}
 	o := options{Replicas: 1, Pod: pod.String()}
-	w, d, ds := newWorkload(t, o), newDeployment(t, o), newDaemonSet(t, o)
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	ofSet, ofDeployment, before := w.uids(), d.uids(), ds.uids()
-	w.setResources("cpu=150m", "")
-	d.edit("150m")
-	ds.edit("150m")
-	w.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(ofSet)
-	d.assertMoved(ofDeployment, "150m")
-	ds.assertMoved(before, "150m")
-	must.EqualLists(t, d.history(), []int{1, 2}, "the history")
+	x := newTrio(t, o)
+	x.waitComplete()
+	before := x.uids()
+	x.setCPU("150m")
+	x.waitComplete()
+	x.assertMoved(before, "150m")
+	must.EqualLists(t, x.d.history(), []int{1, 2}, "the history")
 }
 
 // TestControlPlaneRestarts has the API server, etcd and the controller die in the middle of

@@ -120,18 +120,12 @@ func hold[W metav1.Object](t *testing.T, s *sandbox[W], path, text string) *late
 // strike kills the controller when the write is on its way.
 func (l *lateWrite) strike() {
 	l.t.Helper()
-	l.reached()
-	l.process.Kill()
-}
-
-// reached waits until the write is on its way.
-func (l *lateWrite) reached() {
-	l.t.Helper()
 	select {
 	case <-l.held.Reached:
 	case <-time.After(patience):
 		l.t.Fatal("there was no such write")
 	}
+	l.process.Kill()
 }
 
 // arrivesInVain lets the write arrive, and checks how it is refused.

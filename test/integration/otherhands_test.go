@@ -3,22 +3,16 @@
 package integration
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	policyv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -44,63 +38,6 @@ func injecting(t *testing.T, change func(pod *unstructured.Unstructured, contain
 			return err == nil && made.Annotations[injected] != "", fmt.Sprint(err)
 		})
 		apply(t, namespace, manifest)
-	}
-}
-
-// named returns the index of a container; -1 if it is not there.
-func named(containers []any, name string) int {
-	return slices.IndexFunc(containers, func(c any) bool { return c.(map[string]any)["name"] == name })
-}
-
-// asIstio makes the container istio-proxy a sidecar, as Istio's injector does, and drops the container agent.
-func asIstio(pod *unstructured.Unstructured, containers []any) []any {
-	if i := named(containers, "istio-proxy"); i >= 0 {
-		proxy := containers[i].(map[string]any)
-		proxy["restartPolicy"] = "Always"
-		_ = unstructured.SetNestedSlice(pod.Object, []any{proxy}, "spec", "initContainers")
-		containers = slices.Delete(containers, i, i+1)
-	}
-	if i := named(containers, "agent"); i >= 0 {
-		containers = slices.Delete(containers, i, i+1)
-	}
-	return containers
-}
-
-// TestInjectedContainers: an injector moves one container of the template to the init containers, and drops another. The
-// label alone deletes no pod, and an edit is made in place where the container is; of the other one the condition tells.
-func TestInjectedContainers(t *testing.T) {
-	parallel(t)
-	o := options{Pod: `containers:
-- {name: app, image: "app:1", resources: {requests: {cpu: 100m}}}
-- {name: istio-proxy, image: "auto", resources: {requests: {cpu: 10m}}}
-- {name: agent, image: "agent:1", resources: {requests: {cpu: 10m}}}`}
-	o.By = injecting(t, asIstio)
-	w := createWorkload(t, o)
-	w.waitAvailable()
-	keepsInjected(w.sandbox)
-}
-
-// keepsInjected edits a workload whose pods asIstio has changed.
-func keepsInjected[W metav1.Object](s *sandbox[W]) {
-	s.t.Helper()
-	s.waitComplete()
-	before := s.uids()
-	s.patch(`{"spec": {"template": {"spec": {"containers": [
-		{"name": "app", "resources": {"requests": {"cpu": "150m"}}},
-		{"name": "istio-proxy", "resources": {"requests": {"cpu": "20m"}}},
-		{"name": "agent", "resources": {"requests": {"cpu": "20m"}}}]}}}}`)
-	s.waitComplete()
-	s.assertReplaced(before)
-	for name, pod := range s.pods() {
-		if app, proxy := cpuOf(pod.Spec.Containers[0].Resources), cpuOf(pod.Spec.InitContainers[0].Resources); app != "150m" || proxy != "20m" {
-			s.t.Errorf("%s: app has %s, and istio-proxy %s", name, app, proxy)
-		}
-	}
-	if _, _, message := complete(s.get()); !strings.HasSuffix(message, "; not in the pods, so not sized: agent") {
-		s.t.Errorf("the condition says %q", message)
-	}
-	if deleted := s.audit("delete", "pods", "", ""); len(deleted) > 0 {
-		s.t.Errorf("%d pods were deleted", len(deleted))
 	}
 }
 
@@ -193,24 +130,15 @@ func TestWebhookEditsTheTemplate(t *testing.T) {
 	parallel(t)
 	for name, again := range map[string]bool{"asked once": false, "asked again": true} {
 		inParallel(t, name, func(t *testing.T) {
-			w, d, ds := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{})
-			before, deploymentBefore, daemonsBefore := w.uids(), d.uids(), ds.uids()
-			w.serve(again, sizedBy)
-			d.serve(again, sizedBy)
-			ds.serve(again, sizedBy)
-			w.kubectl("annotate", w.ref, cpuAnnotation+"=150m")
-			d.kubectl("annotate", d.ref, cpuAnnotation+"=150m")
-			ds.kubectl("annotate", ds.ref, cpuAnnotation+"=150m")
-			w.waitFor("the template to be changed", func(set *appsv1.StatefulSet) bool {
-				return cpuOf(set.Spec.Template.Spec.Containers[0].Resources) == "150m"
-			})
-			w.waitComplete()
-			d.waitComplete()
-			ds.waitComplete()
-			w.assertMoved(0)
-			w.assertReplaced(before)
-			d.assertMoved(deploymentBefore, "150m")
-			ds.assertMoved(daemonsBefore, "150m")
+			x := newTrio(t, options{})
+			before := x.uids()
+			x.w.serve(again, sizedBy)
+			x.d.serve(again, sizedBy)
+			x.ds.serve(again, sizedBy)
+			x.annotate(cpuAnnotation, "150m")
+			must.Equal(t, cpuOf(x.w.get().Spec.Template.Spec.Containers[0].Resources), "150m", "what the webhook has made of the template")
+			x.waitComplete()
+			x.assertMoved(before, "150m")
 		})
 	}
 }
@@ -304,26 +232,4 @@ func TestAdmissionBesideTheEdit(t *testing.T) {
 	for name, pod := range w.pods() {
 		must.Equal(t, pod.Spec.Containers[0].Resources.Requests.Memory().String(), "100Mi", "memory request of %s", name)
 	}
-}
-
-// Somebody else writes the status again and again, such as an operator that has a condition of its own in it.
-func TestStatusWrittenByOthers(t *testing.T) {
-	parallel(t)
-	w := newWorkload(t, options{})
-	w.waitComplete()
-	before := w.uids()
-	var writing sync.WaitGroup
-	writes, stop := context.WithCancel(t.Context())
-	writing.Go(func() {
-		for i := 0; writes.Err() == nil; i++ {
-			patch := fmt.Appendf(nil, `{"status": {"conditions": [{"type": "example.com/Seen", "status": "True", "message": "%d"}]}}`, i)
-			_, _ = client.AppsV1().StatefulSets(w.namespace).Patch(writes, "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-			time.Sleep(200 * time.Millisecond)
-		}
-	})
-	w.setResources("cpu=150m", "")
-	w.waitComplete()
-	stop()
-	writing.Wait()
-	w.assertReplaced(before)
 }

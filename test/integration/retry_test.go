@@ -55,7 +55,9 @@ func TestRetry(t *testing.T) {
 	if got := w.run("retry", "sts/web"); got.code != 0 || !strings.Contains(got.stdout, "is retried") {
 		t.Fatalf("%+v", got)
 	}
-	w.waitAudit("web-1", asked+2) // for what it has, and then for the size again
+	eventually(t, "the pod to be asked for what it has, and then for the size again", func() (bool, string) {
+		return len(w.audit("patch", "pods", "resize", "web-1")) >= asked+2, strings.Join(w.writes(), "\n")
+	})
 	w.waitCondition("Infeasible", "left as it is")
 	w.assertReplaced(before)
 	if got := w.run("retry", "sts/web", "--action=LiveResizePreferred"); got.code != 0 || !strings.Contains(got.stdout, "LiveResizePreferred is in force") {
@@ -70,15 +72,6 @@ func TestRetry(t *testing.T) {
 		t.Errorf("after an edit: %v", a)
 	}
 	w.waitComplete()
-}
-
-// waitAudit waits until the controller has asked n times for a resize of the pod.
-func (s *sandbox[W]) waitAudit(pod string, n int) {
-	s.t.Helper()
-	eventually(s.t, "the pod to be asked again", func() (bool, string) {
-		asked := s.audit("patch", "pods", "resize", pod)
-		return len(asked) >= n, strings.Join(s.writes(), "\n")
-	})
 }
 
 // asUsers runs a program with what `make build` has made in the PATH.

@@ -44,10 +44,10 @@ func TestStuckNeighbours(t *testing.T) {
 	w := newWorkload(t, options{})
 	w.waitComplete()
 	namespace, kinds := newNamespace(t, nil), map[string]string{}
-	var manifests []string
+	var manifests, refs []string
 	for i := range number {
 		name, kind := fmt.Sprintf("stuck-%d", i), []string{"StatefulSet", "Deployment"}[i%2]
-		kinds[name] = kind
+		kinds[name], refs = kind, append(refs, strings.ToLower(kind)+"/"+name)
 		manifests = append(manifests, strings.ReplaceAll(manifest(t, namespace, options{
 			Kind: kind, Replicas: 1, Resources: "{requests: {cpu: 1m}}",
 			Meta:    "annotations: {inplace-rollout.io/resource-resize-action: LiveResize}",
@@ -56,7 +56,7 @@ func TestStuckNeighbours(t *testing.T) {
 	}
 	defer administer(t, "delete", "statefulsets,deployments,pods", "--all", "-n", namespace, "--wait=false")
 	apply(t, namespace, strings.Join(manifests, "---\n"))
-	waitAllComplete(t, namespace, kinds)
+	administer(t, append([]string{"wait", "--namespace", namespace, "--for=condition=inplace-rollout.io/Complete", "--timeout=" + patience.String()}, refs...)...)
 
 	took := func(cpu string) time.Duration {
 		t.Helper()
@@ -182,21 +182,4 @@ func TestFlowSchemas(t *testing.T) {
 	if err != nil || len(levels) != 2 || !levels[flowSchema] || level.Spec.Type != flowcontrolv1.PriorityLevelEnablementLimited || level.Spec.Limited.LimitResponse.Type != flowcontrolv1.LimitResponseTypeQueue {
 		t.Errorf("the levels are %v, and ours %v, %v", levels, level, err)
 	}
-}
-
-// TestReadyWhereOneLeads: while the Lease of a replica that was killed runs out, nobody says that edits are to be held, so the next one is
-// not ready before it leads. One that waits beside it is. What the Lease of a killed one does is told by a real one only.
-func TestReadyWhereOneLeads(t *testing.T) {
-	elected := controller.Options{Args: []string{"--leader-elect"}}
-	ownController(t, elected).Kill()
-	next := must.Get(launch(elected))(t)
-	t.Cleanup(next.Stop)
-	eventually(t, "the next one to be ready", func() (bool, string) {
-		err := next.Ready(t.Context())
-		return err == nil, must.Said(err)
-	})
-	if metrics := must.Get(next.Metrics(t.Context()))(t); !strings.Contains(metrics, `leader_election_master_status{name="inplace-rollout"} 1`) {
-		t.Error("it is ready before it leads")
-	}
-	ownController(t, elected)
 }

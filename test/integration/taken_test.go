@@ -123,12 +123,6 @@ func label(key, value string) string {
 // bigger is a patch that resizes a pod.
 const bigger = `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"150m"}}}]}}`
 
-func getPod(t *testing.T, namespace, name string) corev1.Pod {
-	t.Helper()
-	pod := must.Get(client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{}))(t)
-	return *pod
-}
-
 // component applies a policy of deploy/components until the test ends, and waits until it is in force.
 func component(t *testing.T, name string, inForce func() bool) {
 	t.Helper()

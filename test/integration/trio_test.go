@@ -111,6 +111,21 @@ func (x trio) waitComplete() {
 	x.ds.waitComplete()
 }
 
+// uids are those of all their pods.
+func (x trio) uids() [3]map[string]types.UID {
+	x.t.Helper()
+	return [3]map[string]types.UID{x.w.uids(), x.d.uids(), x.ds.uids()}
+}
+
+// assertMoved checks that the pods are those of before, and that all of them have the new size.
+func (x trio) assertMoved(before [3]map[string]types.UID, cpu string) {
+	x.t.Helper()
+	x.w.assertMoved(0)
+	x.w.assertReplaced(before[0])
+	x.d.assertMoved(before[1], cpu)
+	x.ds.assertMoved(before[2], cpu)
+}
+
 // assertAsBefore checks that their users' own fields are there.
 func (x trio) assertAsBefore(partition int32) {
 	x.t.Helper()

@@ -89,40 +89,37 @@ func testUpgrade(t *testing.T, from, to installable) {
 	}
 	from.install(t)
 	old := []*controller.Process{elected(from), elected(from)}
-	w, d, ds, guarded := newWorkload(t, options{}), newDeployment(t, options{}), newDaemonSet(t, options{}), newWorkload(t, options{})
+	x, guarded := newTrio(t, options{}), newWorkload(t, options{})
 	guarded.waitComplete()
 	guardedBefore := guarded.uids()
 	guarded.guard("canary", "1", "canary-duration", "manual")
 	guarded.setResources("cpu=150m", "")
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	setBefore, before, daemonsBefore := w.uids(), d.uids(), ds.uids()
-	slow, daemon := d.names()[1], ds.on(2).Name
-	w.annotatePod("web-1", simDeferred)
-	d.annotatePod(slow, simDeferred)
-	ds.annotatePod(daemon, simDeferred)
-	x := trio{t, w, d, ds}
+	x.waitComplete()
+	before, slow, daemon := x.uids(), x.d.names()[1], x.ds.on(2).Name
+	kubelets := func(treat string) {
+		x.w.annotatePod("web-1", treat)
+		x.d.annotatePod(slow, treat)
+		x.ds.annotatePod(daemon, treat)
+	}
+	kubelets(simDeferred)
 	edit := func(when, cpu string) {
 		t.Helper()
 		x.setCPU(cpu)
 		x.assertHeld("an edit "+when, true)
 		x.assertMarked(false)
 	}
-	w.markAudit()
-	d.markAudit()
-	ds.markAudit()
+	x.w.markAudit()
+	x.d.markAudit()
+	x.ds.markAudit()
 	edit("before", "150m")
 	guarded.waitSize("web-2", "150m")
 	guarded.waitCondition("Progressing", "canary of ")
-	w.waitCondition("Deferred", "web-1")
-	d.waitCondition("Deferred", slow)
-	ds.waitCondition("Deferred", daemon)
+	x.w.waitCondition("Deferred", "web-1")
+	x.d.waitCondition("Deferred", slow)
+	x.ds.waitCondition("Deferred", daemon)
 
 	to.install(t)
-	if !held(w.get()) || !held(d.get()) || !held(ds.get()) {
-		t.Error("applying deploy/ lets go")
-	}
+	x.assertHeld("deploy/ is applied", true)
 	edit("when the policies have been replaced", "160m")
 	if from.deploy != shipped("deploy") {
 		slices.Reverse(old) // a leader of that version takes its heartbeat away also where the next one may not beat
@@ -132,19 +129,12 @@ func testUpgrade(t *testing.T, from, to installable) {
 		process.Stop()
 	}
 	edit("when the controllers have been replaced, too", "170m")
-	w.annotatePod("web-1", simAccepted)
-	d.annotatePod(slow, simAccepted)
-	ds.annotatePod(daemon, simAccepted)
-	w.waitComplete()
-	d.waitComplete()
-	ds.waitComplete()
-	w.assertMoved(0)
-	w.assertReplaced(setBefore)
-	d.assertMoved(before, "170m")
-	ds.assertMoved(daemonsBefore, "170m")
-	w.assertNoRefusals()
-	d.assertNoRefusals()
-	ds.assertNoRefusals()
+	kubelets(simAccepted)
+	x.waitComplete()
+	x.assertMoved(before, "170m")
+	x.w.assertNoRefusals()
+	x.d.assertNoRefusals()
+	x.ds.assertNoRefusals()
 	// A guarded rollout goes no further by that. The version before does not know the record, and goes by what else there is.
 	if asked := guarded.askedPods(); len(asked) != 1 || !held(guarded.get()) {
 		t.Errorf("%v have got a size that is not promoted, held: %t", asked, held(guarded.get()))

@@ -387,23 +387,6 @@ func (d *daemonSet) addNode(i int, node controlplane.Node) {
 	must.Do(d.t, addNode(d.t.Context(), d.namespace, i, node))
 }
 
-// notReady has the i-th node and its pod not be Ready, with a silent kubelet.
-func (d *daemonSet) notReady(i int) {
-	d.t.Helper()
-	d.annotatePod(d.on(i).Name, simLasting)
-	d.annotatePod(d.on(i).Name, "sim.inplace-rollout.io/ready=false")
-	d.kubectl("annotate", "node", d.node(i), "sim.inplace-rollout.io/ready=false")
-	d.kubectl("wait", "--for=condition=Ready=False", "node/"+d.node(i), "--timeout="+patience.String())
-}
-
-// readyAgain is the end of that.
-func (d *daemonSet) readyAgain(i int) {
-	d.t.Helper()
-	d.kubectl("annotate", "node", d.node(i), "sim.inplace-rollout.io/ready-")
-	d.annotatePod(d.on(i).Name, simAccepted)
-	d.annotatePod(d.on(i).Name, "sim.inplace-rollout.io/ready-")
-}
-
 // allOn are the pods on the i-th node.
 func (d *daemonSet) allOn(i int) []corev1.Pod {
 	d.t.Helper()

@@ -24,7 +24,7 @@ const simulatedKubelet = "simulated"
 // resizes, restarts, what people do meanwhile, and what they are told.
 var simulated = []string{
 	"TestHold", "TestCreate", ".*RestoredFromABackup", "TestTable", "TestResize", "TestUndo", "TestPartition", "TestOptIn",
-	"TestOptOut", "TestPod", "TestHandover", "TestInvalid", "TestInjected", "TestUnsupported",
+	"TestOptOut", "TestPod", "TestHandover", "TestInvalid", "TestUnsupported",
 	"TestNoNodeFits", "TestFlow$", "TestAbandoned", "TestDeployment", "TestDaemonSet", "TestClasses",
 	"TestAnnotations", "TestWarn", "TestFence", "TestResizeRight", "TestWebhook", "TestCommand[^s]", "TestRetry", "TestReapplies",
 }

@@ -222,15 +222,6 @@ func Resizing(pod *corev1.Pod) string {
 	return ""
 }
 
-// Restarts is how often the containers of a pod have restarted.
-func Restarts(pod *corev1.Pod) int {
-	n := 0
-	for _, c := range pod.Status.ContainerStatuses {
-		n += int(c.RestartCount)
-	}
-	return n
-}
-
 func containerIDs(pod *corev1.Pod) []string {
 	var ids []string
 	for _, c := range pod.Status.ContainerStatuses {

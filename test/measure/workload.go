@@ -17,8 +17,6 @@ type Workload interface {
 	metav1.Object
 	Template() *corev1.PodTemplateSpec
 	Replicas() int
-	// Updated pods, as its built-in controller counts them.
-	Updated() int
 	// RolledOut reports whether its built-in controller has nothing left to do.
 	RolledOut() bool
 	// Complete is the condition inplace-rollout.io/Complete, empty if there is none.
@@ -44,7 +42,6 @@ type statefulSet struct{ *appsv1.StatefulSet }
 
 func (s statefulSet) Template() *corev1.PodTemplateSpec { return &s.Spec.Template }
 func (s statefulSet) Replicas() int                     { return int(ptr.Deref(s.Spec.Replicas, 1)) }
-func (s statefulSet) Updated() int                      { return int(s.Status.UpdatedReplicas) }
 
 func (s statefulSet) RolledOut() bool {
 	n, status := int32(s.Replicas()), s.Status
@@ -73,7 +70,6 @@ type daemonSet struct{ *appsv1.DaemonSet }
 
 func (d daemonSet) Template() *corev1.PodTemplateSpec { return &d.Spec.Template }
 func (d daemonSet) Replicas() int                     { return int(d.Status.DesiredNumberScheduled) }
-func (d daemonSet) Updated() int                      { return int(d.Status.UpdatedNumberScheduled) }
 
 func (d daemonSet) RolledOut() bool {
 	n, status := d.Status.DesiredNumberScheduled, d.Status
@@ -97,7 +93,6 @@ type deployment struct{ *appsv1.Deployment }
 
 func (d deployment) Template() *corev1.PodTemplateSpec { return &d.Spec.Template }
 func (d deployment) Replicas() int                     { return int(ptr.Deref(d.Spec.Replicas, 1)) }
-func (d deployment) Updated() int                      { return int(d.Status.UpdatedReplicas) }
 
 func (d deployment) RolledOut() bool {
 	n, status := int32(d.Replicas()), d.Status

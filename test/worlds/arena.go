@@ -61,7 +61,7 @@ func newArena(ctx context.Context, bin string, out io.Writer) (*arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &arena{cp: cp, tally: newTally(), limit: 90 * time.Second}
+	a := &arena{cp: cp, tally: tally{}, limit: 90 * time.Second}
 	if err := a.equip(ctx); err != nil {
 		cp.KeepLogs()
 		return nil, errors.Join(err, cp.Stop())
@@ -153,7 +153,9 @@ func (a *arena) round(ctx context.Context, worlds []World, t trouble) ([]outcome
 		if len(o.violations) > 0 || o.err != nil {
 			a.dump(ctx, o)
 		}
-		a.tally.add(players[i].tally)
+		for what, n := range players[i].tally {
+			a.tally[what] += n
+		}
 		if err := players[i].clear(ctx); err != nil {
 			return nil, fmt.Errorf("clearing %s: %w", o.namespace, err)
 		}
@@ -198,7 +200,7 @@ func (a *arena) judge(outcomes []outcome, players []*player, mark int64) error {
 		outcomes[i].violations = append(found, outcomes[i].violations...)
 		for _, e := range events[i] {
 			if e.ObjectRef.Subresource == "resize" && e.User.Username == controller.User && e.ResponseStatus != nil && e.ResponseStatus.Code < 300 {
-				players[i].tally.resized++
+				players[i].tally["resizes"]++
 			}
 		}
 	}
@@ -304,7 +306,7 @@ func (s *storm) begin(ctx context.Context) (stop func() error) {
 		for i, proxy := range s.proxies {
 			proxy.Calm()
 			for kind, n := range proxy.Counts() {
-				s.tally.faults[string(kind)] += n
+				s.tally["faults: "+string(kind)] += n
 			}
 			if ended(s.controllers[i]) {
 				err = errors.Join(err, s.start(context.WithoutCancel(ctx), i))
@@ -319,7 +321,6 @@ func (s *storm) begin(ctx context.Context) (stop func() error) {
 func (s *storm) flap(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(s.seed, 3))
 	for s.flaps && sleep(ctx, time.Duration(200+random.IntN(2000))*time.Millisecond) {
-		s.tally.flaps++
 		err := controller.Beat(ctx, s.cp, pick(generator{random}, 0, time.Minute))
 		if err != nil && ctx.Err() == nil && !s.restarts { // the API server may be away
 			return err
@@ -345,7 +346,7 @@ func (s *storm) blow(ctx context.Context) error {
 				return err
 			}
 		case n == 1:
-			s.tally.slowed++
+			s.tally["pauses of the built-in controllers"]++
 			resume, err := s.cp.Pause("kube-controller-manager")
 			if err != nil {
 				return err
@@ -353,13 +354,13 @@ func (s *storm) blow(ctx context.Context) error {
 			sleep(ctx, time.Duration(500+s.random.IntN(2500))*time.Millisecond)
 			resume()
 		case n < 6:
-			s.tally.kills++
+			s.tally["kills of controllers"]++
 			s.controllers[i].Kill()
 			if err := s.start(context.WithoutCancel(ctx), i); err != nil {
 				return err
 			}
 		default:
-			s.tally.pauses++
+			s.tally["pauses of controllers"]++
 			pause := time.Duration(200+s.random.IntN(2000)) * time.Millisecond
 			if s.replicas > 1 && !s.absences {
 				pause = 17 * time.Second // longer than the lease

@@ -116,7 +116,7 @@ func (p *player) converge(ctx context.Context, limit time.Duration) ([]invariant
 		if s.done() {
 			continue
 		}
-		p.tally.helped[s.reason]++
+		p.tally["help with "+s.reason]++
 		if err := p.help(ctx, i); err != nil {
 			return nil, fmt.Errorf("helping %s: %w", p.Workloads[i].ref(), err)
 		}

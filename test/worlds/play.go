@@ -61,7 +61,7 @@ type wish struct {
 
 // newPlayer prepares a namespace for a world. Its name is used once.
 func newPlayer(cp *controlplane.ControlPlane, w World, namespace string) (*player, error) {
-	p := &player{World: w, cp: cp, namespace: namespace, wishes: make([]wish, len(w.Workloads)), tally: newTally()}
+	p := &player{World: w, cp: cp, namespace: namespace, wishes: make([]wish, len(w.Workloads)), tally: tally{}}
 	for i := range p.wishes {
 		p.wishes[i].resized = map[types.UID]bool{}
 	}
@@ -145,11 +145,11 @@ func (p *player) play(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.tally.edits[edit.Do]++
+		p.tally["edits: "+edit.Do]++
 		switch {
 		case err == nil:
 		case refused(err):
-			p.tally.refused[edit.Do]++
+			p.tally["edits: "+edit.Do+", refused"]++
 		default:
 			return fmt.Errorf("%s of %s: %w", edit.Do, p.Workloads[edit.Workload].ref(), err)
 		}

@@ -25,15 +25,16 @@ type options struct {
 
 // soak plays worlds, round after round, and fails if a promise was broken in any.
 func soak(ctx context.Context, o options) error {
-	begun := time.Now()
 	a, err := newArena(ctx, o.bin, o.out)
 	if err != nil {
 		return err
 	}
 	failed, err := a.soak(ctx, o)
-	a.tally.print(o.out, time.Since(begun))
+	for _, what := range slices.Sorted(maps.Keys(a.tally)) {
+		_, _ = fmt.Fprintf(o.out, "%7d %s\n", a.tally[what], what)
+	}
 	if err == nil && failed > 0 {
-		err = fmt.Errorf("promises were broken in %d of %d worlds", failed, a.tally.worlds)
+		err = fmt.Errorf("promises were broken in %d of %d worlds", failed, o.worlds)
 	}
 	if err != nil {
 		a.cp.KeepLogs()
@@ -60,7 +61,6 @@ func (a *arena) soak(ctx context.Context, o options) (failed int, err error) {
 			}
 			if len(one.violations) > 0 {
 				failed++
-				a.tally.violations += len(one.violations)
 				a.tell(o.out, one)
 			}
 		}
@@ -120,61 +120,5 @@ func (a *arena) tell(out io.Writer, one outcome) {
 	}
 }
 
-// tally is what has happened, in numbers.
-type tally struct {
-	worlds, violations           int
-	edits, refused, helped       map[string]int
-	faults, restarts, absences   map[string]int
-	kills, pauses, slowed, flaps int
-	resized                      int // pods
-}
-
-func newTally() tally {
-	return tally{edits: map[string]int{}, refused: map[string]int{}, helped: map[string]int{}, faults: map[string]int{}, restarts: map[string]int{}, absences: map[string]int{}}
-}
-
-// add adds what was counted in one world.
-func (t *tally) add(other tally) {
-	t.worlds++
-	for _, pair := range [][2]map[string]int{{t.edits, other.edits}, {t.refused, other.refused}, {t.helped, other.helped}} {
-		for key, n := range pair[1] {
-			pair[0][key] += n
-		}
-	}
-	t.resized += other.resized
-}
-
-// print writes the summary.
-func (t *tally) print(w io.Writer, took time.Duration) {
-	line := func(name, format string, args ...any) {
-		_, _ = fmt.Fprintf(w, "%-12s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	line("worlds", "%d", t.worlds)
-	line("edits", "%d (%s)", sum(t.edits), listed(t.edits))
-	line("refused", "%d of them (%s)", sum(t.refused), listed(t.refused))
-	line("faults", "%d (%s)", sum(t.faults), listed(t.faults))
-	line("controllers", "killed %d times, paused %d times; the built-in ones paused %d times", t.kills, t.pauses, t.slowed)
-	line("heartbeat", "taken away or brought back %d times", t.flaps)
-	line("absences", "%d (%s)", sum(t.absences), listed(t.absences))
-	line("restarts", "%d (%s)", sum(t.restarts), listed(t.restarts))
-	line("helped", "%d that waited for people (%s)", sum(t.helped), listed(t.helped))
-	line("pods", "%d resized", t.resized)
-	line("violations", "%d", t.violations)
-	line("took", "%s", took.Round(time.Second))
-}
-
-func sum(counts map[string]int) int {
-	total := 0
-	for _, n := range counts {
-		total += n
-	}
-	return total
-}
-
-func listed(counts map[string]int) string {
-	var all []string
-	for _, key := range slices.Sorted(maps.Keys(counts)) {
-		all = append(all, fmt.Sprintf("%s %d", key, counts[key]))
-	}
-	return strings.Join(all, ", ")
-}
+// tally is how often what has happened.
+type tally map[string]int

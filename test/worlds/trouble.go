@@ -218,7 +218,7 @@ func (s *storm) absent(ctx context.Context) error {
 // lose kills all controllers, as the loss of their nodes does, and has them come back later. Their heartbeat counts for up to 45 s.
 // Nobody has so much time: it becomes as old as it would be.
 func (s *storm) lose(ctx context.Context) error {
-	s.tally.absences["lost"]++
+	s.tally["absences: lost"]++
 	for _, process := range s.controllers {
 		process.Kill()
 	}
@@ -237,7 +237,7 @@ func (s *storm) lose(ctx context.Context) error {
 
 // upgrade has all controllers end by themselves, and others start later.
 func (s *storm) upgrade(ctx context.Context) error {
-	s.tally.absences["upgraded"]++
+	s.tally["absences: upgraded"]++
 	var wait sync.WaitGroup
 	for _, process := range s.controllers {
 		wait.Go(process.Stop)
@@ -249,7 +249,7 @@ func (s *storm) upgrade(ctx context.Context) error {
 
 // reinstall deletes the policies, and applies them again later.
 func (s *storm) reinstall(ctx context.Context) error {
-	s.tally.absences["reinstalled"]++
+	s.tally["absences: reinstalled"]++
 	defer s.gaps.begin()()
 	if err := s.policies.Delete(context.WithoutCancel(ctx)); err != nil {
 		return err
@@ -274,7 +274,7 @@ func (s *storm) startAll(ctx context.Context) error {
 
 // restart kills the API server or etcd, and starts it again.
 func (s *storm) restart(ctx context.Context, name string) error {
-	s.tally.restarts[name]++
+	s.tally["restarts of "+name]++
 	defer s.doubts.begin()()
 	return s.cp.Restart(context.WithoutCancel(ctx), name)
 }

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +22,7 @@ import (
 
 // webhookWith runs the webhook in place of the policy, in two replicas, beside a namespace that has a table. The
 // policy applies again with the end of the test.
-func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
+func webhookWith(t *testing.T, name string) *controller.Webhook {
 	t.Helper()
 	withoutPolicy(t)
 	log := must.Get(os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
@@ -34,7 +32,7 @@ func webhookWith(t *testing.T, name, mode string) *controller.Webhook {
 		_ = log.Close() // it has been written
 		must.Do(t, client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(context.Background(), prerequisite.WebhookConfiguration, metav1.DeleteOptions{}))
 	})
-	namespace(t, name, mode)
+	namespace(t, name, api.InitialResourcesEnabled)
 	table := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: api.EstimatesName, Labels: map[string]string{api.ManagedByLabel: api.ManagedBy}},
 		Data:       map[string]string{"docker.io-_library-_web_-1.cpu": `120m {"request":"120m","from":"image:tag"}`},
@@ -87,13 +85,10 @@ func estimated(t *testing.T, namespace string) {
 	})
 }
 
-// full requests lack nothing.
-var full = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")}
-
 // While no replica answers, pods are created at once, as they were written, and again with estimates
 // when one is back.
 func TestNobodyEstimates(t *testing.T) {
-	w := webhookWith(t, "nobody-estimates", api.InitialResourcesEnabled)
+	w := webhookWith(t, "nobody-estimates")
 	estimated(t, "nobody-estimates")
 	w.Replica(0).Kill()
 	w.Replica(1).Kill()
@@ -102,33 +97,10 @@ func TestNobodyEstimates(t *testing.T) {
 	}
 	asked := w.Connections()
 	requested(t, "default", nil)
-	requested(t, "nobody-estimates", full)
+	requested(t, "nobody-estimates", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")})
 	if now := w.Connections(); now != asked {
 		t.Errorf("the API server has asked %d times about pods that want nothing", now-asked)
 	}
 	must.Do(t, w.Start(t.Context(), 0))
 	estimated(t, "nobody-estimates")
-}
-
-// A pod waits a second for replicas that hang, and no longer.
-func TestEstimatesHang(t *testing.T) {
-	w := webhookWith(t, "estimates-hang", api.InitialResourcesEnabled)
-	estimated(t, "estimates-hang")
-	for i := range 2 {
-		must.Do(t, w.Replica(i).Pause())
-	}
-	var took []time.Duration
-	for range 3 {
-		start := time.Now()
-		must.Equal(t, requested(t, "estimates-hang", nil), "0", "what a pod requests where nobody answers")
-		took = append(took, time.Since(start))
-	}
-	t.Logf("creating a pod has taken %s", took)
-	if least := slices.Min(took); least < time.Second || least > 4*time.Second { // others wait for 5 s, or 10
-		t.Errorf("creating a pod has taken %s at least", least)
-	}
-	for i := range 2 {
-		must.Do(t, w.Replica(i).Resume())
-	}
-	estimated(t, "estimates-hang")
 }
