@@ -271,7 +271,9 @@ func TestCanary(t *testing.T) {
 		s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: "inplace-rollout.io/Complete", Status: corev1.ConditionTrue}}
 	}
 	back := func(to string) history {
-		born := func(name string) step { return created(statefulSet, pod(name, "2", "web-2", "set", "StatefulSet", has("2"))) }
+		born := func(name string) step {
+			return created(statefulSet, pod(name, "2", "web-2", "set", "StatefulSet", has("2")))
+		}
 		return history{
 			created(user, set("1", canary)), wroteStatus(ours, set("1", canary, complete)), wrote(user, set("2", canary, complete, annotated(hold, "0"))),
 			born("web-0"), born("web-1"), wrote(user, set(to, canary, complete, annotated(hold, "0"))),
