@@ -150,7 +150,8 @@ func (h *history) checkRestart(w Write, p *pod) {
 	if before := h.cameFor(p); before != nil && h.ours(w.User.Username) {
 		h.checkAvailability(w, work, p)
 		h.judgments = append(h.judgments, func() {
-			if !before.there() && detached(before.last()) && h.ours(before.by) {
+			back := slices.ContainsFunc(before.versions, func(v podVersion) bool { return !v.at.Before(w.at) && !detached(v.Pod) })
+			if !back && !before.there() && h.ours(before.by) {
 				h.violate(w, Once, p.ref(), "%s had it go as if %s went back, which went, too", w.User.Username, before.ref())
 			}
 		})
