@@ -208,3 +208,18 @@ func TestPodLevel(t *testing.T) {
 	}
 	a.podEvents("ResizeCompleted")
 }
+
+// TestQOSClass asks for a size of another QoS class, which no running pod can have: it is restarted.
+func TestQOSClass(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, options{Replicas: 2})
+	before := a.pods()
+	a.setResources(smallLimits, smallLimits)
+	a.complete()
+	a.assertMoved()
+	a.assertRestarted(before, "web-0", "web-1")
+	for _, pod := range a.pods() {
+		must.Equal(t, pod.Status.QOSClass, corev1.PodQOSGuaranteed, "QoS class of %s", pod.Name)
+	}
+	a.event("StatefulSet", judge.EventHandedOver, "the QoS class would change from Burstable to Guaranteed")
+}

@@ -20,11 +20,26 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
 
-// webhookWith runs the webhook in place of the policy, in two replicas, beside a namespace that has a table. The
-// policy applies again with the end of the test.
+// webhookWith runs the webhook in two replicas, beside a namespace that has a table, and in place of the policy, which applies nowhere for
+// the time of the test. Its bindings stay: API servers look for no tables any more once the last binding has gone and come back.
 func webhookWith(t *testing.T, name string) *controller.Webhook {
 	t.Helper()
-	withoutPolicy(t)
+	bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	for _, name := range []string{"inplace-rollout-initial-resources", "inplace-rollout-initial-resources-pods"} {
+		if !cp.AtLeast("1.36") {
+			break // there is none
+		}
+		binding := must.Get(bindings.Get(t.Context(), name, metav1.GetOptions{}))(t)
+		usual := binding.Spec.DeepCopy()
+		binding.Spec.MatchResources = &admissionregistrationv1.MatchResources{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "nowhere"}},
+		}
+		binding = must.Get(bindings.Update(t.Context(), binding, metav1.UpdateOptions{}))(t)
+		t.Cleanup(func() {
+			binding.Spec = *usual
+			must.Get(bindings.Update(context.Background(), binding, metav1.UpdateOptions{}))(t)
+		})
+	}
 	log := must.Get(os.OpenFile(filepath.Join(cp.Dir(), "log", "webhook.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
 	w := must.Get(controller.StartWebhook(t.Context(), cp, controller.WebhookOptions{InitialResources: true, Log: log}))(t)
 	t.Cleanup(func() {
@@ -43,28 +58,6 @@ func webhookWith(t *testing.T, name string) *controller.Webhook {
 		return err == nil, fmt.Sprint(err)
 	})
 	return w
-}
-
-// withoutPolicy has the policy that gives new pods their requests apply nowhere for the time of the test. Its bindings
-// stay: API servers look for no tables any more once the last binding has gone and come back.
-func withoutPolicy(t *testing.T) {
-	t.Helper()
-	if !cp.AtLeast("1.36") {
-		return // there is none
-	}
-	bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
-	for _, name := range []string{"inplace-rollout-initial-resources", "inplace-rollout-initial-resources-pods"} {
-		binding := must.Get(bindings.Get(t.Context(), name, metav1.GetOptions{}))(t)
-		usual := binding.Spec.DeepCopy()
-		binding.Spec.MatchResources = &admissionregistrationv1.MatchResources{
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "nowhere"}},
-		}
-		binding = must.Get(bindings.Update(t.Context(), binding, metav1.UpdateOptions{}))(t)
-		t.Cleanup(func() {
-			binding.Spec = *usual
-			must.Get(bindings.Update(context.Background(), binding, metav1.UpdateOptions{}))(t)
-		})
-	}
 }
 
 // requested creates a pod whose container requests what is given, and returns its request of cpu.
