@@ -32,6 +32,7 @@ type options struct {
 	bin, controller string
 	shapes          string
 	rounds          int
+	builtIn, floor  bool
 	resize          time.Duration
 	json            string
 }
@@ -71,6 +72,8 @@ func rollouts(ctx context.Context, args []string) error {
 	flags.DurationVar(&o.resize, "resize", 300*time.Millisecond, "how long the simulated kubelets take for a resize")
 	flags.StringVar(&o.shapes, "shapes", standard, "what is edited, as (statefulset|daemonset):WORKLOADSxPODS[:MAXUNAVAILABLE] or deployment:WORKLOADSxPODS, with commas")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each shape is edited, each way")
+	flags.BoolVar(&o.builtIn, "built-in", true, "measure the built-in controllers, too, in turn")
+	flags.BoolVar(&o.floor, "floor", true, "measure the least that could do the same, too, in turn")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -105,14 +108,20 @@ func (o options) measure(ctx context.Context, s shape, all *results) (err error)
 		return err
 	}
 	fmt.Printf("%s: %d pods are there after %s\n", s.title(), s.all(), time.Since(begin).Round(time.Second))
+	ways := []way{inPlace}
+	if o.floor {
+		ways = append(ways, floored)
+	}
+	if o.builtIn {
+		ways = append(ways, builtIn)
+	}
 	for range o.rounds {
-		for _, w := range []way{inPlace, floored, builtIn} {
+		for _, w := range ways {
 			r, err := f.rollOut(ctx, w)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w, err)
 			}
-			fmt.Printf("  %s: %.1f s, %.2f s of cpu, %d pods replaced, %d conflicts, %d refusals, %.0f MiB\n",
-				w, r.Wall, r.CPU[r.carrier()], r.Replaced, r.Conflicts, r.Refusals, mib(r.PeakRSS))
+			fmt.Printf("  %s: %s\n", w, r.line())
 			all.Rollouts = append(all.Rollouts, r)
 		}
 	}

@@ -184,6 +184,15 @@ func (r results) summary() string {
 	return head + "\n|---|" + strings.Repeat("---|", len(columns)) + "\n" + rows.String()
 }
 
+// line is a result in a line.
+func (r result) line() string {
+	text := fmt.Sprintf("%.1f s, %.2f s of cpu, %d pods replaced, %d conflicts, %d refusals, %.0f ms of policies", r.Wall, r.CPU[r.carrier()], r.Replaced, r.Conflicts, r.Refusals, r.Policies*1000)
+	if r.Way != builtIn {
+		text += fmt.Sprintf("; %.0f MiB, first request after %.0f ms", mib(r.PeakRSS), r.First.P50*1000)
+	}
+	return text
+}
+
 // report brings results into the documentation: the results themselves, and the tables into the page.
 func report(_ context.Context, args []string) error {
 	flags := flag.NewFlagSet("benchmark report", flag.ContinueOnError)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,16 +49,15 @@ type result struct {
 	Shape string `json:"shape"`
 	Way   way    `json:"way"`
 
-	Wall  seconds `json:"wall"` // from the answer to the first edit until the last rollout was complete
-	First struct {
-		P99 seconds `json:"p99"`
-	} `json:"first"` // from the edit to the first request for a size
+	Wall  seconds `json:"wall"`  // from the answer to the first edit until the last rollout was complete
+	First spread  `json:"first"` // from the edit to the first request for a size
 
 	Writes     []measure.Write    `json:"writes"`
 	Conflicts  int                `json:"conflicts"`
 	Refusals   int                `json:"refusals"`
 	CPU        map[string]float64 `json:"cpuSeconds"`
-	PeakRSS    uint64             `json:"peakRSS"` // of our controller, or the floor program, in bytes
+	Policies   float64            `json:"policiesSeconds,omitempty"` // what admission policies took the API server, all requests together
+	PeakRSS    uint64             `json:"peakRSS"`                   // of our controller, or the floor program, in bytes
 	Replaced   int                `json:"replaced"`
 	LeastReady int                `json:"leastReadyPods"`
 }
@@ -64,6 +66,12 @@ type result struct {
 type seconds float64
 
 func inSeconds(d time.Duration) seconds { return seconds(d.Seconds()) }
+
+// spread is what there is of many durations.
+type spread struct {
+	P50 seconds `json:"p50"`
+	P99 seconds `json:"p99"`
+}
 
 // rollOut edits all workloads at once, waits until that has been rolled out, and measures it.
 func (f *fixture) rollOut(ctx context.Context, w way) (_ result, failed error) {
@@ -118,6 +126,10 @@ func (f *fixture) weigh(ctx context.Context, r *result, do func() error) error {
 	if err := forgetPeak(weighed); err != nil {
 		return err
 	}
+	policies, err := f.policies(ctx)
+	if err != nil {
+		return err
+	}
 	before, err := cpu(pids)
 	if err != nil {
 		return err
@@ -129,11 +141,34 @@ func (f *fixture) weigh(ctx context.Context, r *result, do func() error) error {
 	if err != nil {
 		return err
 	}
+	if r.Policies, err = f.policies(ctx); err != nil {
+		return err
+	}
+	r.Policies -= policies
 	for name := range after {
 		r.CPU[name] = after[name] - before[name]
 	}
 	r.PeakRSS, err = peakOf(weighed)
 	return err
+}
+
+// policies is how many seconds the API server has spent on admission policies, as it says.
+func (f *fixture) policies(ctx context.Context) (sum float64, err error) {
+	text, err := f.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	for _, of := range []string{"mutating", "validating"} {
+		for _, m := range families["apiserver_"+of+"_admission_policy_check_duration_seconds"].GetMetric() {
+			sum += m.GetHistogram().GetSampleSum()
+		}
+	}
+	return sum, nil
 }
 
 // prepare opts the workloads in or out, and waits until all that comes of it is done.
@@ -191,10 +226,17 @@ func (f *fixture) account(r *result, mark int64, pods []string, done map[string]
 		return fmt.Errorf("the audit log tells of %d workloads, want %d", len(t.Steps), f.shape.workloads)
 	}
 	r.Wall = inSeconds(end.Sub(begin))
-	if slices.Sort(firsts); len(firsts) > 0 { // the smallest that is not below 99 percent of all
-		r.First.P99 = inSeconds(firsts[max(int(math.Ceil(0.99*float64(len(firsts))))-1, 0)])
-	}
+	r.First = spread{inSeconds(percentile(firsts, 50)), inSeconds(percentile(firsts, 99))}
 	return nil
+}
+
+// percentile returns the smallest value that is not below p percent of all; 0 if there are none.
+func percentile(values []time.Duration, p float64) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[max(int(math.Ceil(p/100*float64(len(sorted))))-1, 0)]
 }
 
 // written is how many writes there were that count.
