@@ -88,10 +88,10 @@ func (h *history) check(w Write) {
 }
 
 // checkApart checks that the controller does not take a pod down that may not be replaced before it has
-// gone. A pod that was detached before has been replaced already.
+// gone. A pod that was detached before has been replaced already, and one that goes as another goes back is not.
 func (h *history) checkApart(w Write, p *pod) {
 	work, set := h.workload(p.last())
-	if work == nil || set == nil || detached(p.last()) || work.any(w.Since, func(v version) bool { return !v.recreate }) {
+	if work == nil || set == nil || detached(p.last()) || h.cameFor(p) != nil || work.any(w.Since, func(v version) bool { return !v.recreate }) {
 		return
 	}
 	h.violate(w, Apart, p.ref(), "%s had it go, and its ReplicaSet makes another one at once", w.User.Username)
