@@ -132,13 +132,14 @@ func (o observation) rejects(base *replicaSet) bool {
 	})
 }
 
-// known returns the facts with what is known of new pods of the Deployment's template.
+// known returns the facts with what is known of new pods of the Deployment's template. One that has failed may be of a template that its
+// ReplicaSet had before.
 func (o observation) known() rollout.Facts {
 	newest := o.deployment.template
 	return o.Knowing(newest.PodTemplateSpec, o.pods, func(pod *corev1.Pod) *corev1.PodTemplateSpec {
 		for _, rs := range o.sets {
 			switch {
-			case !metav1.IsControlledBy(pod, rs) || rs.madeBefore(pod):
+			case !metav1.IsControlledBy(pod, rs) || judge.Gone(pod) || rs.madeBefore(pod):
 			case rs.template.Same(newest):
 				return newest.PodTemplateSpec
 			default:
