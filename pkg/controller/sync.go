@@ -259,7 +259,7 @@ func (c *Controller[W, K]) countLosses(ctx context.Context, s *Session[W, K], w 
 	if !builtIn {
 		if s.losses.Misses(there) {
 			newest, err := c.access.Get(ctx, cache.MetaObjectToName(w))
-			if err == nil && newest.GetGeneration() != w.GetGeneration() {
+			if err == nil && overtakes(newest, w) {
 				err = c.conflict(w)
 			}
 			if err != nil {
@@ -524,6 +524,11 @@ func (c *Controller[W, K]) overtaken(name cache.ObjectName, w W) bool {
 	if err != nil || !exists {
 		return err == nil
 	}
+	return overtakes(now, w)
+}
+
+// overtakes reports whether another version of a workload is of another edit, or of another word on its rollout.
+func overtakes(now, w metav1.Object) bool {
 	return now.GetUID() != w.GetUID() || now.GetGeneration() != w.GetGeneration() || !policy.Enabled(now) || slices.ContainsFunc(
 		[]string{api.HoldAnnotation, api.InForceAnnotation, api.RetryAnnotation, api.RolloutAnnotation},
 		func(key string) bool { return now.GetAnnotations()[key] != w.GetAnnotations()[key] })
