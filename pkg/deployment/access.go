@@ -20,6 +20,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -83,16 +84,16 @@ func (k Kind) whole(ctx context.Context, s *session, d *Deployment) (*Deployment
 	return &Deployment{Deployment: d.Deployment, template: s.KindState.template, text: d.text}, nil
 }
 
-// again reads the Deployment, with all its annotations. It is a conflict if that has another template by now.
+// again reads the Deployment, with all its annotations. It is a conflict if that has another template by now, or is opted out.
 func (k Kind) again(ctx context.Context, d *Deployment) (*Deployment, error) {
 	there, err := k.read(ctx, cache.MetaObjectToName(d))
-	if err == nil && (there.UID != d.UID || there.text != d.text) {
+	if err == nil && (there.UID != d.UID || there.text != d.text || policy.Enabled(there) != policy.Enabled(d)) {
 		err = apierrors.NewConflict(deployments.GroupResource(), d.Name, errNotWatched)
 	}
 	return there, err
 }
 
-var errNotWatched = errors.New("the watch is yet to bring its template")
+var errNotWatched = errors.New("the watch is yet to bring what it is now")
 
 // condition returns the condition inplace-rollout.io/Complete, or nil.
 func condition(d *Deployment) *rollout.StoredCondition { return rollout.CompleteOf(d, conditionOf) }
