@@ -1261,3 +1261,17 @@ func drawPod(t *rapid.T) *corev1.Pod {
 	}
 	return pod
 }
+
+// TestFailedTellNothing: a pod that has failed, and may be of the template that its ReplicaSet had before, is no example of what
+// admission gives to new ones.
+func TestFailedTellNothing(t *testing.T) {
+	shows := func(does func(*corev1.Pod)) string {
+		o := observed(t, "a newer: of admission")
+		does(o.pods[0])
+		return fmt.Sprint(o.known().Admission.Shows(o.deployment.template.PodTemplateSpec))
+	}
+	failed := shows(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+	if running := shows(func(*corev1.Pod) {}); failed == running {
+		t.Errorf("it shows %s, as one that runs does", failed)
+	}
+}
