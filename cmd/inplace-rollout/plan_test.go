@@ -188,8 +188,14 @@ func TestPlan(t *testing.T) {
 		"spelled":                      {size: spelled},
 		"spelled-not-opted-in":         {code: 3, stage: setOf(3, notOptedIn), size: spelled},
 		"spelled-daemonset-unattended": {code: 3, stage: daemonSetOf(2, func(s *stage) { s.says = "none" }), kind: "DaemonSet", size: spelled},
-		"spelled-deployment":           {stage: deploymentOf(2, notOptedIn), kind: "Deployment", size: spelled},
-		"new":                          {size: size, edit: func(u *unstructured.Unstructured) { u.SetName("other") }},
+		"spelled-daemonset-of-its-generation": {kind: "DaemonSet", size: spelled, stage: daemonSetOf(2, func(s *stage) {
+			s.says = "none"
+			for _, pod := range s.pods {
+				pod.Labels["pod-template-generation"] = "1"
+			}
+		})},
+		"spelled-deployment": {stage: deploymentOf(2, notOptedIn), kind: "Deployment", size: spelled},
+		"new":                {size: size, edit: func(u *unstructured.Unstructured) { u.SetName("other") }},
 		"container-restart": {code: 3, stage: func(t *testing.T) *stage {
 			s := newSetStage(t, 2)
 			policy := []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}

@@ -57,8 +57,9 @@ pods. Detached pods of a Deployment go back to their ReplicaSet. The command fir
 what will happen, and asks. The workload stays opted in: its next edit is held again.
 
 A size that has failed, or that a canary has not proved yet, is not given to more pods: the
-workload goes back to its template from before, unless --stopped is given. Pods that have
-it already keep it until you delete them, or a controller reverts them.
+workload goes back to its template from before, unless --stopped is given. Of the pods that
+have it already, those that count as updated are replaced. The others keep it until you
+delete them, or a controller reverts them.
 
 With --for-good, edits are not held again, even if the controller runs. The command first
 removes what holds edits: the bindings of the admission policies that hold and guard

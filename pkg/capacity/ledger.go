@@ -100,7 +100,8 @@ func (l *Ledger) See(workload, namespace string, there []*corev1.Pod, toCome []r
 	defer l.mu.Unlock()
 	l.awaited.Delete(workload)
 	a := l.account(workload)
-	a.namespace, a.shown, a.sibling, a.leaving = namespace, toCome, there[:min(len(there), 1)], nil
+	a.namespace, a.sibling, a.leaving = namespace, there[:min(len(there), 1)], nil
+	a.shown = slices.DeleteFunc(slices.Clone(toCome), func(c rollout.Coming) bool { return c.Refused })
 	stays := map[types.UID]bool{}
 	for _, pod := range there {
 		if pod.DeletionTimestamp != nil {

@@ -457,7 +457,7 @@ func TestDeletedAsTold(t *testing.T) {
 		e.session.losses.Asked(pod, build.Start)
 		verdict := &judge.Verdict{Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}, Decision: tt.decision}
 		e.note(e.session, e.w, []*corev1.Pod{pod}, rollout.Facts{Now: build.Start}, rollout.Plan{Step: rollout.Step{Verdicts: []*judge.Verdict{verdict}}})
-		lost := e.session.losses.See(nil, func(*corev1.Pod, []*corev1.Pod) bool { return false }, build.Start.Add(time.Second))
+		lost := e.session.losses.See(nil, func(*corev1.Pod, []*corev1.Pod) bool { return false }, func(*corev1.Pod) bool { return false }, build.Start.Add(time.Second))
 		if len(lost) != tt.lost {
 			t.Errorf("%s: %v are lost, want %d", tt.decision, lost, tt.lost)
 		}

@@ -59,6 +59,9 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
 	p.RequeueWithin(s.lookAgain())
+	if err != nil && p.Records() { // the condition would say what is not recorded
+		return 0, err
+	}
 	// 6. Write the condition. No pod waits for it, so it comes after the other writes.
 	due, failed := c.record(ctx, s, w, p)
 	p.RequeueWithin(due)
@@ -266,10 +269,7 @@ func (c *Controller[W, K]) countLosses(ctx context.Context, s *Session[W, K], w 
 				return err
 			}
 		}
-		explained := func(pod *corev1.Pod, before []*corev1.Pod) bool {
-			return o.Unwanted(pod, before) || places.Drained(pod)
-		}
-		for _, lost := range s.losses.See(there, explained, now) {
+		for _, lost := range s.losses.See(there, o.Unwanted, places.Drained, now) {
 			c.recorder.Event(w, corev1.EventTypeWarning, judge.EventDeletedAfterResize, lost.String())
 		}
 	}

@@ -35,7 +35,9 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 	if o.read(set, template.PodTemplateSpec, stored.Items); o.newest == nil {
 		q.Next = false // the DaemonSet controller has not seen the edit
 		o.newest = &revision{name: "(edited)", template: template}
-		delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
+		if !o.spelledOtherwise(template) {
+			delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
+		}
 	}
 	there, err := q.Pods(ctx, set.Namespace)
 	if err != nil {
@@ -49,6 +51,18 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 		return rollout.WorkloadForecast{Unknown: "their sizes are by class of node, and you are " + o.RoomUnknown}, nil
 	}
 	return o.forecast(ctx, q)
+}
+
+// spelledOtherwise reports whether the newest revision says the same as the template, in other words: that makes a new revision, but no new
+// template generation.
+func (o observation) spelledOtherwise(template *hash.Template) bool {
+	var newest *revision
+	for _, r := range o.revisions {
+		if r != nil && (newest == nil || r.number > newest.number) {
+			newest = r
+		}
+	}
+	return newest != nil && newest.template.Same(template)
 }
 
 func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout.WorkloadForecast, error) {

@@ -1262,6 +1262,17 @@ func drawPod(t *rapid.T) *corev1.Pod {
 	return pod
 }
 
+// TestRefusedByQuota: what a quota does not let come takes no room from others.
+func TestRefusedByQuota(t *testing.T) {
+	for message, want := range map[string]bool{`pods "a-1" is forbidden: exceeded quota: few`: true, "denied": false} {
+		o := observed(t, "a newer 2: resized")
+		o.sets[0].Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: message}}
+		if _, coming := o.Pods(); len(coming) != 1 || coming[0].Refused != want {
+			t.Errorf("%s: to come are %+v", message, coming)
+		}
+	}
+}
+
 // TestFailedTellNothing: a pod that has failed, and may be of the template that its ReplicaSet had before, is no example of what
 // admission gives to new ones.
 func TestFailedTellNothing(t *testing.T) {

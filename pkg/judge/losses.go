@@ -34,6 +34,7 @@ type Losses struct {
 	doubt   time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
 	said    bool      // the condition said it when the controller began
 	unasked sets.Set[types.UID]
+	surplus sets.Set[types.UID]
 }
 
 // request is a pod that was asked for its size a moment ago.
@@ -114,11 +115,13 @@ func (l *Losses) Misses(there []*corev1.Pod) bool {
 	return left < len(l.asked)
 }
 
-// See looks at the pods that are there, and returns which have been lost since the last look. Explained reports whether there is another
-// reason for a pod to go, where these were there before. One that its kubelet has ended was not deleted.
-func (l *Losses) See(there []*corev1.Pod, explained func(pod *corev1.Pod, before []*corev1.Pod) bool, now time.Time) (fresh []Lost) {
-	before := l.before
-	l.before = slices.DeleteFunc(slices.Clone(there), Gone)
+// Surplus reports whether a pod is gone that was one too many. A controller that is restarted does not know it.
+func (l *Losses) Surplus(pod types.UID) bool { return l != nil && l.surplus.Has(pod) }
+
+// See looks at the pods that are there, and returns which have been lost since the last look. Unwanted reports whether a pod may have gone
+// because these were too many before, and drained whether its node may have lost it. One that its kubelet has ended was not deleted.
+func (l *Losses) See(there []*corev1.Pod, unwanted func(pod *corev1.Pod, before []*corev1.Pod) bool, drained func(*corev1.Pod) bool, now time.Time) (fresh []Lost) {
+	l.note(there, unwanted)
 	if len(l.asked) == 0 {
 		return nil
 	}
@@ -136,7 +139,7 @@ func (l *Losses) See(there []*corev1.Pod, explained func(pod *corev1.Pod, before
 			continue
 		}
 		delete(l.asked, uid)
-		if followed && !explained(r.pod, before) {
+		if followed && !l.surplus.Has(uid) && !drained(r.pod) {
 			fresh = append(fresh, Lost{r.pod, after})
 		}
 	}
@@ -149,6 +152,21 @@ func (l *Losses) See(there []*corev1.Pod, explained func(pod *corev1.Pod, before
 		l.doubt = now
 	}
 	return fresh
+}
+
+// note notes which pods are there, and which have gone since the last look because they were too many.
+func (l *Losses) note(there []*corev1.Pod, unwanted func(pod *corev1.Pod, before []*corev1.Pod) bool) {
+	before := l.before
+	l.before = slices.DeleteFunc(slices.Clone(there), Gone)
+	stays := sets.New[types.UID]()
+	for _, pod := range l.before {
+		stays.Insert(pod.UID)
+	}
+	for _, pod := range before {
+		if !stays.Has(pod.UID) && unwanted(pod, before) {
+			l.surplus = l.surplus.Union(sets.New(pod.UID))
+		}
+	}
 }
 
 // outlived reports whether a pod that was asked since the last loss has outlived the lost ones.

@@ -172,6 +172,8 @@ func TestFirstSeen(t *testing.T) {
 
 func unexplained(*corev1.Pod, []*corev1.Pod) bool { return false }
 
+func drainsNothing(*corev1.Pod) bool { return false }
+
 // What counts as a pod that others have deleted soon after its resize.
 func TestLosses(t *testing.T) {
 	gone := func(*corev1.Pod) *corev1.Pod { return nil }
@@ -204,10 +206,11 @@ func TestLosses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := build.Pod("web-0", build.Size(t, ""))
-			explained := func(_ *corev1.Pod, before []*corev1.Pod) bool { return tt.drained || len(before) > tt.wanted }
+			unwanted := func(_ *corev1.Pod, before []*corev1.Pod) bool { return len(before) > tt.wanted }
+			drained := func(*corev1.Pod) bool { return tt.drained }
 			var l Losses
 			l.Begin("1", false)
-			l.See([]*corev1.Pod{pod, build.Pod("web-1", build.Size(t, ""), build.Terminating)}, explained, build.Start)
+			l.See([]*corev1.Pod{pod, build.Pod("web-1", build.Size(t, ""), build.Terminating)}, unwanted, drained, build.Start)
 			l.Asked(pod, build.Start)
 			if tt.ours {
 				l.Spare(pod)
@@ -218,7 +221,7 @@ func TestLosses(t *testing.T) {
 			}
 			var said []string
 			for range 2 { // each counts once
-				for _, lost := range l.See(there, explained, build.Start.Add(tt.after)) {
+				for _, lost := range l.See(there, unwanted, drained, build.Start.Add(tt.after)) {
 					said = append(said, lost.String())
 				}
 			}
@@ -234,7 +237,7 @@ func TestLossesOfOneRollout(t *testing.T) {
 	lose := func(pods int) {
 		for i := range pods {
 			l.Asked(build.Pod(fmt.Sprint("web-", i), build.Size(t, "")), build.Start)
-			l.See(nil, unexplained, build.Start.Add(time.Second))
+			l.See(nil, unexplained, drainsNothing, build.Start.Add(time.Second))
 		}
 	}
 	why := func(when, want string) {
@@ -265,7 +268,7 @@ func TestDoubt(t *testing.T) {
 	pod := func(n int) *corev1.Pod { return build.Pod(fmt.Sprint("web-", n), build.Size(t, "")) }
 	doubts := func(second int, want bool, from time.Time) {
 		t.Helper()
-		l.See([]*corev1.Pod{pod(2), pod(3)}, unexplained, at(second))
+		l.See([]*corev1.Pod{pod(2), pod(3)}, unexplained, drainsNothing, at(second))
 		if doubt, since := l.Doubt(); doubt != want || !since.Equal(from) {
 			t.Errorf("after %d s: doubt %t from %s, want %t from %s", second, doubt, since, want, from)
 		}
@@ -287,11 +290,11 @@ func TestDoubtEnds(t *testing.T) {
 		at := func(second int) time.Time { return build.Start.Add(time.Duration(second) * time.Second) }
 		one, two := build.Pod("web-1", build.Size(t, "")), build.Pod("web-2", build.Size(t, ""))
 		l.Asked(one, at(0))
-		l.See([]*corev1.Pod{one, two}, unexplained, at(1))
-		l.See([]*corev1.Pod{two}, unexplained, at(after))
+		l.See([]*corev1.Pod{one, two}, unexplained, drainsNothing, at(1))
+		l.See([]*corev1.Pod{two}, unexplained, drainsNothing, at(after))
 		l.Asked(two, at(after+1))
 		for second := after + 2; second < 4*after; second++ {
-			l.See([]*corev1.Pod{two}, unexplained, at(second))
+			l.See([]*corev1.Pod{two}, unexplained, drainsNothing, at(second))
 		}
 		if doubt, _ := l.Doubt(); doubt {
 			t.Errorf("lost after %d s: it is doubted for ever", after)

@@ -234,10 +234,11 @@ func (g *guarded) class(name string) *trial {
 	return g.classes[name]
 }
 
-// lose counts the canaries that are gone before they have proved their size, such as by a drain, or because an autoscaler has
-// scaled in. Others follow them, but not one after the other through all pods: nobody knows that the size is not what loses them.
-// With a canary of 1, a second pod is asked, and no third one. One that is of another class now has gone, too.
+// lose counts the canaries that are gone before they have proved their size, such as by a drain. Others follow them, but not one after the
+// other through all pods: nobody knows that the size is not what loses them. With a canary of 1, a second pod is asked, and no third
+// one. One that is of another class now has gone, too. But one that was one pod too many is forgotten.
 func (g *guarded) lose(there map[types.UID]*judge.Verdict) {
+	g.record.Canaries = slices.DeleteFunc(g.record.Canaries, func(c Canary) bool { return there[c.UID] == nil && !c.Proved && g.losses.Surplus(c.UID) })
 	for _, c := range g.record.Canaries {
 		if v := there[c.UID]; (v == nil || v.Member.Class != c.Class) && !c.Proved && !g.losses.Unasked(c.UID) {
 			t := g.class(c.Class)

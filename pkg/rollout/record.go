@@ -200,6 +200,11 @@ type Keep struct {
 	Says   string
 }
 
+// Records reports whether the plan writes the record of a guarded rollout, which its condition speaks of.
+func (p Plan) Records() bool {
+	return slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Keep); return is })
+}
+
 // ToAsk are the pods that are canaries from now on, and have yet to be asked for the size. Those of a rollout that is tried again may have
 // it.
 func (w Keep) ToAsk() (pods []types.UID) {

@@ -291,6 +291,19 @@ func TestHostileScaledInAfterPassing(t *testing.T) {
 	g.Completes(t)
 }
 
+// An autoscaler takes away the canary, and the one that takes its place: a healthy rollout.
+func TestHostileScaledInTwice(t *testing.T) {
+	c, g := newGuarded(t, 5, nil)
+	g.Annotate(map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(newer)
+	for _, n := range []int32{4, 3, 2} {
+		c.Until(20, func() bool { return len(g.Sized(newer)) > 0 })
+		c.change(func(set *appsv1.StatefulSet) { set.Spec.Replicas = ptr.To(n) })
+		c.Rounds(3)
+	}
+	g.Completes(t)
+}
+
 // In the middle of a rollout that nothing guards, a lost pod is made as the newest template before the edit says, guarded or not.
 func TestHostileBornDuringImage(t *testing.T) {
 	c, g, _ := hostile(t, nil)

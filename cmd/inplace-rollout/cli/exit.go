@@ -31,7 +31,7 @@ var ExitCodes = []Meaning{
 	{"check", Unknown, "unknown: you cannot see enough, the cluster does not answer, or a flag is wrong"},
 	{"status", 0, "every rollout is complete"},
 	{"status", Incomplete, "one is not complete yet"},
-	{"status", Stopped, "one is stopped until a person acts"},
+	{"status", Stopped, "none goes on until a person acts"},
 	{"plan", 0, "nothing that `--fail-on` names would happen"},
 	{"plan", Foreseen, "something that it names would happen"},
 	{"", 0, "it is done"},
