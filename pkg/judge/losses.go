@@ -34,7 +34,7 @@ type Losses struct {
 	doubt   time.Time // since when no pod that was asked then has outlived the lost ones; zero if one has
 	said    bool      // the condition said it when the controller began
 	unasked sets.Set[types.UID]
-	surplus sets.Set[types.UID]
+	surplus sets.Set[types.UID] // that have gone because there were too many
 }
 
 // request is a pod that was asked for its size a moment ago.
@@ -163,9 +163,13 @@ func (l *Losses) note(there []*corev1.Pod, unwanted func(pod *corev1.Pod, before
 		stays.Insert(pod.UID)
 	}
 	for _, pod := range before {
-		if !stays.Has(pod.UID) && unwanted(pod, before) {
-			l.surplus = l.surplus.Union(sets.New(pod.UID))
+		if stays.Has(pod.UID) || !unwanted(pod, before) {
+			continue
 		}
+		if l.surplus == nil {
+			l.surplus = sets.New[types.UID]()
+		}
+		l.surplus.Insert(pod.UID)
 	}
 }
 

@@ -201,14 +201,16 @@ func (o observation) Unwanted(pod *corev1.Pod, _ []*corev1.Pod) bool {
 }
 
 // allPlaced reports whether every pod has a place of its own.
-func (o observation) allPlaced() bool {
-	placed := 0
+func (o observation) allPlaced() bool { return len(o.placed()) == len(o.pods) }
+
+// placed returns the pods that have a place, the lowest first.
+func (o observation) placed() (pods []*corev1.Pod) {
 	for _, s := range o.spans() {
 		if s.pod != nil {
-			placed++
+			pods = append(pods, s.pod)
 		}
 	}
-	return placed == len(o.pods)
+	return pods
 }
 
 // bornOld reports whether the next pod at the index will be made from the old revision: the
@@ -453,12 +455,7 @@ func (o observation) labelled(pod *corev1.Pod) bool {
 
 // doubt returns for how long the number that caughtUp compares is still no proof; 0 if it is one.
 func (o observation) doubt() time.Duration {
-	var there []*corev1.Pod
-	for _, s := range o.spans() {
-		if s.pod != nil {
-			there = append(there, s.pod)
-		}
-	}
+	there := o.placed()
 	conceals := int(o.set.Status.Replicas) != len(o.pods) || len(there) < replicas(o.set)
 	return revisions.Doubt(o.Notes, o.pods, there, o.labelled, conceals, o.Now)
 }
