@@ -79,7 +79,7 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 		return rollout.Plan{}, err
 	}
 	p := plan{Plan: rollout.Plan{Step: rollout.Next(verdicts, options), Revision: o.revision(), Found: found}}
-	p.nameRefusedLabels(o)
+	p.nameDelays(o)
 	p.Condition = p.Step.Condition()
 	for _, v := range verdicts {
 		if v.Member.Class != "" && v.Member.Updated {
@@ -101,24 +101,40 @@ func (o observation) Plan(f rollout.Facts) (rollout.Plan, error) {
 	return p.complete(o), nil
 }
 
-// nameRefusedLabels says of pods that are to be unmarked why they are not: admission refuses every write of their labels.
-func (p *plan) nameRefusedLabels(o observation) {
-	surge, _ := bounds(o.set)
-	for i, w := range p.Waits {
-		restarts := slices.ContainsFunc(p.Restart, func(r rollout.Restart) bool { return r.Member.Name == w.Member.Name })
-		if refused := w.Member.Relabel; surge > 0 && w.Member.Labelled && restarts && refused.Reason != "" {
-			p.Waits[i].Reason, p.Waits[i].Message = refused.Kind, w.Message+"; its labels cannot be changed: "+refused.Reason
+// nameDelays says of pods that the DaemonSet controller restarts with maxSurge why they still wait: admission refuses every write of the
+// labels by which it takes one for updated; or the set stays held, for them or for others.
+func (p *plan) nameDelays(o observation) {
+	if surge, _ := bounds(o.set); surge == 0 {
+		return
+	}
+	held := policy.Held(o.set) && p.staysHeld(o)
+	for _, r := range p.Restart {
+		refused := r.Member.Relabel
+		for i, w := range p.Waits {
+			switch {
+			case w.Member.Name != r.Member.Name:
+			case r.Member.Labelled && refused.Reason != "":
+				p.Waits[i].Reason, p.Waits[i].Message = refused.Kind, w.Message+"; its labels cannot be changed: "+refused.Reason
+			case !r.Member.Labelled && held:
+				p.Waits[i].Message = "waits for its restart: " + r.Reason
+			}
 		}
 	}
 }
 
+// ours reports whether the restart is of a pod that the DaemonSet controller takes for updated, and so would never restart.
+func ours(r rollout.Restart) bool { return r.Member.Labelled }
+
+// staysHeld reports whether the hold is kept: for what can be resized, for what is kept, for what is to show something first, or for restarts
+// of our own. With maxSurge the DaemonSet controller makes the new pods, so that none can be a canary, or show what it has before others go.
+func (p *plan) staysHeld(o observation) bool {
+	surge, _ := bounds(o.set)
+	return p.Hold || p.Unready || p.Shows() && surge == 0 || slices.ContainsFunc(p.Restart, ours)
+}
+
 // letGo decides which pods of a held set are given up.
 func (p *plan) letGo(o observation) {
-	// The DaemonSet controller would never restart a pod that it takes for updated.
-	ours := func(r rollout.Restart) bool { return r.Member.Labelled }
-	surge, _ := bounds(o.set)
-	// With maxSurge the DaemonSet controller makes the new pods, so that none can be a canary, or show what it has before others go.
-	if p.Hold || p.Unready || p.Shows() && surge == 0 || slices.ContainsFunc(p.Restart, ours) {
+	if surge, _ := bounds(o.set); p.staysHeld(o) {
 		for _, r := range p.Restart {
 			if r.Now && (surge == 0 || ours(r)) {
 				p.remove = append(p.remove, r)

@@ -388,6 +388,8 @@ func TestNextStepSays(t *testing.T) {
 	}{
 		{name: "kept, where its node is too small", places: "infeasible|updated", changes: []change{small(0)}, reason: judge.ReasonNoNodeFits,
 			says: "1 of 2 pods resized; web-0: not restarted, because it needs 2m cpu; node node-0, the only one that it can run on, has 1m: infeasible on node node-0: too big"},
+		{name: "with maxSurge, others wait with what is kept", places: "infeasible|infeasible|updated", changes: []change{small(1), maxSurge("1")}, reason: judge.ReasonNoNodeFits,
+			says: "1 of 3 pods resized; web-0: waits for its restart: infeasible on node node-0: too big; web-1: not restarted, because it needs 2m cpu; node node-1, the only one that it can run on, has 1m: infeasible on node node-1: too big"},
 		{name: "lost", places: "live, not ready|updated", changes: []change{lost(0)}, reason: judge.ReasonNodeLost, says: "1 of 2 pods resized; web-0: its node node-0 is not Ready"},
 		{name: "OnDelete", places: "other image|updated", changes: []change{userWaits}, reason: judge.ReasonWaitingForDelete,
 			says: "1 of 2 pods resized; web-0: restarts when it is deleted: the template changed in spec.containers[app].image"},
