@@ -31,7 +31,7 @@ type kind struct {
 	history  string // the resource that has former templates
 	// object is of the kind's Go type, which says how lists in it are merged.
 	object any
-	// revision names the newest revision of a workload.
+	// revision names the newest revision of a workload; it is empty if the workload does not.
 	revision func(u *unstructured.Unstructured) string
 	// hold is the field of the spec that holds a workload, as it is, and as its user wants it; none if no field does.
 	hold func(u *unstructured.Unstructured) (field []string, is, wish any)
@@ -87,9 +87,7 @@ var (
 	}
 	daemonSets = &kind{
 		name: "DaemonSet", resource: "daemonsets", short: "ds", history: "controllerrevisions", object: appsv1.DaemonSet{},
-		revision: func(u *unstructured.Unstructured) string {
-			return u.GetAnnotations()[appsv1.DeprecatedTemplateGeneration]
-		},
+		revision: func(*unstructured.Unstructured) string { return "" },
 		hold: func(u *unstructured.Unstructured) (field []string, is, wish any) {
 			strategy := strategyOf(u)
 			return []string{"updateStrategy", "type"}, strategy, string(policy.WishedStrategy(u, appsv1.DaemonSetUpdateStrategyType(strategy)))

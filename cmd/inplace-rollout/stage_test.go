@@ -422,7 +422,7 @@ func heldDaemonSetOf(nodes int, changes ...func(*stage)) begin {
 		s := newDaemonSetStage(t, nodes)
 		s.daemons.Spec.Template = pointed(build.Size(t, larger))
 		s.daemons.Generation, s.daemons.Status.ObservedGeneration, s.daemons.Status.UpdatedNumberScheduled = 2, 2, 0
-		s.daemons.Annotations[appsv1.DeprecatedTemplateGeneration] = "2"
+		s.daemons.Annotations[appsv1.DeprecatedTemplateGeneration] = "5"
 		s.daemons.Annotations[api.HoldAnnotation] = "RollingUpdate"
 		s.daemons.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
 		c := &s.daemons.Status.Conditions[0]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,7 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 	if o.read(set, template.PodTemplateSpec, stored.Items); o.newest == nil {
 		q.Next = false // the DaemonSet controller has not seen the edit
 		o.newest = &revision{name: "(edited)", template: template}
-		if !o.spelledOtherwise(template) {
+		if o.last == nil || !o.last.template.Same(template) { // else it says the same in other words: a new revision, of the same generation
 			delete(o.set.Annotations, appsv1.DeprecatedTemplateGeneration) // the next one, which no pod has
 		}
 	}
@@ -53,16 +54,16 @@ func Forecast(ctx context.Context, client kubernetes.Interface, q capacity.Quest
 	return o.forecast(ctx, q)
 }
 
-// spelledOtherwise reports whether the newest revision says the same as the template, in other words: that makes a new revision, but no new
-// template generation.
-func (o observation) spelledOtherwise(template *hash.Template) bool {
-	var newest *revision
-	for _, r := range o.revisions {
-		if r != nil && (newest == nil || r.number > newest.number) {
-			newest = r
-		}
+// number is that of the revision that the pods go to: the DaemonSet controller gives the next one also to a revision that comes back.
+func (o observation) number() string {
+	switch {
+	case o.last == nil:
+		return "1"
+	case o.newest == o.last:
+		return strconv.FormatInt(o.last.number, 10)
+	default:
+		return strconv.FormatInt(o.last.number+1, 10)
 	}
-	return newest != nil && newest.template.Same(template)
 }
 
 func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout.WorkloadForecast, error) {
@@ -81,7 +82,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 	if err != nil {
 		return rollout.WorkloadForecast{}, err
 	}
-	f := rollout.WorkloadForecast{Pods: judge.Forecasts(judge.Pods(members, options.Terms), o.Now), HandOver: q.NotHeld}
+	f := rollout.WorkloadForecast{Revision: o.number(), Pods: judge.Forecasts(judge.Pods(members, options.Terms), o.Now), HandOver: q.NotHeld}
 	if !policy.Enabled(o.set) {
 		f.HandOver = policy.NotOptedIn(o.set, "DaemonSet")
 	}

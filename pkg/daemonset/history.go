@@ -16,6 +16,8 @@ type history struct {
 	// says never changes. One that is gone, or that nobody can read, is nil.
 	revisions map[string]*revision
 	newest    *revision
+	// last is the revision with the highest number, whatever it says; nil if there is none.
+	last *revision
 	// order of the pods by node when they were sorted last: the next ones are nearly in order then.
 	order []int
 }
@@ -51,7 +53,7 @@ func (h *history) Size() (size int) {
 // template: another spelling is a new revision, though it is no new generation. Until the DaemonSet
 // controller has made it, there is none: pods of another one would be restarted after a release.
 func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, stored []appsv1.ControllerRevision) {
-	h.revisions, h.newest = map[string]*revision{}, nil
+	h.revisions, h.newest, h.last = map[string]*revision{}, nil, nil
 	wanted := hash.Brief(template).Name
 	for i := range stored {
 		s := &stored[i]
@@ -64,6 +66,9 @@ func (h *history) read(set *appsv1.DaemonSet, template *corev1.PodTemplateSpec, 
 			continue
 		}
 		h.revisions[r.hash], h.revisions[r.unmarked()] = r, r
+		if h.last == nil || r.number > h.last.number {
+			h.last = r
+		}
 		if (h.newest == nil || r.number > h.newest.number) && hash.Brief(r.template.PodTemplateSpec).Name == wanted {
 			h.newest = r
 		}
