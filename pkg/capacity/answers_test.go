@@ -135,7 +135,7 @@ func TestAnswers(t *testing.T) {
 		{name: "another pod keeps it out of its zone", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + excluded,
 			besides: "{apiVersion: v1, kind: Node, metadata: {name: c, labels: {zone: a}}, status: {allocatable: {cpu: 1}}}\n---\n" +
 				other("c", apart("topologyKey: zone, namespaces: [ns], labelSelector: {matchLabels: {app: web}}"))},
-		{name: "one that waits does, once it has come to a node that is too small", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + " and those that wait for a node" + excluded,
+		{name: "one that waits does, once it has come to a node that is too small", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + " and those that are to come" + excluded,
 			besides: "{apiVersion: v1, kind: Node, metadata: {name: c, labels: {zone: a, host: c}}, status: {allocatable: {cpu: 1}}}\n---\n" +
 				other(`""`, "nodeSelector: {host: c}, "+apart("topologyKey: zone, namespaces: [ns], labelSelector: {matchLabels: {app: web}}"))},
 		{name: "by a namespaceSelector", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + excluded,
@@ -171,7 +171,7 @@ func TestAnswers(t *testing.T) {
 		{name: "its RuntimeClass is for other nodes", spec: "runtimeClassName: vm", kind: judge.ReasonNoNodeFits,
 			says:    "no node that is Ready matches the node selector, affinity and tolerations of the pod",
 			besides: "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: vm}, handler: vm, scheduling: {nodeSelector: {vm: \"true\"}}}"},
-		{name: "another pod has the room that others go for", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + " and those that wait for a node",
+		{name: "another pod has the room that others go for", spec: onlyA, kind: judge.ReasonNoNodeFits, says: full + " and those that are to come",
 			besides: "{apiVersion: v1, kind: Pod, metadata: {name: victim, namespace: other, uid: victim, deletionTimestamp: 2026-01-01T00:00:00Z, finalizers: [x]}, spec: {nodeName: a, containers: [{name: x, resources: {requests: {cpu: 2}}}]}}\n---\n" +
 				"{apiVersion: v1, kind: Pod, metadata: {name: nominated, namespace: other, uid: nominated}, spec: {priority: 9, containers: [{name: x, resources: {requests: {cpu: 3}}}]}, status: {nominatedNodeName: a}}"},
 		{name: "its namespace goes", kind: judge.ReasonInvalid, says: "a new pod would be refused: namespace ns is being terminated",

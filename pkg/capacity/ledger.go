@@ -101,7 +101,7 @@ func (l *Ledger) See(workload, namespace string, there []*corev1.Pod, toCome []r
 	l.awaited.Delete(workload)
 	a := l.account(workload)
 	a.namespace, a.sibling, a.leaving = namespace, there[:min(len(there), 1)], nil
-	a.shown = slices.DeleteFunc(slices.Clone(toCome), func(c rollout.Coming) bool { return c.Refused })
+	a.shown = toCome
 	stays := map[types.UID]bool{}
 	for _, pod := range there {
 		if pod.DeletionTimestamp != nil {
@@ -170,8 +170,12 @@ func (l *Ledger) promise(workload string, old, pod *corev1.Pod, now time.Time) {
 	a.decided = append(a.decided, promise{old, pod, now})
 }
 
+// keptOutAfter is after which time a pod that a quota refuses takes no room from others. Before that, the quota may only not have counted
+// yet that the pod in whose place it comes is gone.
+const keptOutAfter = 30 * time.Second
+
 // beside are the pods of all other workloads that go, and those that come.
-func (l *Ledger) beside(workload string) (leaving, coming []*corev1.Pod) {
+func (l *Ledger) beside(workload string, now time.Time) (leaving, coming []*corev1.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, a := range l.accounts {
@@ -180,8 +184,11 @@ func (l *Ledger) beside(workload string) (leaving, coming []*corev1.Pod) {
 		}
 		leaving = append(leaving, a.leaving...)
 		promises := slices.Clone(a.decided)
-		for i, pod := range newborns(name, a.namespace, a.sibling, a.shown) {
-			promises = append(promises, promise{old: a.shown[i].For, pod: pod})
+		shown := slices.DeleteFunc(slices.Clone(a.shown), func(c rollout.Coming) bool {
+			return !c.Refused.IsZero() && now.Sub(c.Refused) >= keptOutAfter
+		})
+		for i, pod := range newborns(name, a.namespace, a.sibling, shown) {
+			promises = append(promises, promise{old: shown[i].For, pod: pod})
 		}
 		for _, p := range promises {
 			if !p.spends() {

@@ -24,7 +24,7 @@ import (
 
 // Two workloads have a pod of 1 cpu each, on a node of 3 where one of them can become one of 2.
 func TestTwoRollouts(t *testing.T) {
-	const none = "the only node that is large enough has no room beside its pods and those that wait for a node"
+	const none = "the only node that is large enough has no room beside its pods and those that are to come"
 	web, db := podOf(t, "web", "node", "1"), podOf(t, "db", "node", "1")
 	nodes, client, ledger := []*corev1.Node{node("node", "3")}, fake.NewClientset(web, db), NewLedger()
 	asks := func(workload string, pod *corev1.Pod, now time.Time) string {
@@ -55,8 +55,9 @@ func TestTwoRollouts(t *testing.T) {
 	says("it goes", asks("db", db, now), none)
 	ledger.See("web", "", nil, coming, now)
 	says("it is gone", asks("db", db, now), none)
-	ledger.See("web", "", nil, []rollout.Coming{{Template: templateOf(t, "2"), Refused: true}}, now)
-	says("a quota does not let it come", asks("db", db, now), "")
+	ledger.See("web", "", nil, []rollout.Coming{{Template: templateOf(t, "2"), Refused: now}}, now)
+	says("a quota may not have counted yet what is gone", asks("db", db, now.Add(keptOutAfter-1)), none)
+	says("a quota does not let it come", asks("db", db, now.Add(keptOutAfter)), "")
 	ledger.Forget("db")
 	ledger.See("web", "", []*corev1.Pod{web}, nil, now)
 	says("the first one has all its pods", asks("db", db, now), "")
@@ -89,7 +90,7 @@ func TestBeside(t *testing.T) {
 func TestPromises(t *testing.T) {
 	const (
 		full     = "the only node that is large enough has no room beside its pods"
-		promised = full + " and those that wait for a node"
+		promised = full + " and those that are to come"
 		fills    = "{apiVersion: v1, kind: LimitRange, metadata: {name: sizes, namespace: ns}, spec: {limits: [{type: Container, defaultRequest: {cpu: 2}}]}}"
 	)
 	now := build.Start

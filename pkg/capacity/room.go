@@ -63,7 +63,7 @@ func (c *Cluster) Room(ctx context.Context, workload, namespace string, there []
 	for _, pod := range there {
 		r.moved[pod.UID] = pod
 	}
-	leaving, coming := c.ledger.beside(workload)
+	leaving, coming := c.ledger.beside(workload, c.now)
 	r.promised = sets.New[types.UID]()
 	for _, pod := range coming {
 		r.promised.Insert(pod.UID)
@@ -498,7 +498,7 @@ func (r *Room) crowded(looked, candidates int, excluded bool) string {
 	}
 	message += " beside its pods"
 	if r.overtakers > 0 {
-		message += " and those that wait for a node"
+		message += " and those that are to come"
 	}
 	if excluded {
 		message += " (pod affinity, topology spread constraints or a ReadWriteOncePod claim exclude nodes with room)"

@@ -48,7 +48,7 @@ func tolerant(pod *corev1.Pod) {
 func TestRoom(t *testing.T) {
 	const (
 		full      = "the only node that is large enough has no room beside its pods"
-		contested = full + " and those that wait for a node"
+		contested = full + " and those that are to come"
 	)
 	priority := func(n int32) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.Priority = &n } }
 	gated := func(pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} }

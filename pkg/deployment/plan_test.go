@@ -1264,10 +1264,11 @@ func drawPod(t *rapid.T) *corev1.Pod {
 
 // TestRefusedByQuota: what a quota does not let come takes no room from others.
 func TestRefusedByQuota(t *testing.T) {
-	for message, want := range map[string]bool{`pods "a-1" is forbidden: exceeded quota: few`: true, "denied": false} {
+	since := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	for message, want := range map[string]metav1.Time{`pods "a-1" is forbidden: exceeded quota: few`: since, "denied": {}} {
 		o := observed(t, "a newer 2: resized")
-		o.sets[0].Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: message}}
-		if _, coming := o.Pods(); len(coming) != 1 || coming[0].Refused != want {
+		o.sets[0].Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: message, LastTransitionTime: since}}
+		if _, coming := o.Pods(); len(coming) != 1 || !coming[0].Refused.Equal(want.Time) {
 			t.Errorf("%s: to come are %+v", message, coming)
 		}
 	}

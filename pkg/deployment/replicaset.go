@@ -288,6 +288,17 @@ func (rs *replicaSet) acknowledged() bool {
 	return copied
 }
 
+// keptOut returns since when a quota has not let the ReplicaSet controller make pods; zero if it may.
+func (rs *replicaSet) keptOut() (since time.Time) {
+	why := rs.failure()
+	for _, c := range rs.Status.Conditions {
+		if why.Kind == judge.ReasonQuotaExceeded && c.Type == appsv1.ReplicaSetReplicaFailure {
+			since = c.LastTransitionTime.Time
+		}
+	}
+	return since
+}
+
 // failure returns why the ReplicaSet controller cannot make pods; without a reason if it can.
 func (rs *replicaSet) failure() judge.Refusal {
 	for _, c := range rs.Status.Conditions {

@@ -79,8 +79,8 @@ type Coming struct {
 	Labels map[string]string
 	// For is the pod in whose place it comes; nil if none is left.
 	For *corev1.Pod
-	// Refused: a quota of its namespace lets no such pod in for now. So it takes no room from others.
-	Refused bool
+	// Refused is since when a quota of its namespace has not let in such a pod; zero if none keeps it out.
+	Refused time.Time
 }
 
 // Burst is how many pods the built-in controllers make at a time for one workload (BurstReplicas in pkg/controller/replicaset, and

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -19,6 +20,8 @@ type births struct {
 	read   time.Time
 	// limits of the namespace.
 	limits capacity.Limits
+	// refused are the revisions of which the quotas let in no pod.
+	refused sets.Set[string]
 }
 
 // How long a pod may be missing until quotas are looked at for it, how long that is believed, and how
@@ -62,6 +65,19 @@ func (o observation) awaits(index int) (place int, waits bool) {
 	return first, first < index
 }
 
+// keptOut returns since when a quota has kept out the next pod at the index, or the one that has to come first; zero if none does.
+func (o observation) keptOut(index int) (since time.Time) {
+	since, due := o.births.due[index]
+	if !due && o.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+		index, _ = o.awaits(index)
+		since, due = o.births.due[index]
+	}
+	if !due || !o.births.refused.Has(o.nextRevision(index)) {
+		return time.Time{}
+	}
+	return since
+}
+
 // unborn says why no pod comes to an empty place that waits for one of the older size, and whether one of
 // the newest would come. Nothing is lost by that: what has no pod cannot be restarted.
 func (o observation) unborn(index int) (why judge.Refusal, remade bool) {
@@ -89,13 +105,10 @@ func (o observation) unborn(index int) (why judge.Refusal, remade bool) {
 	return older, newer.Reason == ""
 }
 
-// nextBirth returns when to look again for pods of the older size that do not come; 0 if none is due.
+// nextBirth returns when to look again for pods that do not come; 0 if none is due.
 func (o observation) nextBirth() time.Duration {
 	next := time.Duration(0)
-	for i, since := range o.births.due {
-		if !o.ofOldSize(i) {
-			continue
-		}
+	for _, since := range o.births.due {
 		wait := believeQuotas
 		if waited := o.Now.Sub(since); waited < lookAtQuotas {
 			wait = lookAtQuotas - waited

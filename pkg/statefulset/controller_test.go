@@ -577,6 +577,30 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// TestKeptOutByQuota: a missing pod that a quota refuses is told of with since when, so that it does not take room from others for long.
+func TestKeptOutByQuota(t *testing.T) {
+	for _, milli := range []int64{0, 9} {
+		c := newCluster(t, 2, controller.Options{})
+		c.edit(newer)
+		c.Rounds(2)
+		hard := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+		k := New(fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: c.Set.Namespace, Name: "small"},
+			Status: corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{corev1.ResourceCPU: resource.Quantity{}}}}))
+		missing := c.Clock.Now()
+		for _, after := range []time.Duration{0, lookAtQuotas} {
+			c.Clock.SetTime(missing.Add(after))
+			o := must.Get(k.Gather(t.Context(), c.Kind.Session, c.Kind.Planned, func() ([]*corev1.Pod, error) { return []*corev1.Pod{c.Pods["web-0"]}, nil }, false))(t)
+			want := time.Time{}
+			if after > 0 && milli == 0 {
+				want = missing
+			}
+			if _, coming := o.Pods(); len(coming) != 1 || !coming[0].Refused.Equal(want) {
+				t.Errorf("quota %dm, %s after it is missing: to come are %+v, want one refused since %s", milli, after, coming, want)
+			}
+		}
+	}
+}
+
 // TestWritesInWords: each kind of write is logged by --dry-run.
 func TestWritesInWords(t *testing.T) {
 	m := judge.Member{Place: judge.Place{Name: "web-1", Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}}}}

@@ -13,12 +13,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
@@ -185,8 +187,7 @@ func (k Kind) readRevisions(ctx context.Context, s *session, set *appsv1.Statefu
 	return nil
 }
 
-// awaitBirths notes for which pods it is the turn, and looks at the quotas if one of them is missing
-// that is to be made of another size than the newest.
+// awaitBirths notes for which pods it is the turn, and looks at the quotas if one of them is missing.
 func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live bool) (births, error) {
 	b, now := &s.KindState.births, s.Now()
 	o.Now = now
@@ -197,15 +198,24 @@ func (k Kind) awaitBirths(ctx context.Context, s *session, o observation, live b
 			since = now
 		}
 		due[i] = since
-		look = look || o.ofOldSize(i) && now.Sub(since) >= lookAtQuotas
+		look = look || now.Sub(since) >= lookAtQuotas
 	}
 	s.Due, b.due, b.limits = due, due, s.Limits()
+	if !look { // what they were is no word on who is missing now
+		b.quotas, b.read = nil, time.Time{}
+	}
 	if look && (live || now.Sub(b.read) >= believeQuotas) {
 		quotas, err := capacity.New(k.client, capacity.Sizes, now).Quotas(ctx, o.set.Namespace)
 		if err != nil {
 			return births{}, err
 		}
 		b.quotas, b.read = quotas, now
+	}
+	b.refused = sets.New[string]()
+	for _, of := range []string{o.set.Status.CurrentRevision, o.set.Status.UpdateRevision} {
+		if t := o.revisions[of]; b.quotas != nil && t != nil && b.quotas.Refusal(t.PodTemplateSpec, b.limits).Kind == judge.ReasonQuotaExceeded {
+			b.refused.Insert(of)
+		}
 	}
 	return *b, nil
 }

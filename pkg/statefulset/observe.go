@@ -219,6 +219,14 @@ func (o observation) bornOld(index int) bool {
 	return rolling(o.set) && index < partition(o.set) && !o.madeOfUpdate()
 }
 
+// nextRevision is that of the next pod at the index.
+func (o observation) nextRevision(index int) string {
+	if o.bornOld(index) {
+		return o.set.Status.CurrentRevision
+	}
+	return o.set.Status.UpdateRevision
+}
+
 // orphaned reports whether the StatefulSet controller is about to adopt a pod at the index
 // that is of an older revision.
 func (o observation) orphaned(index int) bool {
@@ -270,12 +278,9 @@ func (o observation) toCome() []rollout.Coming {
 		if !judge.Gone(s.pod) || s.later {
 			continue
 		}
-		of := o.set.Status.UpdateRevision
-		if o.bornOld(s.index) {
-			of = o.set.Status.CurrentRevision
-		}
+		of := o.nextRevision(s.index)
 		if born := o.revisions[of]; born != nil { // else it is not in the history
-			coming = append(coming, rollout.Coming{Template: born.PodTemplateSpec, Labels: revisionLabels(of), For: s.pod})
+			coming = append(coming, rollout.Coming{Template: born.PodTemplateSpec, Labels: revisionLabels(of), For: s.pod, Refused: o.keptOut(s.index)})
 		}
 	}
 	return coming
