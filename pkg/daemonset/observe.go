@@ -358,12 +358,14 @@ const templateGenerationLabel = "pod-template-generation"
 // is known to have seen all of them if its status counts as many pods as updated as there are.
 //
 // That number is no proof where pods come and go, or are on nodes that are none of the set's any
-// more: these are not counted. Then it is a matter of time: see [revisions.Doubt].
+// more: these are not counted. Nor is it where one that is unmarked may still be counted in place of one that is marked. Then it is
+// a matter of time: see [revisions.Doubt].
 func (o observation) doubt() (counts bool, wait time.Duration) {
 	oldest := o.oldest()
 	updated, conceals := 0, o.set.Status.NumberMisscheduled > 0 || int(o.set.Status.CurrentNumberScheduled) != len(oldest)
 	for _, pod := range oldest {
-		updated += asInt(o.labelled(pod))
+		_, marked := pod.Labels[templateGenerationLabel]
+		updated, conceals = updated+asInt(o.labelled(pod)), conceals || !marked && !o.labelled(pod)
 	}
 	behind := updated - int(o.set.Status.UpdatedNumberScheduled)
 	counts = behind >= 0 && behind <= int(o.set.Status.NumberMisscheduled)

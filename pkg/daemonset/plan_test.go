@@ -72,6 +72,7 @@ func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 		"live, not ready":             {former, "1", changes{build.NotReady}},
 		"live, counted":               {former, "2", nil}, // by a set of this name that was deleted
 		"other image, counted":        {otherImage, "2", nil},
+		"unmarked":                    {former, "", nil},
 		"resizing":                    {former, "1", changes{build.WithSize(wanted)}},
 		"resized":                     {former, "1", changes{build.Resized(wanted)}},
 		"resized, counted":            {former, "2", changes{build.Resized(wanted)}},
@@ -93,6 +94,8 @@ func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 	build.PinnedTo(node)(pod)
 	pod.Spec.Tolerations = tolerations
 	switch situation {
+	case "unmarked":
+		delete(pod.Labels, templateGenerationLabel)
 	case "unknown":
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "gone"
 	case "unscheduled":
@@ -343,6 +346,7 @@ func TestDoubt(t *testing.T) {
 		{places: "relabelled|updated", counts: true},
 		{places: "relabelled|updated", changes: []change{lagging}},
 		{places: "relabelled|live", counts: true},
+		{places: "relabelled|unmarked", counts: true, want: 6 * time.Second},
 		{places: "relabelled|terminating", counts: true}, // the DaemonSet controller has never counted it
 		{places: "relabelled|updated, terminating", counts: true, want: 6 * time.Second},
 		{places: "relabelled|missing", counts: true},

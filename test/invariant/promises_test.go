@@ -312,6 +312,8 @@ func TestFailed(t *testing.T) {
 	}
 	failed := func(then ...step) history { return append(history{edited(), edit("2", stopped)}, then...) }
 	gets, born := asked(webPod("web-1", "2")), birth("web-1", "2", "web-2")
+	reverts := annotated("inplace-rollout.io/on-failure", "Revert")
+	of2 := func(cpu string) *corev1.Pod { return pod("web-1", cpu, "web-2", "set", "StatefulSet") }
 	checkAll(t, []promised{
 		{"it is asked", failed(gets), "failed pods/web-1"},
 		{"it is asked a moment later", failed(gets, after(time.Second)), ""},
@@ -324,6 +326,8 @@ func TestFailed(t *testing.T) {
 		{"it is opted out", failed(edit("2", optedOut), born), ""},
 		{"it is deleted under OnDelete", failed(edit("2", stopped, onDelete), born), ""},
 		{"after another edit", failed(edit("3", stopped), born), "failed pods/web-1"},
+		{"it goes back", history{edited(), hasSize("web-1"), edit("2", stopped), edit("3", stopped, reverts), asked(of2("3")), asked(of2("2"))}, ""},
+		{"it goes back to what it is not of", failed(edit("3", stopped, reverts), gets), "failed pods/web-1"},
 		{"after an edit there and back", failed(edit("3", stopped), edit("2"), born), ""},
 	})
 }

@@ -400,7 +400,7 @@ func (w *workload) fail(v version, by Write, unguarded bool) {
 }
 
 // checkFailed checks that a pod which the controller resizes, or a built-in one makes, does not get a size that has failed. Those that
-// somebody deletes under OnDelete do, and so do new ones of a DaemonSet.
+// somebody deletes under OnDelete do, and so do new ones of a DaemonSet. Who goes back gets the size of the revision that it is of.
 func (h *history) checkFailed(w Write) {
 	stored := w.pod()
 	if stored == nil || w.ObjectRef.Resource != "pods" {
@@ -412,13 +412,14 @@ func (h *history) checkFailed(w Write) {
 	}
 	p := h.pods[stored.UID]
 	made, known := h.template(stored)
+	back := known && work.last().stopped() && !equality.Semantic.DeepEqual(sizeOf(made), sizeOf(work.last().template)) && lacks(stored, made) == ""
 	for _, f := range work.failed {
 		gets := false
 		switch {
 		case !f.recorded.Before(w.Since):
 		case p != nil:
 			wanted := func(v version) bool { return v.edit != f.edit && v.lackedBy(stored) == "" }
-			gets = w.resized && h.ours(w.User.Username) && f.lackedBy(p.last()) != "" && f.lackedBy(stored) == "" && !work.any(w.Since, wanted)
+			gets = !back && w.resized && h.ours(w.User.Username) && f.lackedBy(p.last()) != "" && f.lackedBy(stored) == "" && !work.any(w.Since, wanted)
 		case work.kind != "DaemonSet" && !work.any(w.Since, func(v version) bool { return v.onDelete }):
 			gets = known && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(f.template))
 		}
