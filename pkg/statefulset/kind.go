@@ -48,6 +48,8 @@ type memory struct {
 	history
 	births
 	updateRevision string // of the set when it was looked at last
+	// renewed is since when the current revision has been the newest one, by our own clock; zero if it is not.
+	renewed time.Time
 }
 
 // reaches returns how far a held set under OnDelete has come now: of its revision, since the last time that its user had it tried again,
@@ -161,6 +163,13 @@ func (k Kind) Gather(ctx context.Context, s *session, set *appsv1.StatefulSet, l
 		delete(s.KindState.history, set.Status.UpdateRevision)
 		return nil, fmt.Errorf("the set's update revision %q is not in the history", set.Status.UpdateRevision)
 	}
+	switch k := s.KindState; {
+	case !o.madeOfUpdate():
+		k.renewed = time.Time{}
+	case k.renewed.IsZero():
+		k.renewed = s.Now()
+	}
+	o.renewed = s.KindState.renewed
 	s.Reached = reaches(s.Reached, set, o.updated, s.Now())
 	o.moved = s.Reached.Since
 	o.births, err = k.awaitBirths(ctx, s, o, live)

@@ -80,6 +80,7 @@ type observation struct {
 	orphans   []*corev1.Pod // that the set is about to adopt
 	revisions map[string]*hash.Template
 	births    births
+	renewed   time.Time // see [memory]
 	moved     time.Time // see [movement]
 	failed    string    // the revision that is taken back, where a rollout is reverted
 }

@@ -375,10 +375,13 @@ func (p *plan) takeTurns(o observation) {
 	}
 }
 
-// deleteAhead deletes the pods that are ahead of others, once nothing else comes of that.
+// deleteAhead deletes the pods that are ahead of others, once nothing else comes of that: the StatefulSet controller may see that a pod is
+// gone before it sees which revision is the current one now.
 func (p *plan) deleteAhead(o observation) {
-	switch {
+	switch unseen := o.renewed.Add(revisions.WatchLag).Sub(o.Now); {
 	case len(p.ahead) == 0:
+	case o.madeNewest() && unseen > 0:
+		p.RequeueWithin(unseen)
 	case !o.madeNewest():
 		p.renew = &makeOf{o.set.Status.UpdateRevision, p.ahead[0].Member.Name + ": " + p.ahead[0].Reason}
 	case p.exposed(o) < 0:

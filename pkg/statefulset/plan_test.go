@@ -865,6 +865,16 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
+// TestRenewedIsSeenFirst: a pod that is down is deleted when the StatefulSet controller has seen of which revision the next one is to be.
+func TestRenewedIsSeenFirst(t *testing.T) {
+	o := observed(t, "live|live|live, not ready", held("0", everything), currentIsNewest, inForce("Restart;"))
+	o.renewed = o.Now.Add(-time.Second)
+	p := must.Get(planned(o))(t)
+	must.Equal(t, does(p)+" "+p.RequeueAfter.String(), " 9s", "what is done, and when it is looked at again")
+	o.renewed = o.Now.Add(-revisions.WatchLag)
+	must.Equal(t, does(must.Get(planned(o))(t)), "delete web-0", "what is done then")
+}
+
 // TestUnborn: of a pod of 1m that is missing, where 2m are wanted now.
 func TestUnborn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
