@@ -261,7 +261,7 @@ func (o planOptions) goesBack(ctx context.Context, e edit) (bool, error) {
 // and what believe does. Where the size from before is what comes, nothing guards it.
 func (o planOptions) underWay(ctx context.Context, e edit, edits bool, q *capacity.Question, forecast *rollout.WorkloadForecast) (under *recorded, says string, err error) {
 	if !edits {
-		if under = recordedOf(e.live, q.Settings.Guard, *forecast, q.Unanswerable); under != nil && under.Stopped() {
+		if under = recordedOf(e.live, q.Settings.Guard, *forecast, q.Unanswerable, o.clock.Now()); under != nil && under.Stopped() {
 			forecast.Stop()
 		}
 		says = believe(e.live, forecast.Pods, q.Unseen(*forecast, e.live.GetNamespace()))

@@ -91,7 +91,7 @@ func TestNext(t *testing.T) {
 		settings := must.Get(policy.Read(annotations))(t)
 		u.SetAnnotations(annotations)
 		pod := judge.PodForecast{Member: judge.Member{Place: judge.Place{Pod: s.pods[2], Updated: true}}, Observed: resize.Actuated}
-		if got := recordedOf(u, settings.Guard, rollout.WorkloadForecast{Pods: []judge.PodForecast{pod}}, there).next(now); got != tt.want {
+		if got := recordedOf(u, settings.Guard, rollout.WorkloadForecast{Pods: []judge.PodForecast{pod}}, there, now).next(); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}

@@ -365,9 +365,9 @@ func (r planReport) would(happen string) bool {
 func (r planReport) guarded() string {
 	switch {
 	case r.recorded != nil && r.recorded.Stopped():
-		return fmt.Sprintf("Stopped: %s. %s", r.recorded.Failed, r.recorded.next(time.Now()))
+		return fmt.Sprintf("Stopped: %s. %s", r.recorded.Failed, r.recorded.next())
 	case r.recorded != nil:
-		return r.recorded.next(time.Now())
+		return r.recorded.next()
 	case r.Guard != nil:
 		return r.Guard.String()
 	}

@@ -26,15 +26,16 @@ type recorded struct {
 	awaits   string // why no pod can pass the checks; empty if they can
 	back     bool   // the size is the one from before: nothing is to be proved
 	there    map[types.UID]*judge.PodForecast
+	now      time.Time
 }
 
 // recordedOf returns that of a workload with these pods; nil if it has none that can be read, or no controller has looked at the edit.
-func recordedOf(u *unstructured.Unstructured, g *policy.Guard, f rollout.WorkloadForecast, unanswerable func(checks []string) string) *recorded {
+func recordedOf(u *unstructured.Unstructured, g *policy.Guard, f rollout.WorkloadForecast, unanswerable func(checks []string) string, now time.Time) *recorded {
 	r, err := rollout.ReadRecord(u.GetAnnotations())
 	if err != nil || r == nil || r.Phase == rollout.PhasePending || g == nil || !policy.Enabled(u) {
 		return nil
 	}
-	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), f.Plan.Back(), map[types.UID]*judge.PodForecast{}}
+	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), f.Plan.Back(), map[types.UID]*judge.PodForecast{}, now}
 	for i := range f.Pods {
 		if pod := f.Pods[i].Member.Pod; !judge.Gone(pod) {
 			of.there[pod.UID] = &f.Pods[i]
@@ -80,10 +81,10 @@ func (r *recorded) awaitsPromotion() bool {
 }
 
 // next says what comes next.
-func (r *recorded) next(now time.Time) string {
+func (r *recorded) next() string {
 	switch r.Phase {
 	case rollout.PhaseCanary:
-		return r.canary(now)
+		return r.canary()
 	case rollout.PhaseStopped:
 		return "No other pod gets this size until you edit, undo or retry."
 	case rollout.PhaseReverting:
@@ -115,7 +116,7 @@ func (r *recorded) noneFollows() string {
 }
 
 // canary says who it is, since when, what it has still to prove, and what comes then.
-func (r *recorded) canary(now time.Time) string {
+func (r *recorded) canary() string {
 	names, since, until := r.canaries()
 	said, made := "Canary: ", r.made()
 	switch {
@@ -127,11 +128,11 @@ func (r *recorded) canary(now time.Time) string {
 		for _, pod := range made {
 			names = append(names, pod.Name)
 		}
-		said += few(names) + ", created " + duration.HumanDuration(now.Sub(made[0].CreationTimestamp.Time)) + " ago"
+		said += few(names) + ", created " + duration.HumanDuration(r.now.Sub(made[0].CreationTimestamp.Time)) + " ago"
 	case since.IsZero():
 		said += few(names) + ", asked"
 	default:
-		said += few(names) + ", watched at its new size for " + duration.HumanDuration(now.Sub(since))
+		said += few(names) + ", watched at its new size for " + duration.HumanDuration(r.now.Sub(since))
 	}
 	switch {
 	case r.awaits != "":
@@ -142,7 +143,7 @@ func (r *recorded) canary(now time.Time) string {
 		return said + ". The others follow when you promote it."
 	}
 	said += ". The others follow when it has been Ready for " + r.duration.String()
-	if left := until.Sub(now); left > 0 {
+	if left := until.Sub(r.now); left > 0 {
 		return said + ", in " + duration.HumanDuration(left) + r.checks() + "."
 	}
 	return said + r.checks() + "."

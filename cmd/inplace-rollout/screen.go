@@ -127,7 +127,7 @@ func (r statusReport) table(out io.Writer, wide bool, now time.Time) error {
 		return err
 	}
 	if r.recorded != nil && !r.Complete {
-		if err := page.Text(r.recorded.next(now)); err != nil {
+		if err := page.Text(r.recorded.next()); err != nil {
 			return err
 		}
 	}

@@ -360,7 +360,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 		return r, err
 	}
 	r.Unknown = forecast.Unknown
-	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable)
+	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable, o.clock.Now())
 	for _, f := range forecast.Pods {
 		if f.Forecast != judge.ScaledIn {
 			r.Pods = append(r.Pods, r.statusOf(f, forecast.Plan))
@@ -602,7 +602,7 @@ func (p *podStatus) show(f judge.PodForecast, waits bool) {
 // prove notes when the pod will have proved its size. Where the workload is Complete, that has been proved, whatever the clock here says.
 func (r *statusReport) prove(p *podStatus, f judge.PodForecast) {
 	at := f.ProvedAt
-	if canary := r.recorded.until(f.Member.Pod.UID); at.IsZero() && canary.After(time.Now()) {
+	if canary := r.recorded.until(f.Member.Pod.UID); at.IsZero() && !canary.IsZero() && canary.After(r.recorded.now) {
 		at = canary
 	}
 	if !at.IsZero() && !r.Complete && !r.Rollout.Stopped() {
