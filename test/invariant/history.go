@@ -211,7 +211,11 @@ type replicaSet struct {
 	template  corev1.PodTemplateSpec
 	deletedBy string
 	versions  []setVersion
+	told      []view // by its status
 }
+
+// view is that somebody writes what they have seen at an earlier moment.
+type view struct{ at, seen time.Time }
 
 // setVersion is what a ReplicaSet says from a moment on.
 type setVersion struct {
@@ -765,6 +769,9 @@ func (h *history) storeReplicaSet(w Write) {
 	set.replicas, set.template = ptr.Deref(stored.Spec.Replicas, 1), stored.Spec.Template
 	if n := len(set.versions); n == 0 || set.versions[n-1].replicas != set.replicas || !equality.Semantic.DeepEqual(set.versions[n-1].template, set.template) {
 		set.versions = append(set.versions, setVersion{at: w.at, since: w.Since, replicas: set.replicas, template: set.template, generation: stored.Generation})
+	}
+	if w.ObjectRef.Subresource == "status" {
+		set.told = append(set.told, view{w.at, w.Since})
 	}
 	for i := range set.versions {
 		if v := &set.versions[i]; v.observed.IsZero() && v.generation > 0 && stored.Status.ObservedGeneration >= v.generation {

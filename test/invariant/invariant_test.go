@@ -250,6 +250,15 @@ func detached(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
+// awayBefore logs a hand-over whose first pod is deleted, and the second goes after the ReplicaSet's status was written in that way.
+func awayBefore(how ...step) history {
+	restarts := func(d *appsv1.Deployment) { d.Annotations = map[string]string{action: "Restart"} }
+	return history{
+		editedDeployment(restarts), wrote(ours, deployment("2", restarts)), deleted(user, "web-a-0"), wroteStatus(replicaSet, set1("web-a", "1", 2)),
+		together(how...), wrote(replicaSet, set1("web-a", "1", 1)), deleted(replicaSet, "web-a-1"),
+	}
+}
+
 // unlimited logs that a limit is removed from a Deployment's template, that its ReplicaSet takes that over, and makes pods which have
 // the limit all the same, before its controller has seen that, and that one of the pods is evicted.
 func unlimited(evicts string, made ...string) step {
@@ -484,6 +493,8 @@ func TestCheck(t *testing.T) {
 			deployed(deployment("1"), set1("web-a", "1", 2)), wrote(user, deployment("1", fewer)), wrote(replicaSet, set1("web-a", "1", 1)),
 			wrote(user, deployment("2")), deleted(replicaSet, "web-a-1"),
 		}, ""},
+		{"a pod goes while another is away, which the status counts that its ReplicaSet was scaled by", awayBefore(atOnce(1)), ""},
+		{"a pod goes while another is away, which the status does not count", awayBefore(), "availability deployments/web"},
 		{"a pod goes that came of the older size when the hold had ended", history{
 			editedDeployment(), wrote(ours, deployment("2", released)), created(replicaSet, setPod("web-a-2", "1")),
 			wrote(replicaSet, set1("web-a", "1", 0)), deleted(replicaSet, "web-a-2"),

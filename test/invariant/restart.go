@@ -246,6 +246,29 @@ func (h *history) seen(p *pod, by Write) time.Time {
 	return by.Since
 }
 
+// told is of when it may be what whoever lets the pod go knows of the others: the Deployment controller goes by the statuses of the
+// ReplicaSets, and these say what their controller had seen.
+func (h *history) told(p *pod, by Write) time.Time {
+	looked := h.seen(p, by)
+	since := looked
+	_, of := h.workload(p.last())
+	for _, set := range h.sets {
+		if of == nil || by.User.Username != replicaSets || set.owner != of.owner {
+			continue
+		}
+		for _, status := range slices.Backward(set.told) {
+			if status.at.After(looked) {
+				continue
+			}
+			if status.seen.Before(since) {
+				since = status.seen
+			}
+			break
+		}
+	}
+	return since
+}
+
 // lost is how many pods of a workload others have deleted within a minute after their resize.
 func (h *history) lost(w *workload, at time.Time) (n int) {
 	for _, p := range h.pods {
@@ -455,12 +478,12 @@ func sizeOf(t corev1.PodTemplateSpec) map[string]corev1.ResourceRequirements {
 // checkAvailability checks that enough pods are left when one goes that is available itself. One that
 // the log does not show to be Ready counts if a later write shows that it was.
 func (h *history) checkAvailability(w Write, work *workload, p *pod) {
-	v := work.last()
+	v, seen := work.last(), h.told(p, w)
 	if !p.readySince(w.Since.Add(-v.minReady - slack)) {
 		return
 	}
 	most := v
-	for _, before := range work.since(w.Since) {
+	for _, before := range work.since(seen) {
 		most.down = max(most.down, before.down)
 		most.replicas = min(most.replicas, before.replicas)
 	}
@@ -473,9 +496,9 @@ func (h *history) checkAvailability(w Write, work *workload, p *pod) {
 		switch {
 		case member.there() && ready(member.last()):
 			available++
-		case member.there() && ready(member.at(w.Since)):
+		case member.there() && ready(member.at(seen)):
 			excused++ // it has become unready a moment ago
-		case !member.there() && !member.restart && member.going.After(w.Since):
+		case !member.there() && !member.restart && member.going.After(seen):
 			excused++ // somebody else had it go a moment ago
 		case member.there():
 			unready = append(unready, member)
