@@ -181,8 +181,9 @@ func (b *budget) mayRestart(c judge.Claim) bool {
 	return b.shares-asInt(c.Share) < b.goingDown
 }
 
-// awaitsBirth reports whether the restart waits for the successor of another pod to be made, which shows whether it is needed.
-func (b *budget) awaitsBirth(c judge.Claim) bool { return c.Shows && b.coming > 0 }
+// awaitsBirth reports whether the restart waits for the successor of another pod to be made, which shows whether it is needed. A pod that
+// is down does not: an OrderedReady StatefulSet may make none before that one is up.
+func (b *budget) awaitsBirth(c judge.Claim) bool { return c.Shows && b.coming > 0 && !c.Down }
 
 // restarts counts a pod that is restarted before those after it have their turn.
 func (b *budget) restarts(v *judge.Verdict) {

@@ -365,6 +365,10 @@ func TestCheck(t *testing.T) {
 	failed := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
 	first := together(asked(webPod("web-1", "2")), reported(webPod("web-1", "2")))
 	unlabelled := together(first, asked(webPod("web-0", "2")), reported(webPod("web-0", "2")))
+	patient := func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 5 }
+	ahead := func(p *corev1.Pod) {
+		p.ManagedFields = []metav1.ManagedFieldsEntry{{Subresource: "resize", Time: ptr.To(metav1.NewTime(start.Add(9 * time.Hour)))}}
+	}
 	slow := func(s *appsv1.StatefulSet) { s.Spec.Replicas, s.Spec.MinReadySeconds = ptr.To(int32(1)), 300 }
 	one := together(created(user, set("1")), created(statefulSet, webPod("web-0", "1")), resized(user, webPod("web-0", "3")))
 	restarting := func(d *appsv1.Deployment) {
@@ -408,6 +412,8 @@ func TestCheck(t *testing.T) {
 			edited(three), resized(user, webPod("web-0", "3")), asked(webPod("web-0", "2")),
 		}, ""},
 		{"the lower ordinal is asked first", history{edited(), asked(webPod("web-0", "2"))}, "order pods/web-0"},
+		{"it was resized before, by a clock that is ahead, and has to prove that", history{edited(patient), reported(webPod("web-0", "1", ahead)), after(time.Hour), asked(webPod("web-0", "2"))}, ""},
+		{"it has nothing to prove", history{edited(), reported(webPod("web-0", "1", ahead)), after(time.Hour), asked(webPod("web-0", "2"))}, "order pods/web-0"},
 		{"the lower ordinal is asked first, which is not Ready: the size may be its cure", history{
 			edited(), reported(webPod("web-0", "1", unready)), asked(webPod("web-0", "2", unready)),
 		}, ""},

@@ -176,7 +176,8 @@ func (h *history) namedSet(name string) *replicaSet {
 // checkOrder checks that no pod is asked before one of a higher ordinal that is to be asked, too.
 // One that is not available has nothing to lose, and may be asked out of turn. One that has become so
 // within the lag may not be known to be. One that was asked before, and not said to be Complete since, counts as
-// under way for a controller that has just started.
+// under way for a controller that has just started. So does one that was resized at a time that is still to come, by the clock of an API
+// server that is ahead: nobody can tell whether it has proved that size.
 func (h *history) checkOrder(w Write) {
 	if !w.resized {
 		return
@@ -204,7 +205,10 @@ func (h *history) checkOrder(w Write) {
 		}
 	}
 	begun := versions[0].at
-	if p.underWay(work, begun) || h.givesRoom(work, p, w) {
+	ahead := func(e metav1.ManagedFieldsEntry) bool {
+		return e.Subresource == "resize" && e.Time != nil && e.Time.After(w.at)
+	}
+	if p.underWay(work, begun) || h.givesRoom(work, p, w) || versions[0].minReady > 0 && slices.ContainsFunc(p.last().ManagedFields, ahead) {
 		return
 	}
 	for _, other := range h.members(work) {

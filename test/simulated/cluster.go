@@ -315,8 +315,9 @@ func (c *Cluster) harmed(pod *corev1.Pod) bool {
 }
 
 // Dooms has each container be killed that has one cpu, or, if it spares one, all but that of the first pod. It returns how users come
-// to a rollout that is stopped, in its canary or later.
+// to a rollout that is stopped, in its canary or later. What a guard tells from times rests on clocks that agree as docs/operations.md demands.
 func (c *Cluster) Dooms(spares bool) []Step {
+	c.Ahead = min(max(c.Ahead, 2*time.Second-resize.ClockSkew), resize.ClockSkew-2*time.Second)
 	first := types.UID("")
 	c.Kills = func(pod *corev1.Pod, size Version) bool {
 		if size.CPU == Next.CPU && first == "" {
