@@ -236,11 +236,6 @@ func (o observation) had(base *replicaSet, such func(*hash.Template) bool) *hash
 	return nil
 }
 
-// onlyRecorded reports whether no other ReplicaSet has the template that base had before, as with a revisionHistoryLimit of 0.
-func (o observation) onlyRecorded(base *replicaSet) bool {
-	return base.previous != nil && o.last(base.previous.template.Same) == nil
-}
-
 // madeSince names the pods of base that were made of the template that it has taken over.
 func (o observation) madeSince(base *replicaSet) (names []string) {
 	for _, pod := range o.podsOf(base) {

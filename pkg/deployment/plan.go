@@ -397,7 +397,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 		p.letGoLeaving(o)
 	case len(p.base.adoption.Restarts) > 0 && p.awaits():
 	case p.Unready: // not before they are Ready again, or there is a new edit
-	case o.retries(p.base), p.Guarding && o.onlyRecorded(p.base): // only the record of adoption has the former template
+	case o.retries(p.base): // only the record of adoption has the former template
 	case p.base.adopted():
 		p.write = o.endAdoption(p.base)
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
