@@ -187,6 +187,19 @@ func TestProof(t *testing.T) {
 	})
 }
 
+// TestAction: no pod is resized where its policy says that it restarts.
+func TestAction(t *testing.T) {
+	has1 := func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &webPod("web-1", "1").Spec.Containers[0].Resources}}
+	}
+	only := annotated("inplace-rollout.io/resource-resize-policy", "cpu=RestartOnly")
+	begun := together(edited(only), reported(webPod("web-1", "1", has1)))
+	checkAll(t, []promised{
+		{"it is asked", history{begun, asked(webPod("web-1", "2", has1))}, "action pods/web-1"},
+		{"somebody else has asked for that before", history{begun, resized(user, webPod("web-1", "2", has1)), asked(webPod("web-1", "2", has1))}, ""},
+	})
+}
+
 // graceful pods take a while to go.
 func graceful(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(30)) }
 

@@ -25,7 +25,7 @@ func (h *history) checkAction(w Write) {
 }
 
 // forbids reports whether what is in force does not let a pod be resized so. Of several policies, one may be an exception to
-// another: then it is not known.
+// another: then it is not known. What the pod was asked for before, and its kubelet has not applied yet, is not of this write.
 func (v version) forbids(before, after *corev1.Pod) bool {
 	action, list := v.inForce("resource-resize-action"), v.inForce("resource-resize-policy")
 	of, only := strings.CutSuffix(list, "=RestartOnly")
@@ -41,13 +41,15 @@ func (v version) forbids(before, after *corev1.Pod) bool {
 	for _, s := range slices.Concat(before.Status.InitContainerStatuses, before.Status.ContainerStatuses) {
 		was[s.Name] = s.Resources
 	}
+	asked := containers(&before.Spec)
 	for name, c := range containers(&after.Spec) {
 		has := was[name]
-		if container != "" && name != container || has == nil {
+		if container != "" && name != container || has == nil || asked[name] == nil {
 			continue
 		}
 		is, want := has.Requests[corev1.ResourceName(size)], c.Resources.Requests[corev1.ResourceName(size)]
 		switch order := want.Cmp(is); {
+		case want.Cmp(asked[name].Resources.Requests[corev1.ResourceName(size)]) == 0:
 		case order < 0 && direction != "increase", order > 0 && direction != "decrease":
 			return true
 		}
