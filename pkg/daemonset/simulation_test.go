@@ -231,6 +231,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 		lags, spares := rapid.IntRange(0, 3).Draw(r, "lags"), rapid.Bool().Draw(r, "spares")
 		outcomes, happens := simulated.Outcomes(r), simulated.Steps(often).Draw(r, "steps")
 
+		set.Annotations[api.CanaryDurationAnnotation] = simulated.CanaryDuration
 		s := newSimulation(t, r, set, nodes, outcomes)
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
 		s.GuardedEnds(onFailure, spares, happens)

@@ -73,7 +73,7 @@ func newWorld(t testing.TB, set *appsv1.DaemonSet, nodes int, outcomes []simulat
 	for i := range nodes {
 		list = append(list, newNode(i))
 	}
-	cluster := simulated.New(func(pod *corev1.Pod) int { return number(capacity.TargetNode(pod)) }, outcomes)
+	cluster := simulated.New(func(pod *corev1.Pod) int { return number(capacity.TargetNode(pod)) }, outcomes, set)
 	w.Workload = simulated.NewWorkload(cluster, set, fields, w, revisions.WatchLag, list...)
 	w.Judge, w.Schedule = w.outcome, w.schedule
 	return w

@@ -499,10 +499,11 @@ func TestSimulationOfCanaries(t *testing.T) {
 		lags, spares := rapid.IntRange(0, 7).Draw(r, "lags"), rapid.Bool().Draw(r, "spares")
 		outcomes, happens := simulated.Outcomes(r), simulated.Steps(often).Draw(r, "steps")
 
+		d.Annotations[api.CanaryDurationAnnotation] = simulated.CanaryDuration
 		s := newSimulation(t, r, d, outcomes)
 		s.lag.DC, s.lag.RSC, s.lag.Controller = lags&1 > 0, lags&2 > 0, lags&4 > 0
 		dooms := s.Dooms(spares)
-		guards := map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "45s", api.OnFailureAnnotation: onFailure} // long enough for a kubelet that seldom looks
+		guards := map[string]string{api.CanaryAnnotation: "1", api.OnFailureAnnotation: onFailure}
 		s.user(func(d *appsv1.Deployment) { maps.Copy(d.Annotations, guards) })
 		s.All(slices.Concat(append([][]step{dooms}, happens...)...))
 		s.user(func(d *appsv1.Deployment) { // it stays in force until the next edit

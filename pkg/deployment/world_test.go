@@ -99,7 +99,7 @@ func newWorld(t testing.TB, d *appsv1.Deployment, outcomes []simulated.Outcome) 
 		t: t, d: d, strategy: d.Spec.Strategy, sets: map[string]*appsv1.ReplicaSet{}, encoded: map[types.UID]*unstructured.Unstructured{},
 		birth: func(*appsv1.ReplicaSet, *corev1.Pod) {},
 	}
-	w.Cluster = simulated.New(w.place, outcomes)
+	w.Cluster = simulated.New(w.place, outcomes, d)
 	w.Evictions = func() error {
 		if w.budget > 0 {
 			w.budget--

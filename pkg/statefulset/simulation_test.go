@@ -173,6 +173,7 @@ func TestSimulationOfCanaries(t *testing.T) {
 		lags, spares := rapid.IntRange(0, 3).Draw(t, "lags"), rapid.Bool().Draw(t, "spares")
 		outcomes, happens := simulated.Outcomes(t), simulated.Steps(often).Draw(t, "steps")
 
+		set.Annotations[api.CanaryDurationAnnotation] = simulated.CanaryDuration
 		s := newSimulation(t, set, outcomes)
 		s.Lag.BuiltIn, s.Lag.Controller = lags&1 > 0, lags&2 > 0
 		s.GuardedEnds(onFailure, spares, happens)

@@ -71,7 +71,7 @@ type world struct {
 
 func newWorld(set *appsv1.StatefulSet, outcomes []simulated.Outcome) *world {
 	w := &world{history: map[string]metav1.Time{}, renewed: map[string]metav1.Time{}, refuses: func(*corev1.Pod) bool { return false }}
-	w.Workload = simulated.NewWorkload(simulated.New(w.place, outcomes), set, fields, w, revisions.WatchLag, simulated.LargeNode())
+	w.Workload = simulated.NewWorkload(simulated.New(w.place, outcomes, set), set, fields, w, revisions.WatchLag, simulated.LargeNode())
 	return w
 }
 

@@ -339,6 +339,8 @@ func TestFailed(t *testing.T) {
 		{"it is opted out", failed(edit("2", optedOut), born), ""},
 		{"it is deleted under OnDelete", failed(edit("2", stopped, onDelete), born), ""},
 		{"after another edit", failed(edit("3", stopped), born), "failed pods/web-1"},
+		{"after an edit that is not held, above a partition", failed(wrote(user, set("3", partitioned)), born), "failed pods/web-1"},
+		{"below it", failed(wrote(user, set("3", partitioned)), birth("web-0", "2", "web-2")), ""},
 		{"it goes back", history{edited(), hasSize("web-1"), edit("2", stopped), edit("3", stopped, reverts), asked(of2("3")), asked(of2("2"))}, ""},
 		{"it goes back to what it is not of", failed(edit("3", stopped, reverts), gets), "failed pods/web-1"},
 		{"after an edit there and back", failed(edit("3", stopped), edit("2"), born), ""},

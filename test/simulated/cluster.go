@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
 	"github.com/inplace-rollout/inplace-rollout/test/build"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
@@ -107,13 +108,18 @@ type Cluster struct {
 }
 
 // New makes a cluster without pods. Pods of the same place share the outcomes of their resizes. The
-// clock of its API server is another one for other outcomes, and ahead by minutes, or behind.
-func New(place func(*corev1.Pod) int, outcomes []Outcome) *Cluster {
+// clock of its API server is another one for other outcomes, and ahead by minutes, or behind. Where the workload's rollouts are guarded, which
+// rests on times, it is as near to ours as docs/operations.md demands.
+func New(place func(*corev1.Pod) int, outcomes []Outcome, of metav1.Object) *Cluster {
+	ahead := []time.Duration{0, 10 * time.Minute, -10 * time.Minute}[len(outcomes)%3]
+	if of.GetAnnotations()[api.CanaryDurationAnnotation] != "" {
+		ahead = min(max(ahead, 2*time.Second-resize.ClockSkew), resize.ClockSkew-2*time.Second)
+	}
 	utilruntime.ReallyCrash = false // a check that fails in a goroutine of the controller's fails the test, and not the process
 	return &Cluster{
 		Audit: &Audit{stored: map[types.UID]Object{}, looked: map[string]map[string]time.Time{}},
 		Clock: testingclock.NewFakePassiveClock(build.Start.Add(time.Hour)), Pods: map[string]*corev1.Pod{}, Outcomes: outcomes, place: place,
-		Ahead:  []time.Duration{0, 10 * time.Minute, -10 * time.Minute}[len(outcomes)%3],
+		Ahead:  ahead,
 		Broken: map[types.UID]Version{}, Changed: func(runtime.Object, bool) {}, looks: map[string]int{}, lived: map[types.UID]int{},
 		Schedule: func(*corev1.Pod) string { return "node" }, Away: map[string]bool{},
 		births: map[types.UID]*born{}, truths: map[types.UID]truth{}, Resizes: func(_, _ *corev1.Pod) {},
@@ -315,9 +321,8 @@ func (c *Cluster) harmed(pod *corev1.Pod) bool {
 }
 
 // Dooms has each container be killed that has one cpu, or, if it spares one, all but that of the first pod. It returns how users come
-// to a rollout that is stopped, in its canary or later. What a guard tells from times rests on clocks that agree as docs/operations.md demands.
+// to a rollout that is stopped, in its canary or later.
 func (c *Cluster) Dooms(spares bool) []Step {
-	c.Ahead = min(max(c.Ahead, 2*time.Second-resize.ClockSkew), resize.ClockSkew-2*time.Second)
 	first := types.UID("")
 	c.Kills = func(pod *corev1.Pod, size Version) bool {
 		if size.CPU == Next.CPU && first == "" {

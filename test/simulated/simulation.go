@@ -344,12 +344,14 @@ func (s *Simulation[S, K]) Ends(steps [][]Step) {
 	s.Verdict(s.setup.Defaults)
 }
 
+// CanaryDuration is long enough for a kubelet that seldom looks.
+const CanaryDuration = "45s"
+
 // GuardedEnds is like Ends, with a canary of one pod, and a size that kills every pod, or all but the first one that has it.
 func (s *Simulation[S, K]) GuardedEnds(onFailure string, spares bool, steps [][]Step) {
 	dooms := s.Dooms(spares)
 	s.User(func(set S) {
-		set.GetAnnotations()[api.CanaryAnnotation], set.GetAnnotations()[api.CanaryDurationAnnotation] = "1", "45s" // long enough for a kubelet that seldom looks
-		set.GetAnnotations()[api.OnFailureAnnotation] = onFailure
+		set.GetAnnotations()[api.CanaryAnnotation], set.GetAnnotations()[api.OnFailureAnnotation] = "1", onFailure
 	})
 	s.All(slices.Concat(append([][]Step{dooms}, steps...)...))
 	s.User(func(set S) { // it stays in force until the next edit
