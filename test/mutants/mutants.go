@@ -134,7 +134,7 @@ var mutants = []mutant{
 	{
 		name: "ledger", safety: "room that another rollout was promised",
 		without: without{"each rollout has all the room", []edit{
-			{"pkg/capacity/room.go", `leaving, coming := c.ledger.beside(workload, c.now)`, `leaving, coming := c.ledger.beside(workload); leaving, coming = nil, nil`},
+			{"pkg/capacity/room.go", `leaving, coming := c.ledger.beside(workload, c.now)`, `leaving, coming := c.ledger.beside(workload, c.now); leaving, coming = nil, nil`},
 		}},
 		scenario: scenario{tests: "TestTwoRollouts", testsOf: "./pkg/capacity"},
 	},
