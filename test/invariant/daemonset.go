@@ -2,6 +2,7 @@ package invariant
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -165,7 +166,7 @@ func (h *history) checkDaemonGoes(w Write, p *pod) {
 	why, bySize := h.mayRestart(work, p, w)
 	switch {
 	case h.changed(on, w.Since) || h.node(on).repels(p.last()) || h.foundBeside(work, p) ||
-		h.spare(work, p) && !work.last().surges && work.any(p.versions[0].since, func(v version) bool { return v.surges }): // of a surge that its user has ended
+		h.spare(work, p, w.Since) && !work.last().surges && work.any(p.versions[0].since, func(v version) bool { return v.surges }): // of a surge that its user has ended
 	case why != "":
 		if bySize {
 			p.ours, p.more = h.ours(w.User.Username) || work.last().held, h.asksMore(work, p)
@@ -174,7 +175,7 @@ func (h *history) checkDaemonGoes(w Write, p *pod) {
 			}
 			h.checkOnce(w, work, p)
 		}
-		p.restart = bySize && !h.spare(work, p)
+		p.restart = bySize && !h.spare(work, p, w.at)
 	case h.twin(work, p):
 		h.violate(w, Restart, p.ref(), "%s had it go while another pod was on its node, and nothing allows that: %s", w.User.Username, h.describe(work, p))
 	default:
@@ -209,10 +210,12 @@ func (h *history) twin(work *workload, p *pod) bool {
 	})
 }
 
-// spare reports whether the DaemonSet has an older pod on the node of this one, which stays: no other comes for this one.
-func (h *history) spare(work *workload, p *pod) bool {
-	return slices.ContainsFunc(h.members(work), func(other *pod) bool {
-		return other != p && other.there() && nodeOf(other.last()) == nodeOf(p.last()) && other.versions[0].at.Before(p.versions[0].at)
+// spare reports whether the DaemonSet has, or had at that moment, an older pod on the node of this one, which stays: no other comes for
+// this one.
+func (h *history) spare(work *workload, p *pod, then time.Time) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(h.pods)), func(other *pod) bool {
+		owner, _ := h.workload(other.last())
+		return other != p && owner == work && (other.there() || other.going.After(then)) && nodeOf(other.last()) == nodeOf(p.last()) && other.versions[0].at.Before(p.versions[0].at)
 	})
 }
 

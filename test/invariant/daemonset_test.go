@@ -252,6 +252,14 @@ func TestCheckDaemonSets(t *testing.T) {
 			surge, wrote(user, daemons("2", surgingDaemons, unfinishedDaemons, heldDaemons)), deleted(daemonSets, "agent-c"),
 		}, "restart pods/agent-c"},
 		{"a surge loses its pod to its user", history{surge, wrote(user, daemons("1")), wrote(user, daemons("2", heldDaemons)), deleted(daemonSets, "agent-c")}, ""},
+		{"a surge loses its pod to its user, beside one that has just gone", history{
+			surge, wrote(user, daemons("1")), deleted(daemonSets, "agent-a"), deleted(daemonSets, "agent-c"), atOnce(1),
+			created(daemonSets, daemon("agent-d", "node-a", "1", "1")),
+		}, ""},
+		{"a surge loses its pod to nobody", history{
+			surge, wrote(user, daemons("1")), deleted(daemonSets, "agent-a"), after(time.Minute), deleted(daemonSets, "agent-c"),
+			created(daemonSets, daemon("agent-d", "node-a", "1", "1")),
+		}, "restart pods/agent-c"},
 		{"a surge goes on after an edit", history{
 			surge, wrote(user, daemons("2", surgingDaemons, unfinishedDaemons)),
 			wroteStatus(daemonSets, daemons("2", surgingDaemons)), deleted(daemonSets, "agent-c"),

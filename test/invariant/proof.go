@@ -400,8 +400,8 @@ func (w *workload) fail(v version, by Write, unguarded bool) {
 }
 
 // checkFailed checks that a pod which the controller resizes, or a built-in one makes, does not get a size that has failed. Those that
-// somebody deletes under OnDelete do, and so do new ones of a DaemonSet, and of a StatefulSet that is not held, where the user's partition
-// keeps them at the current revision. Who goes back gets the size of the revision that it is of.
+// somebody deletes under OnDelete do, and so do new ones of a DaemonSet, and after another edit those of a StatefulSet that its user's
+// partition, or a hold beside that, keeps at the current revision: the StatefulSet controller decides which that is. Who goes back gets the size of the revision that it is of.
 func (h *history) checkFailed(w Write) {
 	stored := w.pod()
 	if stored == nil || w.ObjectRef.Resource != "pods" {
@@ -421,7 +421,9 @@ func (h *history) checkFailed(w Write) {
 		case p != nil:
 			wanted := func(v version) bool { return v.edit != f.edit && v.lackedBy(stored) == "" }
 			gets = !back && w.resized && h.ours(w.User.Username) && f.lackedBy(p.last()) != "" && f.lackedBy(stored) == "" && !work.any(w.Since, wanted)
-		case work.kind != "DaemonSet" && !work.any(w.Since, func(v version) bool { return v.onDelete || !v.held && v.keepsBack(stored) }):
+		case work.kind != "DaemonSet" && !work.any(w.Since, func(v version) bool {
+			return v.onDelete || v.partition > 0 && v.edit != f.edit && (v.held || v.keepsBack(stored))
+		}):
 			gets = known && equality.Semantic.DeepEqual(sizeOf(made), sizeOf(f.template))
 		}
 		if gets {
