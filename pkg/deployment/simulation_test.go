@@ -585,6 +585,7 @@ func (s *simulation) comeToRest(t *testing.T) {
 		s.Mended = true // where only people can help, they do
 		clear(s.Broken)
 		s.Rest()
+		s.unstuck() // now that it is not held any more
 	}
 	if left := s.Unfinished() + s.history(); left != "" {
 		s.t.Fatal(left)
