@@ -134,6 +134,7 @@ func TestProof(t *testing.T) {
 		return reported(webPod("web-1", "2", append([]func(*corev1.Pod){has("2")}, change...)...))
 	}
 	begun := together(edited(baking), asks, done())
+	justThen := atOnce(1)
 	next := func(d time.Duration) step { return together(asked(webPod("web-0", "2")), after(d)) }
 	atOnce := next(300 * time.Millisecond)
 	editAgain, asksAgain := wrote(user, set("3", baking, annotated(hold, "0"))), asked(webPod("web-0", "3"))
@@ -180,6 +181,9 @@ func TestProof(t *testing.T) {
 			asked(pod("web-1", "2", "web-b", "set", "StatefulSet")),
 		}, ""},
 		{"another one is down", history{edited(), reported(webPod("web-0", "1", unready)), after(5 * time.Second), asked(webPod("web-1", "2"))}, "proof pods/web-1"},
+		{"another one is down, whose node has just come back", history{
+			edited(), reported(webPod("web-0", "1", unready, func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })), changed(user, "node-b"), asked(webPod("web-1", "2")), justThen,
+		}, ""},
 		{"another one is down, until its restart", history{
 			edited(annotated("inplace-rollout.io/resource-resize-policy", "cpu:decrease=RestartOnly")), reported(webPod("web-0", "1", unready)), after(5 * time.Second), asked(webPod("web-1", "2")),
 		}, ""},

@@ -13,7 +13,7 @@ import (
 
 // checkProof checks that a Ready pod is asked for a size that it has not had only while fewer than the
 // limit are down, or were asked before it for this template and are without proof; and that first one is, then as many
-// more as have proved it. One that has become Ready within the lag may not be known to be.
+// more as have proved it. One that has become Ready within the lag may not be known to be, nor that the node of one is not lost any more.
 func (h *history) checkProof(w Write) {
 	p := h.named(w.ObjectRef.Name)
 	if !w.resized || p == nil || !p.readySince(w.Since) {
@@ -40,7 +40,7 @@ func (h *history) checkProof(w Write) {
 		case other == p || !other.there() || work.last().surplus(other.last()) || h.node(on).gone || h.node(on).lost:
 		case !slices.Contains(h.options.Misreporting, on) && h.unproved(other, of[0], w, least-slack):
 			unproved = append(unproved, other)
-		case other.down(w.Since) && !h.outdated(work, other, w) && h.obstacle(work, other, w) == "" && !slices.ContainsFunc(of, restarts):
+		case other.down(w.Since) && !h.changed(on, w.Since) && !h.outdated(work, other, w) && h.obstacle(work, other, w) == "" && !slices.ContainsFunc(of, restarts):
 			down++
 		case h.has(other, other.last(), of[0]) || h.isNewest(work, other):
 			proved++
