@@ -287,6 +287,7 @@ func TestCanary(t *testing.T) {
 		s.Annotations["inplace-rollout.io/canary-duration"] = "10s"
 		s.Status.Conditions = []appsv1.StatefulSetCondition{{Type: "inplace-rollout.io/Complete", Status: corev1.ConditionTrue}}
 	}
+	proved := annotated("inplace-rollout.io/canary-duration", "10s")
 	back := func(to string) history {
 		born := func(name string) step {
 			return created(statefulSet, pod(name, "2", "web-2", "set", "StatefulSet", has("2")))
@@ -302,6 +303,11 @@ func TestCanary(t *testing.T) {
 		{"they go on", back("3"), "canary pods/web-0"},
 		{"the next is asked at once", two("1", 300*time.Millisecond), "canary pods/web-0"},
 		{"the next is asked when the first has been well", two("1", 12*time.Second), ""},
+		{"the first is scaled in", history{
+			edited(canary, proved), asked(webPod("web-1", "2", has("1"))), reported(webPod("web-1", "2", has("2"))),
+			wrote(user, set("2", canary, proved, annotated(hold, "0"), func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To(int32(1)) })),
+			asked(webPod("web-0", "2", has("1"))), atOnce(2),
+		}, ""},
 		{"two are first", two("2", 300*time.Millisecond), ""},
 		{"none is", two("", 300*time.Millisecond), ""},
 	})

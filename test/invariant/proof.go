@@ -253,7 +253,7 @@ func (h *history) checkCanary(w Write) {
 	for _, other := range h.pods {
 		owner, _ := h.workload(other.last())
 		switch on := h.node(nodeOf(other.last())); {
-		case owner != work || other == p || !other.there() && !other.askedSince(of[0].at): // one that has proved it may go
+		case owner != work || other == p || work.last().surplus(other.last()) || !other.there() && !other.askedSince(of[0].at): // one that has proved it may go
 		case h.unproved(other, of[0], w, least-slack):
 			if other.there() && !on.gone && !on.lost {
 				unproved = append(unproved, other)
