@@ -107,17 +107,20 @@ func (p *plan) nameDelays(o observation) {
 	if surge, _ := bounds(o.set); surge == 0 {
 		return
 	}
-	held := policy.Held(o.set) && p.staysHeld(o)
+	restarts := make(map[string]rollout.Restart, len(p.Restart))
 	for _, r := range p.Restart {
+		restarts[r.Member.Name] = r
+	}
+	held := policy.Held(o.set) && p.staysHeld(o)
+	for i, w := range p.Waits {
+		r, is := restarts[w.Member.Name]
 		refused := r.Member.Relabel
-		for i, w := range p.Waits {
-			switch {
-			case w.Member.Name != r.Member.Name:
-			case r.Member.Labelled && refused.Reason != "":
-				p.Waits[i].Reason, p.Waits[i].Message = refused.Kind, w.Message+"; its labels cannot be changed: "+refused.Reason
-			case !r.Member.Labelled && held:
-				p.Waits[i].Message = "waits for its restart: " + r.Reason
-			}
+		switch {
+		case !is:
+		case ours(r) && refused.Reason != "":
+			p.Waits[i].Reason, p.Waits[i].Message = refused.Kind, w.Message+"; its labels cannot be changed: "+refused.Reason
+		case !ours(r) && held:
+			p.Waits[i].Message = "waits for its restart: " + r.Reason
 		}
 	}
 }

@@ -358,7 +358,7 @@ func (o observation) allMissing() (n int) {
 func (o observation) toCome() []rollout.Coming {
 	var coming []rollout.Coming
 	for _, rs := range o.sets {
-		next := []rollout.Coming{{Template: rs.template.PodTemplateSpec, Labels: rs.labels(), Refused: rs.keptOut()}}
+		next := []rollout.Coming{{Template: rs.template.PodTemplateSpec, Labels: rs.labels(), Refused: rs.failure().Since}}
 		coming = append(coming, slices.Repeat(next, min(o.missing(rs), rollout.Burst))...)
 	}
 	return coming

@@ -288,25 +288,14 @@ func (rs *replicaSet) acknowledged() bool {
 	return copied
 }
 
-// keptOut returns since when a quota has not let the ReplicaSet controller make pods; zero if it may.
-func (rs *replicaSet) keptOut() (since time.Time) {
-	why := rs.failure()
-	for _, c := range rs.Status.Conditions {
-		if why.Kind == judge.ReasonQuotaExceeded && c.Type == appsv1.ReplicaSetReplicaFailure {
-			since = c.LastTransitionTime.Time
-		}
-	}
-	return since
-}
-
-// failure returns why the ReplicaSet controller cannot make pods; without a reason if it can.
+// failure returns why the ReplicaSet controller cannot make pods, and since when a quota keeps them out; without a reason if it can.
 func (rs *replicaSet) failure() judge.Refusal {
 	for _, c := range rs.Status.Conditions {
 		if c.Type != appsv1.ReplicaSetReplicaFailure || c.Status != corev1.ConditionTrue {
 			continue
 		}
 		if strings.Contains(c.Message, "exceeded quota") { // the API server says it in words only
-			return judge.Refusal{Reason: c.Message, Kind: judge.ReasonQuotaExceeded}
+			return judge.Refusal{Reason: c.Message, Kind: judge.ReasonQuotaExceeded, Since: c.LastTransitionTime.Time}
 		}
 		return judge.Refusal{Reason: c.Message, Kind: judge.ReasonProgressing}
 	}

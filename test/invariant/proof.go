@@ -401,7 +401,8 @@ func (w *workload) fail(v version, by Write, unguarded bool) {
 
 // checkFailed checks that a pod which the controller resizes, or a built-in one makes, does not get a size that has failed. Those that
 // somebody deletes under OnDelete do, and so do new ones of a DaemonSet, and after another edit those of a StatefulSet that its user's
-// partition, or a hold beside that, keeps at the current revision: the StatefulSet controller decides which that is. Who goes back gets the size of the revision that it is of.
+// partition, or a hold beside that, keeps at the current revision: the StatefulSet controller decides which that is. Who goes back gets
+// the size of the revision that it is of.
 func (h *history) checkFailed(w Write) {
 	stored := w.pod()
 	if stored == nil || w.ObjectRef.Resource != "pods" {
