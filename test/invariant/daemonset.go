@@ -132,6 +132,28 @@ func (h *history) changed(node string, since time.Time) bool {
 	return slices.ContainsFunc(h.node(node).written, func(at time.Time) bool { return !at.Before(since) })
 }
 
+// left is how many nodes without a Ready pod have left the DaemonSet since its status says how many it has: the DaemonSet controller
+// goes by the nodes.
+func (h *history) left(work *workload) (n int32) {
+	if work.kind != "DaemonSet" {
+		return 0
+	}
+	var counted time.Time
+	for _, v := range slices.Backward(work.versions) {
+		if v.replicas != work.last().replicas {
+			break
+		}
+		counted = v.at
+	}
+	for name, is := range h.nodes {
+		if h.changed(name, counted) && (is.gone || len(is.taints) > 0) &&
+			!slices.ContainsFunc(h.members(work), func(p *pod) bool { return nodeOf(p.last()) == name && p.there() && ready(p.last()) }) {
+			n++
+		}
+	}
+	return n
+}
+
 // nodeOf is the node that a pod runs on, or that it was made for.
 func nodeOf(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" || p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil ||

@@ -214,6 +214,9 @@ func TestCheckDaemonSets(t *testing.T) {
 		{"one of two pods on a node goes, and we restart the other one", history{
 			editedDaemons(restartDaemons), created(daemonSets, daemon("agent-c", "node-a", "1", "1")), deleted(daemonSets, "agent-c"), deleted(ours, "agent-a"),
 		}, ""},
+		{"it restarts one while another is down, whose node has left", history{
+			editedDaemons(restartDaemons), bIsDown, letGo(restartDaemons), bGoes, restarted(daemonSets),
+		}, ""},
 		{"it restarts one, and the log lacks by which write the one before has become Ready", readyUnseen(0), ""},
 		{"it restarts one, and the one before has become Ready after that, by a write that the log lacks", readyUnseen(2 * time.Minute), "availability daemonsets/agent"},
 		{"we restart one that cannot be resized", history{editedDaemons(), refuses, restarted(ours)}, ""},

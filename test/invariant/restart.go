@@ -487,6 +487,7 @@ func (h *history) checkAvailability(w Write, work *workload, p *pod) {
 		most.down = max(most.down, before.down)
 		most.replicas = min(most.replicas, before.replicas)
 	}
+	most.replicas -= h.left(work)
 	available, excused := int32(-1), int32(0) // p goes
 	var unready []*pod
 	for _, member := range h.pods {
