@@ -11,7 +11,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -vet=off
 TAGS := grpcnotrace
 
 # The compiler, which spends a quarter of its time on collecting garbage otherwise.
-unit fuzz build image test-images release-check lint: export GOGC := 400
+unit fuzz simulations former build image test-images release-check lint: export GOGC := 400
 bin/%: export GOGC := 400
 
 K8S := bin/k8s
