@@ -18,21 +18,21 @@ var budgets = map[string]int{
 
 	// Use.
 	"docs/use.md":               1200,
-	"docs/guarded-rollouts.md":  950,
+	"docs/guarded-rollouts.md":  980,
 	"docs/initial-resources.md": 1100,
 
 	// Install and operate.
-	"docs/install.md":         1500,
-	"docs/operations.md":      1670,
+	"docs/install.md":         1530,
+	"docs/operations.md":      1700,
 	"docs/gitops.md":          1350,
 	"docs/operators.md":       1350,
-	"docs/other-tools.md":     450,
+	"docs/other-tools.md":     460,
 	"docs/autoscalers.md":     1300,
-	"docs/troubleshooting.md": 2380,
+	"docs/troubleshooting.md": 2400,
 
 	// Reference.
-	"docs/policies.md":      1500,
-	"docs/monitoring.md":    1130,
+	"docs/policies.md":      1570,
+	"docs/monitoring.md":    1150,
 	"docs/compatibility.md": 1000,
 	"docs/stability.md":     350,
 	"docs/roadmap.md":       350,
@@ -45,7 +45,7 @@ var budgets = map[string]int{
 }
 
 // allWords is how many all pages together may have: fewer than the sum of what each may.
-const allWords = 22_085
+const allWords = 22_320
 
 // generated are written by the program, so nobody can shorten them.
 var generated = []string{"docs/commands.md"}
