@@ -57,10 +57,10 @@ Of more than 20 pods, those with the same fate share a row; -o wide shows each.
 
 The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
 (of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
-is Infeasible, now or at its deadline, or Deferred without one), or unknown (of something the plan says so).
+is Infeasible, now or at its deadline, or Deferred without one), or unknown (the plan says of something that it is unknown).
 
-What the edit removes, the workload tells: what kubectl apply, server-side apply (such as
-Flux) or Helm have set, and the manifest does not say. Where it does not, the plan says so.
+What the edit removes is read from the workload: what kubectl apply, server-side apply (such as
+Flux) or Helm have set, and the manifest no longer has. Where the workload does not tell, the plan says so.
 
 To see whether nodes have room, you need the right to list nodes, persistent volumes,
 their claims, and the pods of all namespaces. Without it, the plan says that the room is

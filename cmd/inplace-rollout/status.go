@@ -66,8 +66,8 @@ some seconds behind: where its reason is another one, it is shown, too.
 Of what you cannot list, such as nodes, what the condition says is taken to be true.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
-something is not, yet, such as for lack of room; and 3 if nothing goes
-on until a person acts. With --watch the command ends when everything is complete, or after
+something is not complete yet, such as for lack of room; and 3 if nothing
+continues until a person acts. With --watch the command ends when everything is complete, or after
 --timeout. With -o json or -o yaml, --watch writes each workload when it changes: a line,
 or a document.`,
 		Example: `  # Show progress

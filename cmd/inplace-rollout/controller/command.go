@@ -102,7 +102,7 @@ them is missing, the controller is not ready, says what is missing, and touches 
 	f.StringVar(&o.namespace, "namespace", "", "roll out only the workloads of this namespace; empty means all namespaces")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease "+LeaseName)
 	f.StringVar(&o.LeaseNamespace, "leader-elect-namespace", "", "namespace of that Lease; empty means the pod's own, or --namespace, or inplace-rollout")
-	f.IntVar(&o.workers, "workers", 16, "how many workloads are synced at the same time")
+	f.IntVar(&o.workers, "workers", 16, "how many workloads of each kind are synced at the same time")
 	f.IntVar(&o.sessions, "max-sessions", engine.DefaultSessions, "how many held workloads of each kind are watched at the same time; the others are looked at every 30s")
 	o.serving.AddFlags(f)
 	o.serving.AddCertificateFlags(f)
