@@ -490,6 +490,7 @@ func TestLookAfterOwnWrites(t *testing.T) {
 			pod.Spec.NodeName = tt.node
 			target := must.Get(resize.For(pod, older, newer))(t)
 			e, client := newEngine(t, Options{}), fake.NewClientset()
+			must.Do(t, e.informer.GetStore().Add(e.w))
 			client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 				answer := pod.DeepCopy()
 				if answer.ResourceVersion = "2"; action.GetSubresource() == "resize" {
@@ -561,6 +562,9 @@ func TestWritesFailAlone(t *testing.T) {
 	must.Do(t, e.informer.GetStore().Delete(e.w))
 	if _, err := e.apply(t.Context(), e.session, e.w, rollout.Plan{Writes: []rollout.Write{tight{}, loose{}}}); !apierrors.IsConflict(err) || !slices.Equal(e.kind.applied, []string{"tight"}) {
 		t.Errorf("without the workload, wrote %q: %v", e.kind.applied, err)
+	}
+	if _, err := e.apply(t.Context(), e.session, e.w, rollout.Plan{Writes: []rollout.Write{rollout.ResizePod{}}}); !apierrors.IsConflict(err) {
+		t.Errorf("without the workload, a pod is resized: %v", err)
 	}
 }
 

@@ -476,7 +476,7 @@ func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p 
 
 // apply makes the plan's writes; if one fails, it makes the others all the same. With
 // --dry-run it only logs them. Those on pods that take nothing down come first, and are made in
-// parallel: each is about another pod. From the first loose one on, it is one after the other.
+// parallel: each is about another pod. From the first other one on, it is one after the other. None of them resizes a pod once the workload is edited.
 //
 // A webhook may change the template in each write that lets the built-in controller loose.
 // Each change makes a new revision, so such writes are put off longer and longer. It returns
@@ -538,6 +538,9 @@ func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, 
 	defer c.options.Watchdog.Progress(c.syncOf(s.name)) // a large rollout takes long, and is alive
 	switch write := write.(type) {
 	case rollout.ResizePod:
+		if c.overtaken(s.name, w) {
+			return c.conflict(w)
+		}
 		return s.resize(ctx, w, p, write.Member)
 	case rollout.MarkPod:
 		return s.mark(ctx, write)

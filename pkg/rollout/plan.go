@@ -63,6 +63,9 @@ type Harmless interface {
 
 // NeedsLiveRead reports whether the write must not rest on a watch that may be behind: the pods are read from the API server first.
 func NeedsLiveRead(w Write) bool {
+	if r, is := w.(ResizePod); is { // a container that restarts is down like a pod that goes
+		return r.Member.Target.Restarts()
+	}
 	_, harmless := w.(Harmless)
 	return !harmless
 }
@@ -89,9 +92,6 @@ func (p Plan) LastWord() bool {
 
 // ResizePod asks for a member's new size.
 type ResizePod struct{ Member judge.Member }
-
-// Harmless is that of [Harmless].
-func (ResizePod) Harmless() {}
 
 func (w ResizePod) String() string {
 	return "resize pod " + w.Member.Name + ": " + resize.Describe(w.Member.Target.Changes)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 	"github.com/inplace-rollout/inplace-rollout/test/must"
 )
@@ -90,7 +91,7 @@ func InWords(p rollout.Plan, others func(w rollout.Write, say func(does string, 
 }
 
 // Looks checks after which time a plan looks again, where that is not 0; and fails the test where it does anything but what these words
-// say, and does not look at the API server before that; or looks in vain.
+// say, or has a container restart, and does not look at the API server before that; or looks in vain.
 func Looks(t *testing.T, p rollout.Plan, after time.Duration, does string, harmless ...string) {
 	t.Helper()
 	if after != 0 && p.RequeueAfter != after {
@@ -99,5 +100,6 @@ func Looks(t *testing.T, p rollout.Plan, after time.Duration, does string, harml
 	serious := slices.ContainsFunc(strings.Split(does, ", "), func(one string) bool {
 		return one != "" && !slices.ContainsFunc(harmless, func(word string) bool { return strings.HasPrefix(one, word) })
 	})
+	serious = serious || slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Target.Restarts() })
 	must.Equal(t, p.NeedsLiveRead(), serious, "it looks at the API server first")
 }
