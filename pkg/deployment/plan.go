@@ -557,8 +557,9 @@ func (p *plan) closeAdoption() rollout.Write {
 // is evicted when there are 5 available or, if it is not available itself, when the other pod has a node.
 //
 // A pod that is not Ready is deleted: a PodDisruptionBudget would keep all of them where too many are so,
-// though the restart is their cure. As many are at once as may be unavailable, but for those in which
-// nothing runs, and what has come for others counts until it is available.
+// though the restart is their cure. As many that are not available go at once as may be unavailable, but for those in which
+// nothing runs, and what has come for others counts until it is available. One that is Ready, and not for minReadySeconds yet, serves:
+// with maxUnavailable 0 the new pod comes before it, too.
 func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable int) {
 	left, restarts := o.allowance(p.Restart, unavailable), p.Restart
 	if p.Unproved() { // one goes, and its successor shows it
@@ -566,7 +567,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 	}
 	for _, pod := range detached {
 		m := judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}
-		if o.available(pod) && left.spare <= 0 || m.Runs() && o.homeless() {
+		if podutils.IsPodReady(pod) && left.spare+asInt(!o.available(pod)) <= 0 || m.Runs() && o.homeless() {
 			p.Waits = append(p.Waits, rollout.Wait{Member: m, Reason: judge.ReasonProgressing, Message: "waiting for its new pod"})
 			continue
 		}
@@ -574,7 +575,7 @@ func (p *plan) replace(o observation, detached []*corev1.Pod, surge, unavailable
 	}
 	for _, r := range restarts {
 		switch {
-		case !o.available(r.Member.Pod) || left.spare > 0:
+		case left.spare > 0, !o.available(r.Member.Pod) && (unavailable > 0 || !podutils.IsPodReady(r.Member.Pod)):
 			p.remove(o, r, &left)
 		case unavailable == 0 && len(detached)+len(p.detach) < surge:
 			if p.mayRelabel(o, r.Member, "its new pod cannot come first: ") {
@@ -628,7 +629,7 @@ func (p *plan) reattaches(o observation, detached []*corev1.Pod) (now []*corev1.
 // allowance is how many pods may still go.
 type allowance struct {
 	spare  int // that are available; none if negative
-	broken int // that are not Ready, and in which a container runs
+	broken int // that are not available, and in which a container runs
 }
 
 func (o observation) allowance(restarts []rollout.Restart, unavailable int) allowance {
@@ -656,7 +657,7 @@ func (p *plan) remove(o observation, r rollout.Restart, left *allowance) {
 	switch {
 	case available:
 		left.spare--
-	case down && r.Member.Runs():
+	case !isDetached(pod) && r.Member.Runs():
 		if left.broken <= 0 {
 			return
 		}
