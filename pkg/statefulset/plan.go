@@ -417,6 +417,7 @@ func (p *plan) lowerPartition(o observation) {
 	if lower {
 		p.partition = &lowest
 	}
+	p.Replaced = append(p.Replaced, p.besides(lowest)...)
 	for _, r := range turn {
 		switch needsUs := o.needsUs(r); {
 		case lower && !needsUs && r.Member.Pod != nil && r.Member.Index < partition(o.set):
@@ -425,6 +426,14 @@ func (p *plan) lowerPartition(o observation) {
 			p.remove = append(p.remove, r)
 		}
 	}
+}
+
+// besides are the other restarts above the partition, which the StatefulSet controller may go on to: there has to be room for them, too.
+func (p *plan) besides(partition int) []rollout.Restart {
+	return slices.DeleteFunc(slices.Clone(p.Restart), func(r rollout.Restart) bool {
+		return r.Member.Index < partition || r.Member.Labelled ||
+			slices.ContainsFunc(p.Replaced, func(of rollout.Restart) bool { return of.Member.Index == r.Member.Index })
+	})
 }
 
 // needsUs reports whether the StatefulSet controller would not restart the pod itself. It

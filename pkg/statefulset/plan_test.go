@@ -943,3 +943,20 @@ func TestUnborn(t *testing.T) {
 		})
 	}
 }
+
+// TestExposedPodsNeedRoom: where the partition is lowered for a pod that is down, the StatefulSet controller may go on to those above it, so
+// they are asked room for, too.
+func TestExposedPodsNeedRoom(t *testing.T) {
+	for places, want := range map[string]string{
+		"live|live|other image, not ready":                  "web-0 web-2 web-1",
+		"live|left with another cpu|other image, not ready": "web-0 web-2",
+	} {
+		p := must.Get(planned(observed(t, places, held("0", everything), inForce("Restart;"))))(t)
+		must.Equal(t, does(p), "partition 0 for web-0", "%s: what it does", places)
+		var names []string
+		for _, r := range p.Replaced {
+			names = append(names, r.Member.Name)
+		}
+		must.Equal(t, strings.Join(names, " "), want, "%s: room is asked for the successors of", places)
+	}
+}
