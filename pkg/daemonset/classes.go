@@ -53,11 +53,14 @@ func (o observation) fit(p *judge.Place) (err error) {
 		}
 	}
 	p.InPlaceOnly = o.over() || !left && (own.Class != nil || len(p.Target.Effects) > 0)
-	if p.Updated = p.Target.Clean(); !p.InPlaceOnly {
+	if p.Updated = p.Target.Clean() && !o.toMark(p); !p.InPlaceOnly {
 		p.Brings = resize.Describe(p.Target.Changes)
 	}
 	return nil
 }
+
+// toMark reports whether the pod was unmarked for its restart. If it has its size before that, it is marked again: it would be restarted.
+func (o observation) toMark(p *judge.Place) bool { return !p.Labelled && policy.Held(o.set) }
 
 // fitClass has a pod get the size of its node's class, and returns why it cannot have that in place; empty if it can.
 func (o observation) fitClass(p *judge.Place, own policy.Size) (unavailable string, err error) {

@@ -73,6 +73,7 @@ func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 		"live, counted":               {former, "2", nil}, // by a set of this name that was deleted
 		"other image, counted":        {otherImage, "2", nil},
 		"unmarked":                    {former, "", nil},
+		"updated, unmarked":           {newer, "", nil},
 		"resizing":                    {former, "1", changes{build.WithSize(wanted)}},
 		"resized":                     {former, "1", changes{build.Resized(wanted)}},
 		"resized, counted":            {former, "2", changes{build.Resized(wanted)}},
@@ -94,7 +95,10 @@ func newPodOn(t *testing.T, node, situation string) *corev1.Pod {
 	build.PinnedTo(node)(pod)
 	pod.Spec.Tolerations = tolerations
 	switch situation {
-	case "unmarked":
+	case "unmarked", "updated, unmarked":
+		if is.of == newer {
+			pod.Labels[appsv1.ControllerRevisionHashLabelKey] = (&revision{hash: newer.String()}).unmarked()
+		}
 		delete(pod.Labels, templateGenerationLabel)
 	case "unknown":
 		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = "gone"
@@ -278,6 +282,7 @@ func TestNextStep(t *testing.T) {
 		{name: "restart: with maxSurge it comes last", places: "other image|live|updated", changes: []change{maxSurge("2")}, want: "resize web-1"},
 		{name: "restart: and is the DaemonSet controller's", places: "other image|updated|updated", changes: []change{maxSurge("2")}, want: "release, hand over: " + image},
 		{name: "restart: what that takes for updated is unmarked first", places: "other image, counted|other image, counted|updated", changes: []change{maxSurge("2")}, want: "unmark web-0 web-1"},
+		{name: "restart: what has its size since it was unmarked is marked again", places: "updated, unmarked|updated", changes: []change{maxSurge("2")}, want: "mark web-0"},
 		{name: "restart: the action Restart", places: "live|live", changes: []change{inForce("Restart;")}, want: "release, hand over: the action is Restart"},
 		{name: "restart: the policy", places: "live|updated", changes: []change{inForce(";cpu=RestartOnly")}, want: "release, hand over: cpu of app: RestartOnly (annotation cpu)"},
 
