@@ -45,7 +45,7 @@ var budgets = map[string]int{
 }
 
 // allWords is how many all pages together may have: fewer than the sum of what each may.
-const allWords = 22_320
+const allWords = 22_345
 
 // generated are written by the program, so nobody can shorten them.
 var generated = []string{"docs/commands.md"}
