@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -171,6 +172,22 @@ func (e edit) edits() (bool, error) {
 		return !before.Same(after), nil
 	}
 	return !before.SameRevision(after), nil
+}
+
+// endsHold reports whether the edit ends a hold where no controller is there: each write does, but as long as a size is not proved. What is
+// held stays so until then. Kubectl also writes what means the same, such as 1 for "1".
+func (e edit) endsHold() (bool, error) {
+	record, err := rollout.ReadRecord(e.live.GetAnnotations())
+	if err != nil || e.sent == nil || !policy.Held(e.live) || record.Unproved() {
+		return false, err
+	}
+	before, after := e.live.DeepCopy(), e.sent.DeepCopy()
+	for _, u := range []*unstructured.Unstructured{before, after} {
+		u.SetManagedFields(nil)
+		u.SetResourceVersion("")
+		delete(u.Object, "status")
+	}
+	return !equality.Semantic.DeepEqual(before.Object, after.Object), nil
 }
 
 func templateOf(u *unstructured.Unstructured) (*hash.Template, error) {

@@ -219,7 +219,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 		return planReport{}, err
 	}
 	q, there := o.question(ctx, world, e.after, settings, shown.unattended)
-	if !edits { // what is held stays so until the next write
+	if ends, err := e.endsHold(); err != nil || !edits && !ends {
 		q.NotHeld = ""
 	}
 	forecast, err := o.forecast(ctx, q, e.after)
@@ -234,7 +234,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r.unknown("which pods go back to their size from before, and what restarts for it", under.reverts())
 	r.recorded, r.infeasible = under, says != ""
 	r.unknown("which pods keep their size, of which the condition says ", says)
-	r.Waits = edits && there.Waits(settings.Action == policy.LiveResize) || !edits && policy.Held(e.live) && cmp.Or(there.Installed, there.Controller) != nil
+	r.Waits = edits && there.Waits(settings.Action == policy.LiveResize) || !edits && q.NotHeld == "" && policy.Held(e.live) && cmp.Or(there.Installed, there.Controller) != nil
 	if q.NotHeld == "" && !r.Waits && there.Attendance != nil { // one that is there has seen that edits are held
 		r.unknown("whether a controller is there: ", there.Attendance.Error())
 	}

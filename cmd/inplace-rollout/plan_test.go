@@ -339,6 +339,14 @@ func TestPlanNotHeld(t *testing.T) {
 	liveResize := func(u *unstructured.Unstructured) {
 		u.SetAnnotations(map[string]string{api.ResizeActionAnnotation: "LiveResize"})
 	}
+	// Any write ends the hold, and one that changes nothing is none.
+	asItIs := func(u *unstructured.Unstructured) {
+		u.Object = manifest(t, "StatefulSet", "", strings.Replace(larger, "cpu: 1,", `cpu: "1",`, 1)).Object
+	}
+	labels := func(u *unstructured.Unstructured) {
+		asItIs(u)
+		u.SetLabels(map[string]string{"team": "shop"})
+	}
 	for name, tt := range map[string]struct {
 		stage  begin
 		kind   string
@@ -350,6 +358,8 @@ func TestPlanNotHeld(t *testing.T) {
 		"not-installed":            {setOf(1), "StatefulSet", "nothing", nothing, nil, failRestart},
 		"no-controller":            {setOf(2), "StatefulSet", "none", nobody, nil, failRestart},
 		"no-controller-held":       {heldStage, "StatefulSet", "none", nobody, nil, failRestart},
+		"no-controller-held-label": {heldStage, "StatefulSet", "none", nobody, labels, failRestart},
+		"no-controller-held-same":  {heldStage, "StatefulSet", "none", nobody, asItIs, ""},
 		"no-controller-deployment": {deploymentOf(2), "Deployment", "none", nobody, nil, failRestart},
 		"no-controller-daemonset":  {daemonSetOf(2), "DaemonSet", "none", nobody, nil, failRestart},
 		"no-controller-live-only":  {setOf(1), "StatefulSet", "waits", nobody, liveResize, ""},

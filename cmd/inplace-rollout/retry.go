@@ -191,17 +191,21 @@ func (o retryOptions) keepsHold(ctx context.Context, u *unstructured.Unstructure
 		return false, nil
 	}
 	shown := errUntried
-	if would, err := o.try(ctx, u); err == nil {
+	would, err := o.try(ctx, u)
+	if err == nil {
 		shown = prerequisite.Unattended(would)
 	}
 	there := o.reportOf(ctx, u.GetNamespace()).Shown(shown)
-	settings, err := policy.InForce(u.GetAnnotations())
+	action := policy.Action(o.action)
+	if settings, err := policy.InForce(u.GetAnnotations()); err == nil && action == "" {
+		action = settings.Action
+	}
 	switch {
 	case errors.Is(shown, prerequisite.ErrNotAsked):
 		return false, fmt.Errorf("nothing would go on with it: %w\nTo let it go: kubectl inplace-rollout release %s -n %s", shown, nameOf(u), u.GetNamespace())
 	case there.Controller == nil:
 		return false, nil
-	case there.Waits(err == nil && settings.Action == policy.LiveResize):
+	case err == nil && policy.Held(would), err != nil && there.Waits(action == policy.LiveResize):
 		return true, nil
 	}
 	return false, fmt.Errorf("this write would end the hold and restart pods: %w", there.Controller)

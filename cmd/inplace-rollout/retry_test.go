@@ -264,6 +264,7 @@ func TestRetryWithoutAController(t *testing.T) {
 	for about, tt := range map[string]struct {
 		says   string
 		action policy.Action
+		wants  policy.Action // by the retry
 		beats  time.Duration
 		failed string
 	}{
@@ -273,6 +274,7 @@ func TestRetryWithoutAController(t *testing.T) {
 		"all is uninstalled":                {says: "nothing", failed: nothing},
 		"no dry run, and it restarts pods":  {says: "forbidden", action: policy.LiveResizePreferred, beats: -time.Minute, failed: ends},
 		"no dry run, and it has LiveResize": {says: "forbidden", action: policy.LiveResize, beats: -time.Minute},
+		"no dry run, and it has it no more": {says: "forbidden", action: policy.LiveResize, wants: policy.LiveResizePreferred, beats: -time.Minute, failed: ends},
 	} {
 		s := newSetStage(t, 2)
 		s.heldAt(t, larger)
@@ -280,7 +282,7 @@ func TestRetryWithoutAController(t *testing.T) {
 		u, c := s.live(t), s.cluster(t)
 		c.reports = nil
 		c.client = place{installed: tt.says != "nothing", published: true, beats: tt.beats}.client(t)
-		got, err := (retryOptions{cluster: c}).retry(t.Context(), u)
+		got, err := (retryOptions{cluster: c, action: string(tt.wants)}).retry(t.Context(), u)
 		if (err != nil) != (tt.failed != "") || err != nil && !strings.Contains(err.Error(), tt.failed) {
 			t.Errorf("%s: %q, %v", about, got, err)
 		}
