@@ -357,7 +357,7 @@ func attended(r prerequisite.Report, proof map[string]error) finding {
 	const name, ready = "Controller", "a controller is ready"
 	for _, kind := range prerequisite.HeldKinds {
 		if err := proof[kind]; prerequisite.IsAbsent(err) {
-			return finding{name, failed, err.Error() + ". A dry run of an edit has found none"}
+			return finding{name, failed, err.Error() + ". A dry run of an edit has found no controller"}
 		}
 	}
 	shown := slices.ContainsFunc(prerequisite.HeldKinds, func(kind string) bool { return proof[kind] == nil })

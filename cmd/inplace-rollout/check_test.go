@@ -166,7 +166,7 @@ func TestCheckVerdict(t *testing.T) {
 			begin: not + "system:serviceaccount:inplace-rollout:inplace-rollout has no right to patch pods/resize in namespace default", code: 1},
 		"an administrator, and a controller of another name": {place: place{installed: true, account: "system:serviceaccount:inplace-rollout:rollouts", asks: true, there: true, creates: true, reads: true, published: true, beats: time.Minute}, begin: is},
 		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
-			says: "See the log of the Deployment inplace-rollout. A dry run of an edit has found none\n"},
+			says: "See the log of the Deployment inplace-rollout. A dry run of an edit has found no controller\n"},
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
 		"an editor, whose edits fail":                                    {place: place{installed: true, creates: true, fails: true, published: true, beats: time.Minute}, begin: whether + "you could make no dry run of an edit of StatefulSets, Deployments, DaemonSets: Internal error occurred: failed calling webhook", code: 2},
 		"who may only patch a Deployment, and fails":                     {place: place{installed: true, own: "shop", fails: true, published: true, beats: time.Minute}, begin: whether, code: 2},

@@ -176,10 +176,10 @@ func (e edit) edits() (bool, error) {
 
 // endsHold reports whether the edit ends a hold where no controller is there: each write does, but as long as a size is not proved. What is
 // held stays so until then. Kubectl also writes what means the same, such as 1 for "1".
-func (e edit) endsHold() (bool, error) {
+func (e edit) endsHold() bool {
 	record, err := rollout.ReadRecord(e.live.GetAnnotations())
 	if err != nil || e.sent == nil || !policy.Held(e.live) || record.Unproved() {
-		return false, err
+		return false
 	}
 	before, after := e.live.DeepCopy(), e.sent.DeepCopy()
 	for _, u := range []*unstructured.Unstructured{before, after} {
@@ -187,7 +187,7 @@ func (e edit) endsHold() (bool, error) {
 		u.SetResourceVersion("")
 		delete(u.Object, "status")
 	}
-	return !equality.Semantic.DeepEqual(before.Object, after.Object), nil
+	return !equality.Semantic.DeepEqual(before.Object, after.Object)
 }
 
 func templateOf(u *unstructured.Unstructured) (*hash.Template, error) {

@@ -219,7 +219,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 		return planReport{}, err
 	}
 	q, there := o.question(ctx, world, e.after, settings, shown.unattended)
-	if ends, err := e.endsHold(); err != nil || !edits && !ends {
+	if !edits && !e.endsHold() {
 		q.NotHeld = ""
 	}
 	forecast, err := o.forecast(ctx, q, e.after)

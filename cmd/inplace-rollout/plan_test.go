@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -604,4 +605,14 @@ func TestWishOfAHeldWorkload(t *testing.T) {
 		e := must.Get(newEdit(t.Context(), tt.live, tt.after))(t)
 		must.Equal(t, e.after.GetAnnotations()[api.HoldAnnotation], tt.want, "%s", tt.what)
 	}
+}
+
+// TestWarnsOfWaiting: where edits wait for a controller, nothing restarts, and it is said all the same that none is there.
+func TestWarnsOfWaiting(t *testing.T) {
+	waits := prerequisite.Unattended(&metav1.ObjectMeta{Annotations: map[string]string{api.AttendedAnnotation: "false", api.HoldAnnotation: "0", api.InForceAnnotation: ""}})
+	c := newSetStage(t, 1).cluster(t)
+	c.reports = memo[prerequisite.Report]{"default": {Controller: waits}}
+	var warnings bytes.Buffer
+	must.Do(t, c.warn(t.Context(), &warnings, "default"))
+	must.Equal(t, warnings.String(), "Warning: rollouts wait, because\nno controller is ready: edits stay held until one is. See the log of the Deployment inplace-rollout\n", "the warnings")
 }

@@ -73,10 +73,11 @@ func (r *recorded) made() (pods []*corev1.Pod) {
 	return pods
 }
 
-// awaitsPromotion reports whether the canary has its size, and the others wait for somebody who promotes it.
+// awaitsPromotion reports whether the canary has shown its size, and the others wait for somebody who promotes it.
 func (r *recorded) awaitsPromotion() bool {
 	return r != nil && r.guard.Manual && !r.promoted && len(r.Canaries)+len(r.made()) > 0 && !slices.ContainsFunc(r.Canaries, func(c rollout.Canary) bool {
-		return r.there[c.UID] != nil && r.there[c.UID].Observed != resize.Actuated
+		f := r.there[c.UID]
+		return f != nil && (f.Observed != resize.Actuated || c.Well == nil || f.ProvedAt.After(r.now))
 	})
 }
 

@@ -50,7 +50,8 @@ func newReleaseCommand() *cobra.Command {
 
 Without the controller, a held rollout does not continue. This command restores the
 partition, paused or the update strategy as the user set it. Then the built-in
-controller restarts every pod that is not of the newest revision. It does not check
+controller restarts every pod that is not of the newest revision. Pods of a Deployment whose
+ReplicaSet has the new size already keep theirs until you delete them. It does not check
 capacity; pods that do not fit stay Pending. For an OrderedReady StatefulSet it waits
 until every pod is Ready: delete one that never is. Under OnDelete an operator might delete
 pods. Detached pods of a Deployment go back to their ReplicaSet. The command first shows

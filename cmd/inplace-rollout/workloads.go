@@ -96,11 +96,14 @@ func (c *cluster) within(ctx context.Context, timeout time.Duration) (context.Co
 // warn prints what in-place rollouts need and a namespace lacks, or the cluster if it is
 // empty, as far as the user may see that.
 func (c *cluster) warn(ctx context.Context, warnings io.Writer, namespace string) error {
-	err := c.reportOf(ctx, namespace).Missing()
-	if err == nil {
-		return nil
+	there := c.reportOf(ctx, namespace)
+	what, err := "pods are not resized in place", there.Missing()
+	if err == nil && there.Controller != nil {
+		what, err = "rollouts wait", there.Controller
 	}
-	_, err = fmt.Fprintf(warnings, "Warning: pods are not resized in place, because\n%s\n", err)
+	if err != nil {
+		_, err = fmt.Fprintf(warnings, "Warning: %s, because\n%s\n", what, err)
+	}
 	return err
 }
 

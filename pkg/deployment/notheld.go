@@ -80,6 +80,7 @@ func (p *plan) leave(why string) {
 			p.Waits[i].Reason, p.Waits[i].Message = judge.ReasonInfeasible, "left as it is until the next edit: a restart is not possible, because "+why+": "+p.Restart[at].Reason
 		}
 	}
+	p.Restart = nil
 	p.Condition = p.Step.Condition()
 	p.Condition.Next = "Edit it once more, or allow a pod to be unavailable"
 }

@@ -758,6 +758,8 @@ func TestNextStepNotHeld(t *testing.T) {
 			simulated.Says(t, p, tt.says, tt.complete)
 			if told := p.Condition.Told(); strings.Contains(told, "until the next edit") != strings.HasSuffix(told, "Edit it once more, or allow a pod to be unavailable") {
 				t.Errorf("its condition says %s", told)
+			} else if left := strings.Contains(told, "until the next edit"); left && len(p.Restart) > 0 { // else nobody would have to act
+				t.Errorf("it says so, and restarts %v", p.Restart)
 			}
 		})
 	}

@@ -14,16 +14,16 @@ import (
 
 // budgets say how many words each page may have. A page that needs more is two pages, or says something twice.
 var budgets = map[string]int{
-	"README.md": 900,
+	"README.md": 905,
 
 	// Use.
 	"docs/use.md":               1200,
-	"docs/guarded-rollouts.md":  980,
+	"docs/guarded-rollouts.md":  985,
 	"docs/initial-resources.md": 1100,
 
 	// Install and operate.
 	"docs/install.md":         1530,
-	"docs/operations.md":      1700,
+	"docs/operations.md":      1715,
 	"docs/gitops.md":          1350,
 	"docs/operators.md":       1350,
 	"docs/other-tools.md":     460,
@@ -45,7 +45,7 @@ var budgets = map[string]int{
 }
 
 // allWords is how many all pages together may have: fewer than the sum of what each may.
-const allWords = 22_345
+const allWords = 22_365
 
 // generated are written by the program, so nobody can shorten them.
 var generated = []string{"docs/commands.md"}

@@ -115,7 +115,7 @@ them is missing, the controller is not ready, says what is missing, and touches 
 	f.StringVar(&o.resizePolicy, "default-resource-resize-policy", string(policy.Standard.ResizePolicy), "policy of a resource for which neither an annotation nor a resizePolicy says one: LiveResizeable or RestartOnly")
 	f.StringVar(&o.whenAbsent, "when-absent", api.LetGo, "what happens to edits while no controller is ready: LetGo leaves them to the built-in controllers, except for workloads with the action LiveResize; Hold holds all of them")
 	f.StringVar(&o.whenUnknown, "when-room-unknown", "", "what becomes of a pod that only a restart helps while it cannot be known whether a node has room for the new one: Keep or Restart; empty means Restart with --namespace, which has no right to list the pods of nodes, and otherwise Keep")
-	f.StringSliceVar(&o.critical, "critical-namespaces", nil, "namespaces, besides "+api.CriticalNamespace+", whose workloads the cluster needs to start: an event warns of those that are opted in without the annotation "+api.AllowCriticalAnnotation+". The policy that refuses them has its own list")
+	f.StringSliceVar(&o.critical, "critical-namespaces", nil, "namespaces, besides "+api.CriticalNamespace+", whose workloads the cluster needs to start: an event warns of those that are opted in without the annotation "+api.AllowCriticalAnnotation+", at their next rollout. The policy that refuses them has its own list")
 	o.checks.addFlags(f)
 	f.BoolVar(&o.dryRun, "dry-run", false, "log what would be written, and write nothing")
 	f.IntVarP(&o.verbosity, "v", "v", 2, "log level: 2 logs writes, 4 also waits")
