@@ -130,9 +130,15 @@ func (c *Cluster) podsOn(ctx context.Context, node string) ([]*corev1.Pod, error
 		if err != nil {
 			return nil, hidden(err, "list the pods of nodes")
 		}
+		for _, pod := range all { // they may be those of thousands of nodes
+			pod.ManagedFields = nil
+		}
 		return all, nil
 	})
 }
+
+// forget has the pods of a node be read anew.
+func (c *Cluster) forget(node string) { delete(c.pods, "on "+node) }
 
 // podsOf are at least those of the set.
 func (c *Cluster) podsOf(ctx context.Context, set podSet) ([]*corev1.Pod, error) {

@@ -2,7 +2,6 @@ package capacity
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -144,21 +143,21 @@ func (l *Ledger) Forget(workload string) {
 	delete(l.accounts, workload)
 }
 
-// longestDecision bounds how long one waits for another to decide, and decides. An API server that does not answer would have everybody
-// wait for ever.
+// longestDecision bounds how long one decides. An API server that does not answer would have everybody wait for ever.
 const longestDecision = 2 * time.Minute
 
-// Decide has f decide about restarts. Nobody else decides meanwhile.
-func (l *Ledger) Decide(ctx context.Context, f func(context.Context) error) error {
+// Decide has f decide about restarts, if nobody else does now, and reports whether it has. Whoever waited for others would decide by what
+// was seen before, and keep a worker from workloads about which there is nothing to decide.
+func (l *Ledger) Decide(ctx context.Context, f func(context.Context) error) (decides bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestDecision)
 	defer cancel()
 	select {
 	case l.deciding <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for others that decide about restarts: %w", ctx.Err())
+		defer func() { <-l.deciding }()
+		return true, f(ctx)
+	default:
+		return false, nil
 	}
-	defer func() { <-l.deciding }()
-	return f(ctx)
 }
 
 // promise notes that the pod comes for the old one.

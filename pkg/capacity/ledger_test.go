@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -203,28 +202,28 @@ func TestRepel(t *testing.T) {
 	must.Equal(t, lists, 2, "how often it has listed")
 }
 
-// One decides after the other, and none waits for ever.
+// TestDecide: nobody decides while another does, nor waits for that; and none decides for ever.
 func TestDecide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, failed := NewLedger(), errors.New("failed")
-		var order []string
-		say := func(what string, err error) func(context.Context) error {
-			return func(ctx context.Context) error {
-				if order = append(order, what); what == "hangs" {
-					<-ctx.Done()
-				}
-				return err
-			}
-		}
-		go func() { _ = ledger.Decide(t.Context(), say("hangs", nil)) }()
+		hung := make(chan error, 1)
+		go func() {
+			_, err := ledger.Decide(t.Context(), func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			hung <- err
+		}()
 		synctest.Wait()
-		time.Sleep(time.Second)
-		if err := ledger.Decide(t.Context(), say("waits", failed)); !errors.Is(err, failed) || !slices.Equal(order, []string{"hangs", "waits"}) {
-			t.Errorf("got %v, in the order %q", err, order)
+		began := time.Now()
+		if decides, err := ledger.Decide(t.Context(), func(context.Context) error { return failed }); decides || err != nil || time.Since(began) > 0 {
+			t.Errorf("decides %t, %v, after %s, while another does", decides, err, time.Since(began))
 		}
-		ledger.deciding <- struct{}{}
-		if err := ledger.Decide(t.Context(), say("late", nil)); !errors.Is(err, context.DeadlineExceeded) || len(order) != 2 {
-			t.Errorf("got %v, in the order %q", err, order)
+		if err := <-hung; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the other one ended with %v", err)
+		}
+		if decides, err := ledger.Decide(t.Context(), func(context.Context) error { return failed }); !decides || !errors.Is(err, failed) {
+			t.Errorf("decides %t, %v, after that", decides, err)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package capacity
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,7 +97,7 @@ func (n *Nodes) Run(ctx context.Context) { n.informer.RunWithContext(ctx) }
 func (n *Nodes) HasSynced() bool { return n.informer.HasSynced() }
 
 // List returns the nodes. They are shared: do not change them. It is the same list until a node
-// changes in what matters here: a heartbeat makes no other one.
+// changes in what matters here: a heartbeat makes no other one. They are sorted by name.
 func (n *Nodes) List() []*corev1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,6 +109,7 @@ func (n *Nodes) List() []*corev1.Node {
 				n.listed = append(n.listed, node)
 			}
 		}
+		slices.SortFunc(n.listed, compareNames)
 	}
 	return n.listed
 }

@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -22,7 +23,6 @@ const LookAgain = 10 * time.Second
 // depends on other pods is for [Room].
 type Places struct {
 	nodes        []*corev1.Node
-	byName       map[string]*corev1.Node
 	nodesUnknown bool
 	limits       Limits
 
@@ -36,13 +36,25 @@ type answer struct {
 }
 
 // NewPlaces answers by the nodes of the cluster and the LimitRanges of the namespace. Where
-// the nodes are unknown, nothing depends on them.
+// the nodes are unknown, nothing depends on them. Nodes by name are shared with others who have the same list: there may be many workloads,
+// and many nodes.
 func NewPlaces(nodes []*corev1.Node, nodesUnknown bool, limits Limits) *Places {
-	return &Places{nodes: nodes, byName: byName(nodes), nodesUnknown: nodesUnknown, limits: limits}
+	if !slices.IsSortedFunc(nodes, compareNames) {
+		nodes = slices.SortedFunc(slices.Values(nodes), compareNames)
+	}
+	return &Places{nodes: nodes, nodesUnknown: nodesUnknown, limits: limits}
 }
 
+func compareNames(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) }
+
 // Node returns the node of that name; nil if it is not known.
-func (p *Places) Node(name string) *corev1.Node { return p.byName[name] }
+func (p *Places) Node(name string) *corev1.Node {
+	i, found := slices.BinarySearchFunc(p.nodes, name, func(n *corev1.Node, name string) int { return cmp.Compare(n.Name, name) })
+	if !found {
+		return nil
+	}
+	return p.nodes[i]
+}
 
 // Lost returns why nothing is to be expected of the node of a pod, which may be nil: it is
 // gone, or its kubelet has not been heard of. It is empty if the node is there, or no node
@@ -51,7 +63,7 @@ func (p *Places) Lost(pod *corev1.Pod) string {
 	if len(p.nodes) == 0 || pod == nil || pod.Spec.NodeName == "" {
 		return ""
 	}
-	node := p.byName[pod.Spec.NodeName]
+	node := p.Node(pod.Spec.NodeName)
 	if node == nil {
 		return "its node " + pod.Spec.NodeName + " is gone"
 	}
@@ -75,7 +87,7 @@ func lost(node *corev1.Node) bool {
 // Drained reports whether the node of a pod may be about to lose its pods: it is lost, or would not take this one now, as
 // whoever drains nodes marks them first, or takes the label from them that a DaemonSet selects.
 func (p *Places) Drained(pod *corev1.Pod) bool {
-	node := p.byName[pod.Spec.NodeName]
+	node := p.Node(pod.Spec.NodeName)
 	return p.Lost(pod) != "" || node != nil && !openTo(pod, node)
 }
 
@@ -111,7 +123,7 @@ func (p *Places) Unplaceable(place judge.Place, now time.Time) judge.Refusal {
 // unplaceableOn is Unplaceable for a pod that may come to no other node.
 func (p *Places) unplaceableOn(only string, pod *corev1.Pod) judge.Refusal {
 	var nodes []*corev1.Node
-	if node := p.byName[only]; node != nil {
+	if node := p.Node(only); node != nil {
 		nodes = append(nodes, node)
 	}
 	could, allowed, short := among(pod, nil, nodes)
@@ -154,10 +166,10 @@ var (
 
 // Kubelet returns what is known of the kubelet of a pod, which may be nil.
 func (p *Places) Kubelet(pod *corev1.Pod, now time.Time) resize.Kubelet {
-	if pod == nil || p.byName[pod.Spec.NodeName] == nil {
+	if pod == nil || p.Node(pod.Spec.NodeName) == nil {
 		return resize.Kubelet{}
 	}
-	kubelet := p.byName[pod.Spec.NodeName].Status.NodeInfo.KubeletVersion
+	kubelet := p.Node(pod.Spec.NodeName).Status.NodeInfo.KubeletVersion
 	return resize.Kubelet{Version: kubelet, Silent: before(kubelet, firstToShrink), Now: now}
 }
 

@@ -217,6 +217,9 @@ func (r *Room) find(ctx context.Context, pod *corev1.Pod, home string, newFirst 
 	looked, before := nodes[:min(len(nodes), r.looks)], maps.Clone(r.moved)
 	r.moved[pod.UID] = nil
 	on, excluded, err := r.search(ctx, looked, d)
+	if node := TargetNode(pod); node != "" { // it is of a DaemonSet, and the next one of another node
+		r.forget(node)
+	}
 	if on != nil {
 		r.put(pod, on)
 		return nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -444,6 +445,35 @@ func TestNotAskedAgain(t *testing.T) {
 	if refused := e.session.Notes.Of(pod.UID).Size.Last(); refused.Reason != "" || e.session.Notes.Sighted(pod.UID).Again || e.queue.Len() != 1 || len(e.events) == 0 {
 		t.Errorf("refused: %+v, asks again: %t, queued: %d, events: %d", refused, e.session.Notes.Sighted(pod.UID).Again, e.queue.Len(), len(e.events))
 	}
+}
+
+// TestAskedAgainUntilAnswered: a retry is not lost where the API server does not answer.
+func TestAskedAgainUntilAnswered(t *testing.T) {
+	older, newer := build.Size(t, "requests: {cpu: 100m}"), build.Size(t, "requests: {cpu: 150m}")
+	pod := build.Pod("web-0", older, build.WithSize(newer))
+	e, client := newEngine(t, Options{}), fake.NewClientset()
+	m := judge.Member{Place: judge.Place{Pod: pod, Target: must.Get(resize.For(pod, older, newer))(t)}}
+	build.Answers(client, "patch", "pods", nil, apierrors.NewServiceUnavailable("busy"))
+	e.watches(t, e.session, client)
+	e.session.Notes.See([]*judge.Verdict{{Member: m}})
+	e.session.Notes.AskAgain()
+	_ = e.session.resize(t.Context(), e.w, rollout.Plan{Revision: rollout.Revision{Name: "b", Template: newer}}, m)
+	if !e.session.Notes.Sighted(pod.UID).Again {
+		t.Error("nobody asks it again")
+	}
+}
+
+// TestOneDecidesAtATime: who cannot decide about a restart now, as another one does, takes no step, and looks again soon.
+func TestOneDecidesAtATime(t *testing.T) {
+	e := newEngine(t, Options{})
+	pod := build.Pod("web-0", build.Size(t, "requests: {cpu: 100m}"))
+	pod.Spec.NodeName = "node"
+	p := rollout.Plan{Replaced: []rollout.Restart{{Member: judge.Member{Place: judge.Place{Name: pod.Name, Pod: pod}}}}, Writes: []rollout.Write{loose{}}}
+	must.Get(e.options.Ledger.Decide(t.Context(), func(context.Context) error {
+		_, again, err := e.checkCapacity(t.Context(), e.session, e.w, three{}, rollout.Facts{}, p, sets.New[types.UID]())
+		must.Equal(t, again, untilDecided, "when it looks again")
+		return err
+	}))(t)
 }
 
 // TestDeletedAsTold: a pod that its user deletes because the condition says so is not lost to others, though it was asked just before.

@@ -32,7 +32,7 @@ func (s *Session[W, K]) resize(ctx context.Context, w W, p rollout.Plan, m judge
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		if !pods.Answered(err) { // it may have been carried out
+		if !pods.Answered(err) && !again { // it may have been carried out; if the kubelet is to look once more, the pod shows that
 			s.noteAsked(m, asked)
 		}
 		return s.rememberRefusal(w, m, p.Revision, err)

@@ -48,7 +48,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	}
 	s.answered(o)
 	// 4. A restart needs room for the new pod. Plan again without the restarts that have none.
-	if p, requeueAfter, err = c.checkCapacity(ctx, s, w, o, f, p); err != nil {
+	if o, f, p, requeueAfter, err = c.decide(ctx, s, w, o, f, p); err != nil {
 		return 0, err
 	}
 	// 5. Note what was observed, and apply the plan's writes.
@@ -333,16 +333,34 @@ func (c *Controller[W, K]) see(w W, o rollout.Observation) {
 	c.options.Ledger.See(c.account(w), w.GetNamespace(), there, slices.Concat(toCome, o.LetLoose()), c.clock.Now())
 }
 
-// untilComplete is after which time to look whether the ledger is complete.
-const untilComplete = time.Second
+const (
+	// untilComplete is after which time to look whether the ledger is complete.
+	untilComplete = time.Second
+	// untilDecided is after which time to look whether others still decide about restarts.
+	untilDecided = time.Second
+	// outdatedAfter is for how long a decision about restarts rests on the pods that were looked at before it.
+	outdatedAfter = 2 * time.Second
+)
+
+// decide has checkCapacity decide about restarts, and plans anew if that has taken so long that pods may have gone down since.
+func (c *Controller[W, K]) decide(ctx context.Context, s *Session[W, K], w W, o rollout.Observation, f rollout.Facts, p rollout.Plan) (rollout.Observation, rollout.Facts, rollout.Plan, time.Duration, error) {
+	asked, looked := sets.New[types.UID](), c.clock.Now()
+	p, again, err := c.checkCapacity(ctx, s, w, o, f, p, asked)
+	if err != nil || again > 0 || c.clock.Since(looked) <= outdatedAfter {
+		return o, f, p, again, err
+	}
+	if o, f, p, err = c.planLive(ctx, s, w); err == nil && len(unasked(p, asked)) > 0 {
+		again = untilDecided
+	}
+	return o, f, p, again, err
+}
 
 // checkCapacity looks for room for the new pods that the plan's restarts bring, notes which of them
 // have none, and plans again without those, until nobody is replaced who was not asked about: where one is kept, another one may have
 // its turn. Nobody else decides about restarts meanwhile. If it cannot decide yet, it returns when to ask again.
 //
 // A pod whose template differs in more than its size is restarted in any case.
-func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], w W, o rollout.Observation, f rollout.Facts, p rollout.Plan) (decided rollout.Plan, again time.Duration, err error) {
-	asked := sets.New[types.UID]()
+func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], w W, o rollout.Observation, f rollout.Facts, p rollout.Plan, asked sets.Set[types.UID]) (decided rollout.Plan, again time.Duration, err error) {
 	fresh := unasked(p, asked)
 	if len(fresh) == 0 {
 		return p, 0, nil
@@ -350,7 +368,7 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 	if !c.options.Ledger.Complete(c.clock.Now()) {
 		return p, untilComplete, nil
 	}
-	err = c.options.Ledger.Decide(ctx, func(ctx context.Context) error {
+	decides, err := c.options.Ledger.Decide(ctx, func(ctx context.Context) error {
 		there, toCome := o.Pods()
 		keep := c.options.KeepIfRoomUnknown && !asksForRestart(w)
 		room, err := capacity.At(c.client, c.nodes.List(), c.options.Ledger, c.clock.Now()).Room(ctx, c.account(w), w.GetNamespace(), there, toCome, keep)
@@ -361,7 +379,10 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 		}
 		return err
 	})
-	return p, 0, err
+	if err == nil && !decides {
+		again = untilDecided
+	}
+	return p, again, err
 }
 
 // unasked are the restarts of a plan that need room which nobody was asked for yet; they count as asked about from now on.

@@ -3,6 +3,7 @@ package daemonset
 import (
 	"maps"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +74,41 @@ func TestEditedWhileRoomIsLookedFor(t *testing.T) {
 		c.Rounds(60, func(error) bool { return true })
 		if gone := c.replaced(before); !looked || len(gone) > 0 {
 			t.Errorf("enabled %s: looked %t, and %q are replaced", opted, looked, gone)
+		}
+	}
+}
+
+// TestRoomIsLookedForTooLong: no pod goes by what was seen before that, if others have gone down meanwhile.
+func TestRoomIsLookedForTooLong(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		c := newCluster(t, 3, controller.Options{})
+		g := c.guarded(t)
+		g.MayBeDown(2)
+		c.Rounds(5)
+		c.Judge = func(pod *corev1.Pod, v version) simulated.Outcome {
+			if v.CPU != newer.CPU {
+				return simulated.Outcome{}
+			}
+			return simulated.Outcome{Infeasible: capacity.TargetNode(pod) == "node-0", Slow: simulated.Never}
+		}
+		before, looked := maps.Clone(c.Pods), false
+		c.Client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if looked {
+				return false, nil, nil
+			}
+			looked = true
+			for _, pod := range c.Pods {
+				if down && capacity.TargetNode(pod) != "node-0" {
+					c.Crash(pod, true)
+				}
+			}
+			c.Clock.SetTime(c.Clock.Now().Add(3 * time.Second))
+			return false, nil, nil
+		})
+		g.Edit(newer)
+		c.Rounds(60, func(error) bool { return true })
+		if gone := c.replaced(before); !looked || (gone == "node-0") == down {
+			t.Errorf("others went down: %t; looked %t, and %q are replaced", down, looked, gone)
 		}
 	}
 }
