@@ -361,13 +361,11 @@ func (c *Canary) see(v *judge.Verdict, now time.Time) {
 // interrupted once, at the last moment.
 func (g *Guard) patience() time.Duration { return g.NotReadyTimeout + 2*g.Duration }
 
-// proving returns since when the pod has the size, and has not proved it yet; zero if it is not so.
+// proving returns since when the pod has the size, has not proved it yet, and is looked at; zero if it is not so. While no controller looked,
+// it may have been Ready.
 func (g *guarded) proving(v *judge.Verdict, now time.Time) time.Time {
 	if at := g.provedAt(v); !v.Settled() || !v.HasSize() || g.hasProved(v) || !at.IsZero() && !at.After(now) {
 		return time.Time{}
-	}
-	if c := g.record.canary(v.Member.Pod.UID); c != nil && c.Done != nil {
-		return c.Done.Time
 	}
 	if since := g.notes.Of(v.Member.Pod.UID).Proving; !since.IsZero() {
 		return since

@@ -235,6 +235,7 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 		{"a check of which nothing is known stops nothing, and lets nothing pass", (*guardedly).knowsNothing},
 		{"a manual canary waits for its promotion", (*guardedly).isPromoted},
 		{"a pod that is Ready again and again, and does not stay so, stops it", (*guardedly).stopsFlapping},
+		{"one that was not Ready once while nobody looked does not", (*guardedly).isNotReadyUnseen},
 		{"one that was not Ready before keeps nobody by that", (*guardedly).isNotCuredFlapping},
 		{"one that has proved its size may be not Ready for a moment", (*guardedly).isNotReadyLater},
 		{"a canary of all pods goes back", (*guardedly).revertsAll},
@@ -955,6 +956,20 @@ func (g *guardedly) stopsFlapping() {
 	g.recorded(judge.EventResizeFailed, 0)
 	g.stopped("has not stayed Ready for 20s with its size, for more than 1m40s", 1)
 	g.recorded(judge.EventResizeFailed, 1)
+}
+
+// isNotReadyUnseen has the canary be not Ready for a moment after the controller has gone, which comes back long after that.
+func (g *guardedly) isNotReadyUnseen() {
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "20s")
+	g.Until(g.T, "well", func() bool { return strings.Contains(g.Annotations()[api.RolloutAnnotation], `"well":`) })
+	for _, g.Judge = range []func(*corev1.Pod, Version) Outcome{UnreadyWith(Newer), nil} {
+		g.Clock.SetTime(g.Clock.Now().Add(time.Second))
+		g.Kubelets()
+	}
+	g.Clock.SetTime(g.Clock.Now().Add(5 * time.Minute))
+	g.Restart()
+	g.until(judge.ReasonComplete, 3)
+	g.recorded(judge.EventResizeFailed, 0)
 }
 
 func (g *guardedly) isNotCuredFlapping() {
