@@ -234,13 +234,21 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r.unknown("which pods go back to their size from before, and what restarts for it", under.reverts())
 	r.recorded, r.infeasible = under, says != ""
 	r.unknown("which pods keep their size, of which the condition says ", says)
-	r.Waits = edits && there.Waits(settings.Action == policy.LiveResize) || !edits && q.NotHeld == "" && policy.Held(e.live) && cmp.Or(there.Installed, there.Controller) != nil
+	r.Waits = q.NotHeld == "" && e.waits(edits, there, settings)
 	if q.NotHeld == "" && !r.Waits && there.Attendance != nil { // one that is there has seen that edits are held
 		r.unknown("whether a controller is there: ", there.Attendance.Error())
 	}
 	r.unknown("whether the API server takes the edit: ", shown.unknown)
 	r.unknown("whether the edit removes what the manifest does not say (kubectl apply does not): ", strings.Join(e.unsaid, ", "))
 	return r, err
+}
+
+// waits reports whether the edit, or the rollout that is under way, is held, and nobody goes on with it.
+func (e edit) waits(edits bool, there prerequisite.Report, settings policy.Settings) bool {
+	if edits {
+		return there.Waits(settings.Action == policy.LiveResize)
+	}
+	return policy.Held(e.live) && cmp.Or(there.Installed, there.Controller) != nil
 }
 
 // goesBack reports whether an edit, or the rollout that is under way, goes back to the size from before one that is not over.

@@ -208,8 +208,9 @@ func (o releaseOptions) holds(ctx context.Context, args []string) ([]hold, error
 	var all []hold
 	for _, u := range found {
 		h, err := o.hold(ctx, world, u)
-		if err != nil {
-			return nil, err
+		if err != nil { // the others are let go all the same
+			h.outlook = fmt.Sprintf("%s (namespace %s): stays as it is: %s", nameOf(u), u.GetNamespace(), err)
+			h.stays = fmt.Errorf("releasing %s (namespace %s): %w", nameOf(u), u.GetNamespace(), err)
 		}
 		all = append(all, h)
 	}
@@ -344,6 +345,9 @@ func withTemplate(u *unstructured.Unstructured, template *hash.Template) (*unstr
 
 // outlook is what the built-in controller will do, where the size may be unproved, and the workload goes back from it or not.
 func (o releaseOptions) outlook(ctx context.Context, world *capacity.Cluster, u *unstructured.Unstructured, size *unprovedSize, back bool) (string, error) {
+	if _, err := policy.ReadClasses(u.GetAnnotations()); err != nil && kindOf(u) == daemonSets {
+		return fmt.Sprintf("the DaemonSet controller can restart pods; which ones, is unknown: %s", err), nil
+	}
 	forecast, err := o.forecast(ctx, capacity.Question{Cluster: world, Defaults: policy.Standard}, u)
 	if err != nil {
 		return "", err

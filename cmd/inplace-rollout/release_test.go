@@ -251,6 +251,22 @@ func TestReleaseGoesOn(t *testing.T) {
 	must.Contain(t, out.String(), "deployment.apps/web released", "what it said")
 }
 
+// One of which nothing can be foreseen does not, either: its classes of nodes cannot be read.
+func TestReleaseUnforeseen(t *testing.T) {
+	s := newDaemonSetStage(t, 1)
+	s.daemons.Annotations[api.HoldAnnotation], s.daemons.Annotations[api.NodeResourcesAnnotation] = "RollingUpdate", "{"
+	o := releaseOptions{cluster: s.cluster(t), all: true, yes: true}
+	second := newDeploymentStage(t, 1)
+	second.deploy.Annotations[api.HoldAnnotation] = "false"
+	second.deploy.Spec.Paused = true
+	must.Do(t, o.objects.(*dynamicfake.FakeDynamicClient).Tracker().Add(second.live(t)))
+	var out bytes.Buffer
+	must.Do(t, o.run(t.Context(), strings.NewReader(""), &out, nil))
+	for _, want := range []string{"the DaemonSet controller can restart pods; which ones, is unknown: ", "daemonset.apps/web released", "deployment.apps/web released"} {
+		must.Contain(t, out.String(), want, "what it said")
+	}
+}
+
 // TestBetween: a number that no float64 has stays what it is, and what is the same is not written.
 func TestBetween(t *testing.T) {
 	template := func(fields map[string]any) *unstructured.Unstructured {

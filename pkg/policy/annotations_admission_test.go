@@ -119,6 +119,7 @@ func TestUnknownAnnotations(t *testing.T) {
 		"they were there":                      {set("true", api.NodeResourcesAnnotation), set("true", api.NodeResourcesAnnotation), ""},
 		"they come to what is not opted in":    {set("none", api.NodeResourcesAnnotation), set("none"), ""},
 		"a label that pods have, and it alike": {set("true", "label "+api.InitialResourcesLabel), nil, ""},
+		"a label that its namespace has, too":  {set("none", "label inplace-rollout.io/scrapes"), nil, ""},
 	} {
 		want := ""
 		if tt.refused != "" {

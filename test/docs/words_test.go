@@ -23,7 +23,7 @@ var budgets = map[string]int{
 
 	// Install and operate.
 	"docs/install.md":         1530,
-	"docs/operations.md":      1715,
+	"docs/operations.md":      1720,
 	"docs/gitops.md":          1350,
 	"docs/operators.md":       1350,
 	"docs/other-tools.md":     460,
@@ -45,7 +45,7 @@ var budgets = map[string]int{
 }
 
 // allWords is how many all pages together may have: fewer than the sum of what each may.
-const allWords = 22_365
+const allWords = 22_405
 
 // generated are written by the program, so nobody can shorten them.
 var generated = []string{"docs/commands.md"}
