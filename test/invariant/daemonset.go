@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
@@ -44,7 +45,7 @@ func ofDaemonSet(d *appsv1.DaemonSet) version {
 }
 
 // lackedBy returns the name of a container of the pod that has neither the template's size nor that
-// of a class of nodes, or "".
+// of a class of nodes, or "". A pod that had the class's size before an edit keeps what that does not change, and gets the rest of it later.
 func (v version) lackedBy(p *corev1.Pod) string {
 	name := lacks(p, v.template)
 	var classes []struct {
@@ -53,17 +54,27 @@ func (v version) lackedBy(p *corev1.Pod) string {
 	if name == "" || json.Unmarshal([]byte(v.annotation("node-resources")), &classes) != nil {
 		return name // there are none, say
 	}
+	has := containers(&p.Spec)
 	for _, class := range classes {
 		sized := *v.template.DeepCopy()
 		for name, c := range containers(&sized.Spec) {
-			set(&c.Resources.Requests, class.Containers[name].Requests)
-			set(&c.Resources.Limits, class.Containers[name].Limits)
+			if has[name] != nil {
+				set(&c.Resources.Requests, common(class.Containers[name].Requests, has[name].Resources.Requests))
+				set(&c.Resources.Limits, common(class.Containers[name].Limits, has[name].Resources.Limits))
+			}
 		}
 		if lacks(p, sized) == "" {
 			return ""
 		}
 	}
 	return name
+}
+
+// common are the values of a that b has, too.
+func common(a, b corev1.ResourceList) corev1.ResourceList {
+	a = maps.Clone(a)
+	maps.DeleteFunc(a, func(name corev1.ResourceName, q resource.Quantity) bool { return q.Cmp(b[name]) != 0 })
+	return a
 }
 
 // storeRevision takes in which template the pods with a hash have. The status of a DaemonSet, unlike

@@ -296,3 +296,17 @@ func TestCheckDaemonSets(t *testing.T) {
 		{"what is not opted in is written", history{editedDaemons(optedOut), wrote(ours, podA("1", "2"))}, "opted in pods/agent-a"},
 	})
 }
+
+// TestLackedBy: each value is the template's, or that of the class of the pod's node.
+func TestLackedBy(t *testing.T) {
+	classes := func(d *appsv1.DaemonSet) {
+		d.Annotations["inplace-rollout.io/node-resources"] = `[{"nodeSelector": {"size": "large"}, "containers": {"app": {"requests": {"cpu": "4", "memory": "200Mi"}}}}]`
+	}
+	v := ofDaemonSet(daemons("2", classes, memory("100Mi")))
+	for _, tt := range []struct{ cpu, memory, want string }{
+		{"2", "100Mi", ""}, {"4", "200Mi", ""}, {"2", "200Mi", ""}, {"4", "100Mi", ""}, {"3", "200Mi", "app"}, {"2", "300Mi", "app"},
+	} {
+		p := podA(tt.cpu, "2", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse(tt.memory) })
+		must.Equal(t, v.lackedBy(p), tt.want, "of %s cpu and %s memory", tt.cpu, tt.memory)
+	}
+}
