@@ -128,6 +128,9 @@ func testUpgrade(t *testing.T, from, to installable) {
 		elected(to)
 		process.Stop()
 	}
+	if to.deploy != shipped("deploy") { // the leader that ends waits 20 s for the next one, and one of that version may take longer to be ready
+		must.Eventually(t, 100*time.Millisecond, 5*time.Minute, "the next leader's heartbeat", func() (bool, string) { return heartbeat(t) != "", "none" })
+	}
 	edit("when the controllers have been replaced, too", "170m")
 	kubelets(simAccepted)
 	x.waitComplete()
