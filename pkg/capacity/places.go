@@ -36,8 +36,8 @@ type answer struct {
 }
 
 // NewPlaces answers by the nodes of the cluster and the LimitRanges of the namespace. Where
-// the nodes are unknown, nothing depends on them. Nodes by name are shared with others who have the same list: there may be many workloads,
-// and many nodes.
+// the nodes are unknown, nothing depends on them. A list that is sorted by name is shared, not copied: there may be many workloads, and many
+// nodes.
 func NewPlaces(nodes []*corev1.Node, nodesUnknown bool, limits Limits) *Places {
 	if !slices.IsSortedFunc(nodes, compareNames) {
 		nodes = slices.SortedFunc(slices.Values(nodes), compareNames)
@@ -166,10 +166,14 @@ var (
 
 // Kubelet returns what is known of the kubelet of a pod, which may be nil.
 func (p *Places) Kubelet(pod *corev1.Pod, now time.Time) resize.Kubelet {
-	if pod == nil || p.Node(pod.Spec.NodeName) == nil {
+	if pod == nil {
 		return resize.Kubelet{}
 	}
-	kubelet := p.Node(pod.Spec.NodeName).Status.NodeInfo.KubeletVersion
+	node := p.Node(pod.Spec.NodeName)
+	if node == nil {
+		return resize.Kubelet{}
+	}
+	kubelet := node.Status.NodeInfo.KubeletVersion
 	return resize.Kubelet{Version: kubelet, Silent: before(kubelet, firstToShrink), Now: now}
 }
 

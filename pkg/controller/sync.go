@@ -334,9 +334,7 @@ func (c *Controller[W, K]) see(w W, o rollout.Observation) {
 }
 
 const (
-	// untilComplete is after which time to look whether the ledger is complete.
-	untilComplete = time.Second
-	// untilDecided is after which time to look whether others still decide about restarts.
+	// untilDecided is after which time to look whether the ledger is complete, and whether others still decide about restarts.
 	untilDecided = time.Second
 	// outdatedAfter is for how long a decision about restarts rests on the pods that were looked at before it.
 	outdatedAfter = 2 * time.Second
@@ -366,7 +364,7 @@ func (c *Controller[W, K]) checkCapacity(ctx context.Context, s *Session[W, K], 
 		return p, 0, nil
 	}
 	if !c.options.Ledger.Complete(c.clock.Now()) {
-		return p, untilComplete, nil
+		return p, untilDecided, nil
 	}
 	decides, err := c.options.Ledger.Decide(ctx, func(ctx context.Context) error {
 		there, toCome := o.Pods()
@@ -497,7 +495,7 @@ func (c *Controller[W, K]) record(ctx context.Context, s *Session[W, K], w W, p 
 
 // apply makes the plan's writes; if one fails, it makes the others all the same. With
 // --dry-run it only logs them. Those on pods that take nothing down come first, and are made in
-// parallel: each is about another pod. From the first other one on, it is one after the other. None of them resizes a pod once the workload is edited.
+// parallel: each is about another pod. From the first other one on, it is one after the other. No pod is resized once the workload is edited.
 //
 // A webhook may change the template in each write that lets the built-in controller loose.
 // Each change makes a new revision, so such writes are put off longer and longer. It returns
@@ -514,6 +512,10 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 	}
 	workqueue.ParallelizeUntil(ctx, max(c.options.Parallel, 1), together, func(i int) {
 		defer recovered(ctx, &failed[i]) // else a panic would end the process: it is another goroutine
+		if c.outrun(s, w, p.Writes[i]) {
+			failed[i] = c.conflict(w)
+			return
+		}
 		failed[i] = c.applyOne(ctx, s, w, p, p.Writes[i])
 	})
 	for i, write := range p.Writes[together:] {
@@ -521,7 +523,7 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 			due = wait
 			continue
 		}
-		if rollout.NeedsLiveRead(write) && c.overtaken(s.name, w) { // a pod's version is all that its own write tells
+		if c.outrun(s, w, write) {
 			failed[together+i] = c.conflict(w)
 			break
 		}
@@ -536,6 +538,13 @@ func (c *Controller[W, K]) apply(ctx context.Context, s *Session[W, K], w W, p r
 // conflict is the error of a plan that was made of a w that is edited since.
 func (c *Controller[W, K]) conflict(w W) error {
 	return apierrors.NewConflict(schema.GroupResource{Resource: c.access.Kind}, w.GetName(), errors.New("it was edited since the plan was made"))
+}
+
+// outrun reports whether the write is not to be made any more, as the workload was edited since: a pod's version is all that a write to it
+// tells. To mark what has its size harms nobody.
+func (c *Controller[W, K]) outrun(s *Session[W, K], w W, write rollout.Write) bool {
+	_, resizes := write.(rollout.ResizePod)
+	return (resizes || rollout.NeedsLiveRead(write)) && c.overtaken(s.name, w)
 }
 
 // overtaken reports whether the watch has brought another edit of w since the plan was made, or another word on its rollout. Of one that is
@@ -559,9 +568,6 @@ func (c *Controller[W, K]) applyOne(ctx context.Context, s *Session[W, K], w W, 
 	defer c.options.Watchdog.Progress(c.syncOf(s.name)) // a large rollout takes long, and is alive
 	switch write := write.(type) {
 	case rollout.ResizePod:
-		if c.overtaken(s.name, w) {
-			return c.conflict(w)
-		}
 		return s.resize(ctx, w, p, write.Member)
 	case rollout.MarkPod:
 		return s.mark(ctx, write)

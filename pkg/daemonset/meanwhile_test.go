@@ -14,6 +14,7 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/test/must"
 	"github.com/inplace-rollout/inplace-rollout/test/simulated"
 )
 
@@ -45,70 +46,61 @@ func TestRejectedBesideALostNode(t *testing.T) {
 	}
 }
 
+// goneMeanwhile returns on which of three nodes a pod is replaced, where the kubelet of node-0 refuses an edit, and something happens while
+// room is looked for.
+func goneMeanwhile(t *testing.T, happens func(*cluster)) string {
+	t.Helper()
+	c := newCluster(t, 3, controller.Options{})
+	g := c.guarded(t)
+	g.MayBeDown(2)
+	c.Rounds(5)
+	c.Judge = func(pod *corev1.Pod, v version) simulated.Outcome {
+		if v.CPU != newer.CPU {
+			return simulated.Outcome{}
+		}
+		return simulated.Outcome{Infeasible: capacity.TargetNode(pod) == "node-0", Slow: simulated.Never}
+	}
+	before, looked := maps.Clone(c.Pods), false
+	c.Client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if !looked {
+			looked = true
+			happens(c)
+		}
+		return false, nil, nil
+	})
+	g.Edit(newer)
+	c.Rounds(60, func(error) bool { return true })
+	if !looked {
+		t.Error("nobody has looked for room")
+	}
+	return c.replaced(before)
+}
+
 // TestEditedWhileRoomIsLookedFor: no pod goes for an edit that is taken back meanwhile, or of a set that is opted out, once the watch
 // shows that.
 func TestEditedWhileRoomIsLookedFor(t *testing.T) {
 	for _, opted := range []string{"true", "false"} {
-		c := newCluster(t, 3, controller.Options{})
-		g := c.guarded(t)
-		g.MayBeDown(2)
-		c.Rounds(5)
-		c.Judge = func(pod *corev1.Pod, v version) simulated.Outcome {
-			if v.CPU != newer.CPU {
-				return simulated.Outcome{}
-			}
-			return simulated.Outcome{Infeasible: capacity.TargetNode(pod) == "node-0", Slow: simulated.Never}
-		}
-		before, looked := maps.Clone(c.Pods), false
-		c.Client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if !looked {
-				looked = true
-				c.User(func(set *appsv1.DaemonSet) {
-					set.Labels[api.EnabledLabel], set.Spec.Template = opted, *templates[former]
-				})
-				_ = c.Kind.Workloads.Show(c.Set)
-			}
-			return false, nil, nil
+		gone := goneMeanwhile(t, func(c *cluster) {
+			c.User(func(set *appsv1.DaemonSet) {
+				set.Labels[api.EnabledLabel], set.Spec.Template = opted, *templates[former]
+			})
+			_ = c.Kind.Workloads.Show(c.Set)
 		})
-		g.Edit(newer)
-		c.Rounds(60, func(error) bool { return true })
-		if gone := c.replaced(before); !looked || len(gone) > 0 {
-			t.Errorf("enabled %s: looked %t, and %q are replaced", opted, looked, gone)
-		}
+		must.Equal(t, gone, "", "enabled %s: what is replaced", opted)
 	}
 }
 
 // TestRoomIsLookedForTooLong: no pod goes by what was seen before that, if others have gone down meanwhile.
 func TestRoomIsLookedForTooLong(t *testing.T) {
-	for _, down := range []bool{false, true} {
-		c := newCluster(t, 3, controller.Options{})
-		g := c.guarded(t)
-		g.MayBeDown(2)
-		c.Rounds(5)
-		c.Judge = func(pod *corev1.Pod, v version) simulated.Outcome {
-			if v.CPU != newer.CPU {
-				return simulated.Outcome{}
-			}
-			return simulated.Outcome{Infeasible: capacity.TargetNode(pod) == "node-0", Slow: simulated.Never}
-		}
-		before, looked := maps.Clone(c.Pods), false
-		c.Client.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if looked {
-				return false, nil, nil
-			}
-			looked = true
+	for down, want := range map[bool]string{false: "node-0", true: ""} {
+		gone := goneMeanwhile(t, func(c *cluster) {
 			for _, pod := range c.Pods {
 				if down && capacity.TargetNode(pod) != "node-0" {
 					c.Crash(pod, true)
 				}
 			}
 			c.Clock.SetTime(c.Clock.Now().Add(3 * time.Second))
-			return false, nil, nil
 		})
-		g.Edit(newer)
-		c.Rounds(60, func(error) bool { return true })
-		if gone := c.replaced(before); !looked || (gone == "node-0") == down {
-			t.Errorf("others went down: %t; looked %t, and %q are replaced", down, looked, gone)
-		}
+		must.Equal(t, gone, want, "others went down: %t; what is replaced", down)
 	}
 }

@@ -431,9 +431,13 @@ func (p *plan) lowerPartition(o observation) {
 // besides are the other restarts above the partition, which the StatefulSet controller may go on to: there has to be room for them, too.
 func (p *plan) besides(partition int) []rollout.Restart {
 	return slices.DeleteFunc(slices.Clone(p.Restart), func(r rollout.Restart) bool {
-		return r.Member.Index < partition || r.Member.Labelled ||
-			slices.ContainsFunc(p.Replaced, func(of rollout.Restart) bool { return of.Member.Index == r.Member.Index })
+		return r.Member.Index < partition || r.Member.Labelled || among(p.Replaced, r.Member)
 	})
+}
+
+// among reports whether the member is among those that are to be restarted.
+func among(restarts []rollout.Restart, m judge.Member) bool {
+	return slices.ContainsFunc(restarts, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
 }
 
 // needsUs reports whether the StatefulSet controller would not restart the pod itself. It
@@ -460,16 +464,13 @@ func (p *plan) exposed(o observation) int {
 	highest, needed := -1, false
 	for _, v := range slices.Backward(p.Verdicts) { // the lowest first
 		m := &v.Member
-		among := func(restarts []rollout.Restart) bool {
-			return slices.ContainsFunc(restarts, func(r rollout.Restart) bool { return r.Member.Index == m.Index })
-		}
 		switch {
 		case m.Index < partition(o.set):
-		case among(p.turn):
+		case among(p.turn, v.Member):
 			needed = true
 		case m.Pod == nil || m.Pod.DeletionTimestamp != nil:
 			needed = needed || !o.madeNewest()
-		case m.Labelled || needed && among(p.Restart):
+		case m.Labelled || needed && among(p.Restart, v.Member):
 		default:
 			highest = m.Index
 		}

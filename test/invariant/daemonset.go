@@ -156,9 +156,10 @@ func (h *history) left(work *workload) (n int32) {
 		}
 		counted = v.at
 	}
+	members := h.members(work)
 	for name, is := range h.nodes {
 		if h.changed(name, counted) && (is.gone || len(is.taints) > 0) &&
-			!slices.ContainsFunc(h.members(work), func(p *pod) bool { return nodeOf(p.last()) == name && p.there() && ready(p.last()) }) {
+			!slices.ContainsFunc(members, func(p *pod) bool { return nodeOf(p.last()) == name && p.there() && ready(p.last()) }) {
 			n++
 		}
 	}
