@@ -811,6 +811,30 @@ func TestSyncWaits(t *testing.T) {
 	}
 }
 
+// An edit that the built-in controller does not observe is said in the condition after 30 s, and then ever more rarely: that write has
+// it look once more.
+func TestUnobserved(t *testing.T) {
+	e := newEngine(t, Options{Ready: func() error { return nil }})
+	e.kind.unobserved, e.w.Generation = true, 7
+	e.kind.condition = &rollout.StoredCondition{Status: corev1.ConditionTrue, Reason: judge.ReasonComplete}
+	e.client = fake.NewClientset()
+	must.Do(t, e.informer.GetStore().Add(e.w))
+	var written []string
+	for range 7 {
+		before := e.kind.patches
+		again := must.Get(e.Sync(t.Context(), e.session.name))(t)
+		must.Get(e.Sync(t.Context(), e.session.name))(t)
+		if e.kind.patches > before+1 {
+			t.Errorf("the condition was written %d times", e.kind.patches-before)
+		} else if e.kind.patches > before {
+			_, lasted, _ := strings.Cut(e.kind.condition.Message, "waiting for the Plain controller to observe generation 7; not acknowledged for ")
+			written = append(written, e.kind.condition.Reason+" "+lasted)
+		}
+		e.pass(again)
+	}
+	must.Equal(t, fmt.Sprint(written), "[Pending 30s Pending 60s Pending 2m Pending 4m Pending 8m Pending 16m]", "written")
+}
+
 func TestCleanUp(t *testing.T) {
 	e := newEngine(t, Options{})
 	if err := e.cleanUp(t.Context(), e.session.name); err != nil || len(e.kind.applied) > 0 {

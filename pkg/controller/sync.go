@@ -51,6 +51,9 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	if o, f, p, requeueAfter, err = c.decide(ctx, s, w, o, f, p); err != nil {
 		return 0, err
 	}
+	said, again := s.awaited.lasts(p.Unacknowledged, c.clock.Now())
+	p.Condition.Details += said
+	p.RequeueWithin(again)
 	// 5. Note what was observed, and apply the plan's writes.
 	there, _ := o.Pods()
 	if c.note(s, w, there, f, p); requeueAfter > 0 {
@@ -90,7 +93,8 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 		return w, nil, 0, c.leaveOut(ctx, w)
 	}
 	if !c.access.Observed(w) { // its status says nothing about its template yet
-		return w, nil, 0, c.prepare(ctx, w)
+		requeueAfter, err = c.prepare(ctx, w)
+		return w, nil, requeueAfter, err
 	}
 	if !policy.Held(w) {
 		if err := c.letGo(ctx, name, w); err != nil {
@@ -188,15 +192,18 @@ func soonest(a, b time.Duration) time.Duration {
 
 // prepare begins the session of a workload that was edited and is held, while the built-in
 // controller looks at the edit: what is watched and read by then need not be waited for.
-func (c *Controller[W, K]) prepare(ctx context.Context, w W) error {
+func (c *Controller[W, K]) prepare(ctx context.Context, w W) (requeueAfter time.Duration, err error) {
 	if !policy.Held(w) || !c.mayOpen(cache.MetaObjectToName(w), true) {
-		return nil
+		return 0, nil
 	}
 	s, err := c.session(ctx, w)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return c.readLimits(ctx, s, w, false)
+	if err := c.readLimits(ctx, s, w, false); err != nil {
+		return 0, err
+	}
+	return c.remind(ctx, s, w)
 }
 
 // planLive gathers live from the API server what there is of the workload, and plans the next step. Nobody watches the

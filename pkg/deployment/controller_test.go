@@ -218,6 +218,21 @@ func TestStartedInAHold(t *testing.T) {
 	}
 }
 
+// TestAcknowledgementIsLost: a policy takes from ReplicaSets, for a while, the annotation by which the Deployment controller acknowledges
+// one. Nothing has it write that again but our condition, which says for how long there has been none.
+func TestAcknowledgementIsLost(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	c.strips = true
+	c.edit(newer)
+	c.Rounds(150)
+	if says := condition(&Deployment{Deployment: c.d}).Message; !strings.Contains(says, "to see ReplicaSet web-i1c1m0x0 as the new one; not acknowledged for 60s") {
+		t.Errorf("the condition says %q", says)
+	}
+	c.strips = false
+	c.Until(150, func() bool { return c.Unfinished() == "" })
+	must.Equal(t, c.Unfinished(), "", "unfinished")
+}
+
 func TestEvents(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	c.neverResizes(c.names()[1])

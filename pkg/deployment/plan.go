@@ -403,7 +403,7 @@ func (p *plan) afterAdoption(o observation, surge, unavailable int) {
 	case o.duplicate() != nil: // of an adoption that the user's edit has overtaken
 		p.write = p.closeAdoption()
 	case !p.base.acknowledged():
-		p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
+		p.awaitAcknowledgement()
 	default:
 		p.letGo(o, "", "")
 	}
@@ -459,7 +459,7 @@ func (p *plan) letGoLeaving(o observation) {
 		p.write = p.closeAdoption()
 	case o.retries(p.base), p.write != nil:
 	case !p.base.acknowledged():
-		p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
+		p.awaitAcknowledgement()
 	case reattached:
 		p.release(o, rollout.Release{})
 	}
@@ -694,6 +694,12 @@ func (p *plan) awaits() bool {
 	return missing > 0 || slices.ContainsFunc(p.Verdicts, func(v *judge.Verdict) bool {
 		return !podutils.IsPodReady(v.Member.Pod) && v.Member.Target.Resized.IsZero()
 	})
+}
+
+// awaitAcknowledgement notes the wait for what [replicaSet.acknowledged] tells.
+func (p *plan) awaitAcknowledgement() {
+	p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
+	p.Unacknowledged = p.base.Name
 }
 
 func (p *plan) wait(format string, args ...any) { p.await(p.base.Name, format, args...) }

@@ -71,6 +71,7 @@ type world struct {
 	unknown   bool // they take the controller for a user
 	releasing bool // the next write is the one of inplace-rollout release
 	noPods    bool // a quota has no room for another pod
+	strips    bool // somebody's policy takes our annotations from what the Deployment controller writes of ReplicaSets
 
 	encoded map[types.UID]*unstructured.Unstructured
 
@@ -207,8 +208,14 @@ func (w *world) putStatus(d *appsv1.Deployment) bool {
 
 // putSet is Update of the Deployment controller; nil if rs is not made from the newest version.
 func (w *world) putSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
-	if current := w.sets[rs.Name]; current == nil || current.UID != rs.UID || current.ResourceVersion != rs.ResourceVersion {
+	current := w.sets[rs.Name]
+	if current == nil || current.UID != rs.UID || current.ResourceVersion != rs.ResourceVersion {
 		return nil
+	}
+	if w.strips {
+		if delete(rs.Annotations, api.HoldAnnotation); equality.Semantic.DeepEqual(rs, current) { // then the API server writes nothing
+			return current
+		}
 	}
 	return w.writeSet(rs)
 }

@@ -27,6 +27,8 @@ type Plan struct {
 	HandedOver string
 	// Resized are the members whose resize is over, if nothing is written for that.
 	Resized []*judge.Member
+	// Unacknowledged names what the built-in controller has been shown, and has yet to write something of; empty if there is nothing.
+	Unacknowledged string
 	// Revision that is rolled out.
 	Revision Revision
 	// Replaced are the pods that the plan gives up for new ones.

@@ -1,0 +1,85 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/klog/v2"
+
+	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
+)
+
+// A built-in controller acknowledges within seconds what it is shown. If somebody's admission policy takes that out of its write,
+// neither it nor we get an error, and nothing makes it write once more but another write to the workload. So the condition says
+// how long it has taken, 30 s after the beginning, and then each time after twice as long, up to rarestReminder.
+const (
+	firstReminder  = 30 * time.Second
+	rarestReminder = 8 * time.Minute
+)
+
+// acknowledgement is what the built-in controller has yet to acknowledge, and since when.
+type acknowledgement struct {
+	what  string
+	since time.Time
+}
+
+// lasts says for how long the acknowledgement has been waited for, and after which time to say so again. It is empty at first, and
+// where nothing is waited for, which is no name.
+func (a *acknowledgement) lasts(what string, now time.Time) (said string, again time.Duration) {
+	if a.what != what {
+		*a = acknowledgement{what, now}
+	}
+	if what == "" {
+		return "", 0
+	}
+	lasted, each := now.Sub(a.since), firstReminder
+	for each < rarestReminder && 2*each <= lasted {
+		each *= 2
+	}
+	lasted = lasted.Truncate(each)
+	if lasted > 0 {
+		said = "; not acknowledged for " + duration.HumanDuration(lasted)
+	}
+	return said, a.since.Add(lasted + each).Sub(now)
+}
+
+// remind has the condition of a held workload say for how long its built-in controller has not acknowledged the edit, which has that
+// controller look at it again. It returns after which time the next one is due.
+func (c *Controller[W, K]) remind(ctx context.Context, s *Session[W, K], w W) (again time.Duration, err error) {
+	now := metav1.NewTime(c.clock.Now())
+	what := fmt.Sprintf("waiting for the %s controller to observe generation %d", c.access.Kind, w.GetGeneration())
+	said, again := s.awaited.lasts(what, now.Time)
+	if said == "" || c.options.DryRun {
+		return again, nil
+	}
+	// As when it is acknowledged, what was Complete is Pending, and what was not stays as it was.
+	says := rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: judge.ReasonPending, LastTransitionTime: now}
+	if have := c.access.Condition(w); have.Complete() {
+		says.LastTransitionTime = have.LastTransitionTime
+	} else if have != nil {
+		says = *have
+	}
+	if says.Message == what+said {
+		return again, nil
+	}
+	says.Message = what + said
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()},
+		"status":   map[string]any{"conditions": []any{c.access.NewCondition(says, now)}},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("encoding the condition: %w", err)
+	}
+	if _, err := c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
+		return 0, fmt.Errorf("writing the condition: %w", err)
+	}
+	klog.FromContext(ctx).Info("The built-in controller does not acknowledge the edit. Does an admission policy change its status writes?", "condition", says.Message)
+	return again, nil
+}
