@@ -133,8 +133,8 @@ matrix: tools $(OLDER) $(OLDER:.kubernetes=.kubelet) node-tools monitoring-tools
 SIMULATIONS := 20
 
 .PHONY: simulations
-simulations: ## Simulate each kind as often as the unit tests do, times this (SIMULATIONS=20)
-	SIMULATIONS=$(SIMULATIONS) go test -timeout 3h -v -run '^TestSimulation' ./pkg/statefulset ./pkg/deployment ./pkg/daemonset
+simulations: ## Simulate each kind as often as the unit tests do, times this (SIMULATIONS=20 ONLY=daemonset)
+	SIMULATIONS=$(SIMULATIONS) go test -timeout 3h -v -run '^TestSimulation' $(addprefix ./pkg/,$(or $(ONLY),statefulset deployment daemonset))
 
 # Whoever writes policies otherwise, and means the same, compares them with what is committed.
 FORMER := HEAD

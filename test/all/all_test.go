@@ -96,6 +96,11 @@ func TestProves(t *testing.T) {
 	if err := l.enter(p.name, outcome{Commit: "0123456789ab", OK: true}); err != nil || proves() {
 		t.Errorf("a commit that is gone counts: %v", err)
 	}
+	p.pure = true
+	must.Do(t, l.enter(p.name, outcome{Commit: git("rev-parse", "HEAD"), OK: true}))
+	if write("cmd/main.go"); !proves() {
+		t.Error("of a part that is pure, a change of a command counts")
+	}
 }
 
 // TestTally counts tests by what `go test -v` prints, wherever it is cut.

@@ -131,9 +131,10 @@ type part struct {
 	packages []string
 	tags     string
 	beside   []string
+	pure     bool // nothing runs but the tests
 }
 
-// common is what every part runs, beside the packages that its own import.
+// common is what every part runs that is not pure, beside the packages that its own import.
 var common = []string{"go.mod", "go.sum", "Makefile", ".ci", "hack", "deploy", "cmd", "initialresources", "pkg", "test/controlplane"}
 
 // parts are all that there are, the shortest first: whoever resumes wants to know soon. The gate is the first one.
@@ -141,16 +142,16 @@ var parts = slices.Concat(
 	[]part{
 		{name: "test", make: []string{"test"}, packages: []string{"./..."}, tags: "integration"},
 		{name: "lint", make: []string{"lint"}, packages: []string{"./..."}, tags: "integration,around,e2e"},
-		{name: "room", make: []string{"scheduler-oracle"}, packages: []string{"./pkg/capacity", "./pkg/resize", "./pkg/judge", "./pkg/rollout"}, beside: []string{"test/scheduler"}},
-		{name: "fuzz", make: []string{"fuzz"}, packages: []string{"./deploy", "./initialresources/...", "./pkg/..."}},
+		{name: "room", make: []string{"scheduler-oracle"}, packages: []string{"./pkg/capacity", "./pkg/resize", "./pkg/judge", "./pkg/rollout"}, beside: []string{"test/scheduler"}, pure: true},
+		{name: "fuzz", make: []string{"fuzz"}, packages: []string{"./deploy", "./initialresources/...", "./pkg/..."}, pure: true},
 		{name: "release", make: []string{"release-check"}, beside: []string{"CHANGELOG.md"}},
 		{name: "e2e", make: []string{"e2e", "E2E=required"}, packages: []string{"./test/e2e", "./test/demo"}, tags: "e2e"},
 		{name: "e2e-cgroup-v2", make: []string{"e2e-cgroup-v2", "E2E=required"}, packages: []string{"./test/e2e"}, tags: "e2e"},
 	},
 	around("benchmark", "controlplane", "prometheus", "hold", "gates", "chart", "docs", "worlds", "matrix", "integration"),
+	simulations("statefulset", "deployment", "daemonset"),
 	[]part{
 		{name: "initial-resources", make: []string{"initial-resources"}, packages: []string{"./initialresources/..."}, tags: "integration,around"},
-		{name: "simulations", make: []string{"simulations"}, packages: []string{"./pkg/statefulset", "./pkg/deployment", "./pkg/daemonset"}},
 		{name: "soak", make: []string{"soak", "WORLDS=40"}, packages: []string{"./test/worlds"}},
 		{name: "mutants", make: []string{"mutants"}, packages: []string{"./test/mutants", "./test/worlds", "./test/integration", "./test/simulated"}, tags: "integration"},
 	},
@@ -166,6 +167,15 @@ func around(folders ...string) []part {
 			p.beside = []string{"README.md", "CONTRIBUTING.md", "docs"}
 		}
 		found = append(found, p)
+	}
+	return found
+}
+
+// simulations are the parts that simulate one kind.
+func simulations(kinds ...string) []part {
+	var found []part
+	for _, kind := range kinds {
+		found = append(found, part{name: "simulations/" + kind, make: []string{"simulations", "ONLY=" + kind, "SIMULATIONS=5"}, packages: []string{"./pkg/" + kind}, pure: true})
 	}
 	return found
 }
@@ -191,6 +201,9 @@ func (p part) paths(root string) (paths [2][]string, err error) {
 		return paths, err
 	}
 	tests := []string{":(exclude,glob)**/*_test.go", ":(exclude,glob)**/testdata/**"}
+	if p.pure {
+		return [2][]string{append(own, "go.mod", "go.sum", "Makefile"), append(imports, tests...)}, nil
+	}
 	return [2][]string{append(own, "go.mod"), slices.Concat(common, imports, tests)}, nil
 }
 
