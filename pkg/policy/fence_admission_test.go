@@ -1,12 +1,14 @@
 package policy_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
@@ -66,5 +68,36 @@ func TestFenceOfStatus(t *testing.T) {
 	// What is no status stays as fenced as it was.
 	if allowed, said := accepts(t, write{kind: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), object: set("none", 1), old: set("none", 1)}); allowed || !strings.Contains(said, label) {
 		t.Errorf("a write of a workload that is not opted in: allowed %t: %s", allowed, said)
+	}
+}
+
+// TestFencesOfOthers: the estimator cannot name further containers as those that it may resize, and the webhook makes no Secret
+// that gets another ServiceAccount's token.
+func TestFencesOfOthers(t *testing.T) {
+	const estimator, webhook = "../components/resize-afterwards/resize-afterwards.yaml", "../overlays/webhook/fence-webhook.yaml"
+	pod := func(estimate string) *corev1.Pod {
+		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "was"}}}}
+		p.Annotations = map[string]string{api.EstimateAnnotation: estimate}
+		return p
+	}
+	const app, resized, both = `{"app":{"cpu":{"request":"1"}}}`, `{"app":{"cpu":{"request":"2","was":"1"}}}`, `{"app":{},"was":{}}`
+	for _, tt := range []struct {
+		file        string
+		n           int
+		old, object runtime.Object
+		want        string // as above
+	}{
+		{estimator, 2, pod(app), pod(resized), ""},
+		{estimator, 2, pod(both), pod(app), ""},
+		{estimator, 2, pod(app), pod(both), "can add no container"},
+		{webhook, 0, nil, &corev1.Secret{Type: corev1.SecretTypeOpaque}, ""},
+		{webhook, 0, nil, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken}, "only Secrets of the type Opaque"},
+	} {
+		p := readDocument[admissionv1.ValidatingAdmissionPolicy](t, tt.file, tt.n)
+		kind := corev1.SchemeGroupVersion.WithKind(reflect.TypeOf(tt.object).Elem().Name())
+		allowed, said := compile(t, p.Spec.Variables, p.Spec.Validations...)(t, write{kind: kind, object: tt.object, old: tt.old})
+		if allowed != (tt.want == "") || !strings.Contains(said, tt.want) {
+			t.Errorf("%T of %s: allowed %t: %s, want %q", tt.object, tt.file, allowed, said, tt.want)
+		}
 	}
 }

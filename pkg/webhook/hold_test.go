@@ -186,6 +186,9 @@ func TestHold(t *testing.T) {
 
 	strategy := func(strategy string) string { return "{spec: {updateStrategy: " + strategy + "}}" }
 	const toHold = "{updateStrategy: {type: OnDelete}}"
+	drops := func(manager, owns string) string {
+		return "{metadata: {managedFields: [{manager: " + manager + ", operation: Apply, fieldsV1: {f:spec: {f:updateStrategy: {" + owns + "}}}}]}, spec: {updateStrategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 0}}}}"
+	}
 	holdsAgain(t, "DaemonSet", "{type: RollingUpdate, maxUnavailable: 1}", []string{"spec", "updateStrategy", "type"}, []written{
 		{"a write that changes no template", "", annotates("a", "b"), unheld, "RollingUpdate"},
 		{"forging a hold", "", holds("RollingUpdate"), unheld, "RollingUpdate"},
@@ -204,6 +207,10 @@ func TestHold(t *testing.T) {
 		{"the annotation may say OnDelete", "", holds(onDelete), unheld, onDelete},
 		{"OnDelete needs no hold", "", edits("3"), unheld, onDelete},
 		{"switching back", "", strategy("{type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}"), "RollingUpdate", onDelete},
+		{"limits that another manager has dropped", "", drops("other", "f:type: {}"), "RollingUpdate", onDelete},
+		{"limits of 0 that somebody applies", "", drops("test", "f:type: {}, f:rollingUpdate: {}"), "RollingUpdate", onDelete},
+		{"an apply of OnDelete that drops them", "", drops("test", "f:type: {}"), unheld, onDelete},
+		{"switching back again", "", strategy("{type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}"), "RollingUpdate", onDelete},
 		{"taking rollingUpdate away", "", strategy("{rollingUpdate: null}"), unheld, onDelete},
 		{"what was saved during a hold rolls", "", saved("RollingUpdate", toHold), "RollingUpdate", onDelete},
 		{"the controller lets go", controllers, holds(lets), unheld, "RollingUpdate"},
