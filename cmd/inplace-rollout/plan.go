@@ -55,6 +55,8 @@ a stop, or checks that cannot be asked), New (there is no pod in its place, or i
 to go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet can
 still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
 Of more than 20 pods, those with the same fate share a row; -o wide shows each.
+A Deployment with maxUnavailable 0 makes the new pod before the old one goes. The plan does
+not say whether the new pod will be Pending until other workloads make room.
 
 The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
 (of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
