@@ -253,6 +253,9 @@ func (o checkOptions) look(ctx context.Context) checkReport {
 	if !answers {
 		return conclude([]finding{server})
 	}
+	if err := c.Misplaced(ctx); err != nil {
+		return conclude([]finding{{"Controller", unknown, err.Error()}})
+	}
 	report, proof := c.Report(ctx), c.Proof(ctx, o.namespace)
 	namespace := finding{"Namespace", failed, ""}
 	if err := c.NamespaceThere(ctx, o.namespace, proof); err != nil {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"github.com/inplace-rollout/inplace-rollout/cmd/inplace-rollout/cli"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/capacity"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
@@ -54,6 +55,8 @@ a stop, or checks that cannot be asked), New (there is no pod in its place, or i
 to go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet can
 still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
 Of more than 20 pods, those with the same fate share a row; -o wide shows each.
+A Deployment with maxUnavailable 0 makes the new pod before the old one goes. The plan does
+not say whether the new pod will be Pending until other workloads make room.
 
 The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
 (of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
@@ -222,7 +225,7 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	if !edits && !e.endsHold() {
 		q.NotHeld = ""
 	}
-	forecast, err := o.forecast(ctx, q, e.after)
+	forecast, err := o.foresee(ctx, q, e.after)
 	if err != nil {
 		return planReport{}, err
 	}
@@ -241,6 +244,15 @@ func (o planOptions) report(ctx context.Context, world *capacity.Cluster, e edit
 	r.unknown("whether the API server takes the edit: ", shown.unknown)
 	r.unknown("whether the edit removes what the manifest does not say (kubectl apply does not): ", strings.Join(e.unsaid, ", "))
 	return r, err
+}
+
+// foresee returns what a rollout to after does to its pods. Without the label nothing is held, also where a hold annotation was left.
+func (o planOptions) foresee(ctx context.Context, q capacity.Question, after *unstructured.Unstructured) (rollout.WorkloadForecast, error) {
+	if policy.Held(after) && !policy.Enabled(after) {
+		after = after.DeepCopy()
+		unstructured.RemoveNestedField(after.Object, "metadata", "annotations", api.HoldAnnotation)
+	}
+	return o.forecast(ctx, q, after)
 }
 
 // waits reports whether the edit, or the rollout that is under way, is held, and nobody goes on with it.
@@ -347,7 +359,7 @@ func (o planOptions) reportNew(ctx context.Context, world *capacity.Cluster, aft
 	q, _ := o.question(ctx, world, after, settings, errUntried)
 	var forecast rollout.WorkloadForecast
 	if _, selects, _ := unstructured.NestedMap(after.Object, "spec", "selector"); selects { // else the API server refuses it
-		if forecast, err = o.forecast(ctx, q, created(after)); err != nil {
+		if forecast, err = o.foresee(ctx, q, created(after)); err != nil {
 			return planReport{}, err
 		}
 	}

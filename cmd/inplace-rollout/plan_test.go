@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -174,6 +175,18 @@ func TestPlan(t *testing.T) {
 		"no-checks-pass":           {stage: setOf(3, heartbeat("on-unknown-check=Pass", "")), edit: checked},
 		"live-only-and-impossible": {size: "requests: {cpu: 1, memory: 1Gi}", edit: annotated(api.ResizeActionAnnotation, "LiveResize")},
 		"not-opted-in":             {code: 3, stage: setOf(3, notOptedIn), spec: "updateStrategy: {rollingUpdate: {partition: 1}}"},
+		// The Deployment was opted out when its ReplicaSet had the new size, and its pods had not.
+		"not-opted-in-halfway": {code: 3, kind: "Deployment", stage: heldDeploymentOf(2, notOptedIn, func(s *stage) {
+			rs := s.others[0].(*appsv1.ReplicaSet)
+			rs.Annotations[api.AdoptedAnnotation] = `{"annotations":{},"template":` + string(must.Get(json.Marshal(rs.Spec.Template))(t)) + `}`
+			rs.Spec.Template.Spec, s.deploy.Spec.Paused = s.deploy.Spec.Template.Spec, false
+			s.deploy.Annotations = map[string]string{"deployment.kubernetes.io/revision": "2"}
+		})},
+		// A hold annotation that was left holds nothing.
+		"not-opted-in-leftover": {code: 3, stage: setOf(3, notOptedIn, func(s *stage) {
+			s.set.Annotations[api.HoldAnnotation] = "0"
+			s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To(int32(2))
+		})},
 		"recreate": {code: 3, spec: "updateStrategy: {type: Recreate}", stage: setOf(2, func(s *stage) {
 			s.set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "Recreate"}
 		})},

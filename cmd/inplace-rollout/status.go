@@ -585,7 +585,7 @@ func (p *podStatus) show(f judge.PodForecast, waits bool) {
 	case p.State == stateKeptBack:
 	case m.Differs == "":
 		never := len(m.Target.Obstacles) > 0 // by a resize
-		if f.Forecast != judge.PodRestart && !never {
+		if !never {
 			p.Wanted = m.Target.Wanted()
 		}
 		switch {

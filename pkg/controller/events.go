@@ -42,7 +42,7 @@ func (c *Controller[W, K]) recordCondition(w W, before *rollout.StoredCondition,
 		c.ended(cache.MetaObjectToName(w), resultHandedOver, 0)
 		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventHandedOver, p.HandedOver)
 	}
-	if fresh && p.Started != "" {
+	if fresh && p.Started != "" && p.Condition.Reason != judge.ReasonPaused {
 		c.recorder.Event(w, corev1.EventTypeNormal, judge.EventStarted, p.Started)
 		if policy.Unconfirmed(w, c.options.Critical) {
 			c.recorder.Event(w, corev1.EventTypeWarning, judge.EventCritical, "the cluster might need this "+c.access.Kind+" to start, and its edits can stay held while no controller of inplace-rollout runs. "+
@@ -208,9 +208,10 @@ func (s *Session[W, K]) RecordRestart(w W, r rollout.Restart, how string) {
 	s.RecordPod(w, r.Member.Pod, corev1.EventTypeWarning, judge.EventRestart, how+": "+r.Reason)
 }
 
-// isFresh reports whether nothing has been said yet of what is rolled out now: the condition is that of before.
+// isFresh reports whether nothing has been said yet of what is rolled out now: the condition is that of before, or of the pause in which
+// the edit was made.
 func isFresh(before *rollout.StoredCondition) bool {
-	return before == nil || before.Pending() || before.Complete()
+	return before == nil || before.Pending() || before.Complete() || before.Reason == judge.ReasonPaused
 }
 
 // recordOvertaken records that something else is rolled out than when this was noted last. Where the condition is that of before, its

@@ -216,6 +216,14 @@ func TestStartedInAHold(t *testing.T) {
 	if n := simulated.Count(c.Events, "Normal "+judge.EventStarted); n != 2 {
 		t.Errorf("events tell of %d edits, want 2: %q", n, c.Events)
 	}
+	c.change(func(d *appsv1.Deployment) { d.Spec.Paused = true })
+	c.edit(newer)
+	c.Rounds(3)
+	c.change(func(d *appsv1.Deployment) { d.Spec.Paused = false })
+	c.Rest()
+	if n := simulated.Count(c.Events, "Normal "+judge.EventStarted); n != 3 {
+		t.Errorf("after a pause, events tell of %d edits, want 3: %q", n, c.Events)
+	}
 }
 
 // TestAcknowledgementIsLost: a policy takes from ReplicaSets, for a while, the annotation by which the Deployment controller acknowledges

@@ -139,8 +139,10 @@ func (o observation) settle(f *rollout.WorkloadForecast) {
 		switch {
 		case slices.Contains(going, forecast.Member.Name):
 			f.Pods[i].Forecast, f.Pods[i].Reason = judge.ScaledIn, fmt.Sprintf("scaled to %d", o.deployment.replicas())
-		case f.HandOver != "" && !stale:
-			f.Pods[i].Forecast, f.Pods[i].Reason = judge.Unchanged, ""
+		case f.HandOver != "" && !stale: // its ReplicaSet is of the template, whatever the pod is
+			if forecast.Moves() || forecast.Forecast == judge.Infeasible {
+				f.Pods[i].Forecast, f.Pods[i].Reason = judge.AfterDelete, f.HandOver
+			}
 		case paused && (stale || forecast.Forecast != judge.Unchanged) && (handsOver || !policy.Held(o.deployment)): // what is held goes on to its end
 			f.Pods[i].Forecast, f.Pods[i].Reason = judge.KeptBack, "the Deployment is paused"
 		case f.HandOver != "":

@@ -98,6 +98,18 @@ func (c *Cluster) ForAll(ctx context.Context) (forAll, known bool) {
 	return known && len(namespaces) > 0, known && err == nil
 }
 
+// Misplaced returns an error if the policies name another namespace of the controller than whoever asks does; nil if they may not read that.
+func (c *Cluster) Misplaced(ctx context.Context) error {
+	if c.ControllerNamespace == "" {
+		return nil
+	}
+	named, known, _ := (&Cluster{Client: c.Client, Namespace: c.Namespace}).controllerNamespaces(ctx)
+	if !known || len(named) == 0 || named[0] == c.ControllerNamespace {
+		return nil
+	}
+	return fmt.Errorf("no controller is found in namespace %s: use --controller-namespace=%s, as the policies do", c.ControllerNamespace, named[0])
+}
+
 // judge does that by the annotations of the object.
 func (c *Cluster) judge(ctx context.Context, annotations map[string]string) error {
 	now, err := c.Now(ctx)

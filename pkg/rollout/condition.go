@@ -19,7 +19,7 @@ import (
 // details, and who else resizes the pods:
 //
 //	all pods are of revision web-5d4b648cbf; also resized by updater
-//	the pods from 2 on are of revision web-5d4b648cbf; partition 2 keeps back the others
+//	the pods from 2 on are of revision web-5d4b648cbf; partition 2 keeps the others as they are
 //	1 of 3 pods resized; web-1: deferred on node a: no room; likewise web-0
 //	left to the DaemonSet controller, template generation 2: 1 of 3 pods updated, 3 available
 type Condition struct {
@@ -250,7 +250,7 @@ func (c Condition) sentence() string {
 	case PhaseOver:
 		of := cmp.Or(string(c.Version), "the newest revision")
 		if c.Partition > 0 {
-			return fmt.Sprintf("the pods from %d on are of %s; partition %[1]d keeps back the others", c.Partition, of)
+			return fmt.Sprintf("the pods from %d on are of %s; partition %[1]d keeps the others as they are", c.Partition, of)
 		}
 		return "all pods are of " + of
 	case PhaseHandedOver:

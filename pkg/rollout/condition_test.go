@@ -22,9 +22,9 @@ import (
 // What stands in workloads is this text. Of guarded rollouts, admission policies match it, and releases before and after
 // this one read it.
 var conditions = map[string]rollout.Condition{
-	"all pods are of revision web-5d4b648cbf":                                              rollout.Over(rollout.RevisionNamed("web-5d4b648cbf"), 0),
-	"the pods from 2 on are of revision web-5d4b648cbf; partition 2 keeps back the others": rollout.Over(rollout.RevisionNamed("web-5d4b648cbf"), 2),
-	"all pods are of the newest revision":                                                  rollout.Over("", 0),
+	"all pods are of revision web-5d4b648cbf":                                                     rollout.Over(rollout.RevisionNamed("web-5d4b648cbf"), 0),
+	"the pods from 2 on are of revision web-5d4b648cbf; partition 2 keeps the others as they are": rollout.Over(rollout.RevisionNamed("web-5d4b648cbf"), 2),
+	"all pods are of the newest revision":                                                         rollout.Over("", 0),
 	"all pods are of template generation 7; 1 of them has the size of its node's class; web-1: infeasible; not in the pods, so not sized: istio-proxy; also resized by updater, vpa": {
 		Reason: judge.ReasonInfeasible, Phase: rollout.PhaseOver, Version: rollout.TemplateGeneration("7"),
 		Details: "; 1 of them has the size of its node's class; web-1: infeasible", Absent: "istio-proxy", Others: "updater, vpa",
