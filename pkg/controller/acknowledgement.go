@@ -61,9 +61,7 @@ func (c *Controller[W, K]) remind(ctx context.Context, s *Session[W, K], w W) (a
 	}
 	// As when it is acknowledged, what was Complete is Pending, and what was not stays as it was.
 	says := rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: judge.ReasonPending, LastTransitionTime: now}
-	if have := c.access.Condition(w); have.Complete() {
-		says.LastTransitionTime = have.LastTransitionTime
-	} else if have != nil {
+	if have := c.access.Condition(w); have != nil && !have.Complete() {
 		says = *have
 	}
 	if says.Message == what+said {

@@ -205,6 +205,16 @@ func stoppedAs(w metav1.Object) string {
 	}
 }
 
+// edited returns when the workload was last edited, by what keepWritten has kept; zero if that is not known.
+func edited(w metav1.Object) time.Time {
+	for _, entry := range w.GetManagedFields() {
+		if entry.Subresource == "" && entry.Time != nil {
+			return entry.Time.Time
+		}
+	}
+	return time.Time{}
+}
+
 // collect sends the gauges of what is held now.
 func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 	held, oldest := 0, time.Time{}
@@ -226,10 +236,12 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		held++
+		began := edited(w) // the built-in controller has yet to observe that
 		if have != nil && !have.Complete() && !have.Pending() {
-			if began := have.LastTransitionTime.Time; oldest.IsZero() || began.Before(oldest) {
-				oldest = began
-			}
+			began = have.LastTransitionTime.Time
+		}
+		if !began.IsZero() && (oldest.IsZero() || began.Before(oldest)) {
+			oldest = began
 		}
 	}
 	kind := c.access.Kind

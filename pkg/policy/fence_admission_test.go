@@ -8,6 +8,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
@@ -72,13 +73,21 @@ func TestFenceOfStatus(t *testing.T) {
 }
 
 // TestFencesOfOthers: the estimator cannot name further containers as those that it may resize, and the webhook makes no Secret
-// that gets another ServiceAccount's token.
+// that gets another ServiceAccount's token. Nobody's policy takes our annotations away, or the opt-in, in a write of the status.
 func TestFencesOfOthers(t *testing.T) {
 	const estimator, webhook = "../components/resize-afterwards/resize-afterwards.yaml", "../overlays/webhook/fence-webhook.yaml"
 	pod := func(estimate string) *corev1.Pod {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "was"}}}}
 		p.Annotations = map[string]string{api.EstimateAnnotation: estimate}
 		return p
+	}
+	const status = "guard.yaml"
+	set := func(enabled string, annotations ...string) *appsv1.StatefulSet {
+		s := &appsv1.StatefulSet{ObjectMeta: labelled(enabled).ObjectMeta}
+		for _, key := range annotations {
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, "0")
+		}
+		return s
 	}
 	const app, resized, both = `{"app":{"cpu":{"request":"1"}}}`, `{"app":{"cpu":{"request":"2","was":"1"}}}`, `{"app":{},"was":{}}`
 	for _, tt := range []struct {
@@ -92,9 +101,12 @@ func TestFencesOfOthers(t *testing.T) {
 		{estimator, 2, pod(app), pod(both), "can add no container"},
 		{webhook, 0, nil, &corev1.Secret{Type: corev1.SecretTypeOpaque}, ""},
 		{webhook, 0, nil, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken}, "only Secrets of the type Opaque"},
+		{status, 2, set("true", api.HoldAnnotation), set("true", api.HoldAnnotation, "example.com/a"), ""},
+		{status, 2, set("true", api.HoldAnnotation), set("true"), "changes annotations or the label"},
+		{status, 2, set("true"), set("none"), "changes annotations or the label"},
 	} {
 		p := readDocument[admissionv1.ValidatingAdmissionPolicy](t, tt.file, tt.n)
-		kind := corev1.SchemeGroupVersion.WithKind(reflect.TypeOf(tt.object).Elem().Name())
+		kind := corev1.SchemeGroupVersion.WithKind(reflect.TypeOf(tt.object).Elem().Name()) // of these policies none asks for the group
 		allowed, said := compile(t, p.Spec.Variables, p.Spec.Validations...)(t, write{kind: kind, object: tt.object, old: tt.old})
 		if allowed != (tt.want == "") || !strings.Contains(said, tt.want) {
 			t.Errorf("%T of %s: allowed %t: %s, want %q", tt.object, tt.file, allowed, said, tt.want)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/controller"
@@ -147,12 +148,13 @@ func TestDurationsAreOfTheEdit(t *testing.T) {
 	c.Rounds(1)
 	c.Clock.SetTime(c.Clock.Now().Add(72 * time.Hour))
 	edited := c.Clock.Now()
+	c.Set.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: edited}}}
 	c.edit(newer)
 	oldest := func() float64 { return measured(t, registry)["oldest_hold_timestamp_seconds[]"] }
 	if have := condition(c.Set); have == nil || have.Reason != judge.ReasonPending || c.Clock.Since(have.LastTransitionTime.Time) < 72*time.Hour {
 		t.Fatalf("the edited set says %+v, want Pending since Complete", have)
 	}
-	must.Equal(t, oldest(), 0, "the beginning of the oldest hold, which is not looked at")
+	must.Equal(t, oldest(), float64(edited.Unix()), "the beginning of the oldest hold, which is not looked at")
 	c.Rounds(3)
 	if got := oldest(); got < float64(edited.Unix()) || got > float64(c.Clock.Now().Unix()) {
 		t.Errorf("the oldest hold began at %v, and the edit was at %v", got, edited.Unix())

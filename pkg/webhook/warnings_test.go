@@ -43,7 +43,7 @@ func patched(t *testing.T, object *unstructured.Unstructured, patch string) *uns
 
 // TestWarnings: what people are told of each write is in testdata/warnings.txt. Where all is well, that is nothing.
 func TestWarnings(t *testing.T) {
-	const nobody, restarts, resume = "nobody is there", "2026-11-24T02:00:00Z", "kubectl-rollout"
+	const nobody, unbound, restarts, resume = "nobody is there", "what holds is gone, and ", "2026-11-24T02:00:00Z", "kubectl-rollout"
 	says := func(name, value string) string { return fmt.Sprintf(", inplace-rollout.io/%s: %q", name, value) }
 	up, down, image := sized("200m", "128Mi", ""), sized("100m", "32Mi", ""), sized("100m", "64Mi", "web:2")
 	const onDelete, paused, none = "{spec: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}", "{spec: {paused: true}}", "{spec: {replicas: 0}}"
@@ -103,6 +103,7 @@ func TestWarnings(t *testing.T) {
 		{what: "a new image, " + nobody, kind: sets, write: image},
 		{what: "an annotation during the hold, " + nobody, kind: sets, annotations: "HELD", write: "{metadata: {annotations: {c: d}}}"},
 		{what: "a new one, " + nobody, kind: daemons, isNew: true},
+		{what: "an edit of sizes, " + unbound + nobody, kind: deployments, write: up},
 		{what: "an undo during a canary, " + nobody, kind: sets, annotations: "HELD" + guide, write: down},
 		{what: "an undo after a size that failed, " + nobody, kind: deployments, annotations: "HELD" + stopped, write: down},
 		{what: "an annotation during a canary, " + nobody, kind: sets, annotations: "HELD" + guide, write: "{metadata: {annotations: {c: d}}}"},
@@ -165,7 +166,7 @@ func TestWarnings(t *testing.T) {
 		must.Do(t, time.UnmarshalJSON(at))
 		w.Object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: cmp.Or(tt.manager, "kubectl"), Operation: metav1.ManagedFieldsOperationUpdate, Time: &time}})
 		p := policies[strings.HasSuffix(tt.what, nobody)]
-		if tt.namespace == "" || tt.namespace != "team-b" { // there the webhook is not asked
+		if tt.namespace != "team-b" && !strings.Contains(tt.what, unbound) { // there the webhook is not asked
 			w.Object = admit(t, p, w)
 		}
 		warnings, err := p.Warnings(t.Context(), w)
