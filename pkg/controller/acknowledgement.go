@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -48,6 +49,18 @@ func (a *acknowledgement) lasts(what string, now time.Time) (said string, again 
 		said = "; not acknowledged for " + duration.HumanDuration(lasted)
 	}
 	return said, a.since.Add(lasted + each).Sub(now)
+}
+
+// stuck is the plan's condition, or, where the hold should have ended for a while, why it does not.
+func stuck(p rollout.Plan, lasts string, err error) rollout.Condition {
+	if err == nil || lasts == "" || !p.Releases() {
+		return p.Condition
+	}
+	c := rollout.Condition{Reason: judge.ReasonProgressing, Why: err.Error()}
+	if apierrors.IsForbidden(err) {
+		c.Reason = judge.ReasonAdmissionDenied
+	}
+	return c
 }
 
 // remind has the condition of a held workload say for how long its built-in controller has not acknowledged the edit, which has that

@@ -241,6 +241,18 @@ func TestAcknowledgementIsLost(t *testing.T) {
 	must.Equal(t, c.Unfinished(), "", "unfinished")
 }
 
+// TestHoldDoesNotEnd: where a policy refuses the last write, the condition says so after a while.
+func TestHoldDoesNotEnd(t *testing.T) {
+	c := newCluster(t, 3, controller.Options{})
+	c.Refuse("patch deployments web", apierrors.NewForbidden(deployments.GroupResource(), "web", errors.New("denied by a policy")), 100)
+	c.edit(newer)
+	c.Rounds(60, apierrors.IsForbidden)
+	have := condition(&Deployment{Deployment: c.d})
+	must.Equal(t, have.Reason, judge.ReasonAdmissionDenied, "reason")
+	must.Contain(t, have.Message, `releasing the hold: deployments.apps "web" is forbidden: denied by a policy`, "message")
+	c.Rest()
+}
+
 func TestEvents(t *testing.T) {
 	c := newCluster(t, 3, controller.Options{})
 	c.neverResizes(c.names()[1])

@@ -78,6 +78,19 @@ type Guarding interface {
 	Guards() bool
 }
 
+// Releases reports whether the plan lets go of the hold.
+func (p Plan) Releases() bool {
+	return slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
+}
+
+// Awaited is [Plan.Unacknowledged], or the end of the hold; empty if there is neither.
+func (p Plan) Awaited() string {
+	if p.Releases() {
+		return "the end of the hold"
+	}
+	return p.Unacknowledged
+}
+
 // NeedsLiveRead reports whether the plan must not rest on a watch that may be behind: it says
 // Complete, or one of its writes does, or pods are counted that have a size as a canary.
 func (p Plan) NeedsLiveRead() bool {
