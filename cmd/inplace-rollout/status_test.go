@@ -254,6 +254,11 @@ func TestStatus(t *testing.T) {
 			s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1)
 			s.updated(1)
 		}),
+		"kept-back-unmarked": changed(believedStage, func(s *stage) { // it was raised before the pod was marked
+			s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1)
+			s.updated(0, 1)
+			s.pods[0].Labels["controller-revision-hash"] = "web-a"
+		}),
 		"deployment":      deploymentOf(2),
 		"deployment-held": heldDeploymentOf(3, func(s *stage) { s.resized(2) }),
 		"deployment-canary": heldDeploymentOf(3, func(s *stage) {
