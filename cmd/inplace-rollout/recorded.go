@@ -73,12 +73,13 @@ func (r *recorded) made() (pods []*corev1.Pod) {
 	return pods
 }
 
-// awaitsPromotion reports whether the canary has shown its size, and the others wait for somebody who promotes it.
-func (r *recorded) awaitsPromotion() bool {
-	return r != nil && r.guard.Manual && !r.promoted && len(r.Canaries)+len(r.made()) > 0 && !slices.ContainsFunc(r.Canaries, func(c rollout.Canary) bool {
-		f := r.there[c.UID]
-		return f != nil && (f.Observed != resize.Actuated || c.Well == nil || f.ProvedAt.After(r.now))
-	})
+// asked reports whether a canary has been asked for the size, or made with it.
+func (r *recorded) asked() bool { return r != nil && len(r.Canaries)+len(r.made()) > 0 }
+
+// awaitsPromotion reports whether the canary has proved its size by the plan that is made now, and the others wait for somebody who
+// promotes it.
+func (r *recorded) awaitsPromotion(p rollout.Plan) bool {
+	return r.asked() && r.guard.Manual && !r.promoted && p.Canary && !p.Guarding && len(p.Resize) == 0
 }
 
 // next says what comes next.

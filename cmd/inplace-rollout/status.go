@@ -388,7 +388,7 @@ func (r *statusReport) now(p rollout.Plan, unseen bool) {
 	if r.Reason != written.Reason && r.written != nil {
 		r.Condition = written
 	}
-	r.Stopped = !r.Complete && (judge.Acts[r.Reason].Stops && !r.moves(p, kept) || p.Canary && r.recorded.awaitsPromotion())
+	r.Stopped = !r.Complete && (judge.Acts[r.Reason].Stops && !r.moves(p, kept) || r.recorded.awaitsPromotion(p))
 }
 
 // conditionOf is the condition that a controller would write by a plan.

@@ -585,6 +585,12 @@ func TestStatusExitCode(t *testing.T) {
 			s.set.Annotations[api.InForceAnnotation], s.set.Status.Conditions[0].Reason = "Restart;", judge.ReasonInvalid
 			s.others = append(s.others, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
 				{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("150m")}},
+		{"it has still to be Ready for a while", changed(manualStage, func(s *stage) {
+			r := must.Get(rollout.ReadRecord(s.set.Annotations))(t)
+			r.Canaries[0].Well.Time = now.Add(-time.Second)
+			s.recorded(*r)
+		})(t), false, 2},
+		{"the kubelet has still to apply it", changed(manualStage, func(s *stage) { s.asked(2) })(t), false, 2},
 			}}})
 		})(t), false, 3},
 		{"others delete what is resized", heldSetOf(2, func(s *stage) { s.set.Status.Conditions[0].Reason = "DeletedAfterResize" })(t), false, 3},
