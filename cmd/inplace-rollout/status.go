@@ -424,6 +424,8 @@ func (r *statusReport) refuse(p rollout.Plan) {
 		case restarts:
 			pod.Reason, pod.Why = r.Reason, "not restarted: "+why
 		case slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }):
+		case restarts && r.Reason == judge.ReasonDisruptionBudget:
+			pod.Reason, pod.Why = r.Reason, pod.Why+"; not evicted yet"
 			pod.Reason, pod.Why = r.Reason, "as the condition says"
 		case pod.Why == besideOthers, pod.Why == behindOthers && (r.Workload.Kind != statefulSets.name || judge.Acts[r.Reason].Rests == judge.OnNodes):
 			pod.Why = "as the condition says, or " + pod.Why

@@ -510,10 +510,11 @@ func TestStatusWithoutRoom(t *testing.T) {
 		if tt.forbidden {
 			o.client.(*fake.Clientset).PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
+		{"a budget is in the way", "300m", 1, false, "DisruptionBudget", "DisruptionBudget: restarting: " + infeasible + "; not evicted yet"},
 			})
 		}
 		reports := must.Get(o.reports(t.Context(), nil))(t)
-		reason, _, kept := strings.Cut(tt.want, ": not")
+		reason, _, kept := strings.Cut(strings.Replace(tt.want, ": restarting", ": not", 1), ": not")
 		if got := reports[0].Pods[0].why(); got != tt.want || kept != (reports[0].Reason == reason) {
 			t.Errorf("%s: got %s and %q, want %q", tt.what, reports[0].Reason, got, tt.want)
 		}
