@@ -25,6 +25,7 @@ type recorded struct {
 	promoted bool
 	awaits   string // why no pod can pass the checks; empty if they can
 	back     bool   // the size is the one from before: nothing is to be proved
+	blocker  string // the pod that the others wait for; empty if they wait for none
 	there    map[types.UID]*judge.PodForecast
 	now      time.Time
 }
@@ -35,7 +36,7 @@ func recordedOf(u *unstructured.Unstructured, g *policy.Guard, f rollout.Workloa
 	if err != nil || r == nil || r.Phase == rollout.PhasePending || g == nil || !policy.Enabled(u) {
 		return nil
 	}
-	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), f.Plan.Back(), map[types.UID]*judge.PodForecast{}, now}
+	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), f.Plan.Back() || f.Plan.Condition.Phase == rollout.PhaseReverted, blocker(f.Plan), map[types.UID]*judge.PodForecast{}, now}
 	for i := range f.Pods {
 		if pod := f.Pods[i].Member.Pod; !judge.Gone(pod) {
 			of.there[pod.UID] = &f.Pods[i]
@@ -90,6 +91,9 @@ func (r *recorded) next() string {
 	case rollout.PhaseStopped:
 		return "No other pod gets this size until you edit, undo or retry."
 	case rollout.PhaseReverting:
+		if r.blocker != "" {
+			return "The pods go back to their size from before, when " + r.blocker + " is available."
+		}
 		return "The pods go back to their size from before."
 	case rollout.PhaseReverted:
 		return "The pods that have gone back stay so until you edit, undo or retry."

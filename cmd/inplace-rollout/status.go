@@ -362,6 +362,9 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	r.Unknown = forecast.Unknown
 	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable, o.clock.Now())
 	for _, f := range forecast.Pods {
+		if v := goingBack(forecast.Plan, f.Member.Name); v != nil { // the size that it has is the one that has failed
+			f = judge.Forecasts([]*judge.Verdict{v}, o.clock.Now())[0]
+		}
 		if f.Forecast != judge.ScaledIn {
 			r.Pods = append(r.Pods, r.statusOf(f, forecast.Plan))
 		}
@@ -421,11 +424,11 @@ func (r *statusReport) refuse(p rollout.Plan) {
 		pod := &r.Pods[i]
 		why, restarts := strings.CutPrefix(pod.Why, "restarting: ")
 		switch {
+		case restarts && r.Reason == judge.ReasonDisruptionBudget:
+			pod.Reason, pod.Why = r.Reason, pod.Why+"; not evicted yet"
 		case restarts:
 			pod.Reason, pod.Why = r.Reason, "not restarted: "+why
 		case slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }):
-		case restarts && r.Reason == judge.ReasonDisruptionBudget:
-			pod.Reason, pod.Why = r.Reason, pod.Why+"; not evicted yet"
 			pod.Reason, pod.Why = r.Reason, "as the condition says"
 		case pod.Why == besideOthers, pod.Why == behindOthers && (r.Workload.Kind != statefulSets.name || judge.Acts[r.Reason].Rests == judge.OnNodes):
 			pod.Why = "as the condition says, or " + pod.Why
@@ -530,7 +533,7 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 	p.Applied = m.Target.Applied()
 	p.show(f, len(waits) > 0 && p.Reason == judge.ReasonProgressing)
 	p.Wanted = r.stillWanted(p.Wanted)
-	if why := r.awaits(plan); p.State == stateWaiting && f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
+	if why := r.awaits(plan, m); p.State == stateWaiting && f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
 		p.Reason, p.Why = judge.ReasonProgressing, why
 	}
 	if p.pending() {
@@ -541,7 +544,7 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 				rest = "it has its size, and is marked when the controller has seen it Ready for long enough"
 			}
 		}
-		p.Why = cmp.Or(p.Why, r.awaitsPerson(), rest)
+		p.Why = cmp.Or(p.Why, r.awaitsPerson(plan, m), rest)
 	}
 	r.prove(&p, f)
 	return p
@@ -612,9 +615,21 @@ func (r *statusReport) prove(p *podStatus, f judge.PodForecast) {
 	}
 }
 
-// awaitsPerson says that nothing goes on by itself where the rollout was stopped; empty if it was not.
-func (r *statusReport) awaitsPerson() string {
-	if r.Rollout.Stopped() {
+// goingBack returns the verdict on a pod that has the size which has failed, or is about to lose it; nil if nothing is to be done to it.
+func goingBack(p rollout.Plan, name string) *judge.Verdict {
+	if p.Condition.Phase != rollout.PhaseReverted {
+		return nil
+	}
+	i := slices.IndexFunc(p.Verdicts, func(v *judge.Verdict) bool { return v.Member.Name == name && !v.Member.Updated })
+	if i < 0 {
+		return nil
+	}
+	return p.Verdicts[i]
+}
+
+// awaitsPerson says that nothing goes on by itself where the rollout was stopped, and the pod does not go back; empty if it does.
+func (r *statusReport) awaitsPerson(plan rollout.Plan, m judge.Member) string {
+	if r.Rollout.Stopped() && goingBack(plan, m.Name) == nil {
 		return "the rollout was stopped"
 	}
 	return ""
@@ -626,15 +641,35 @@ const (
 	besideOthers = "waiting for other pods"
 )
 
+// blocker names the pod that uses up the limits by itself, or with others that are not available either; empty where pods are resized, or
+// others are under way.
+func blocker(p rollout.Plan) (name string) {
+	for _, v := range p.Verdicts {
+		switch {
+		case v.Claim.Share && !v.Claim.Down:
+			return ""
+		case v.Claim.Share && !v.Claim.Idle:
+			name = cmp.Or(name, v.Member.Name)
+		}
+	}
+	if len(p.Resize)+len(p.Restart) > 0 {
+		return ""
+	}
+	return name
+}
+
 // awaits says what a pod waits for that is not asked yet; empty if no plan tells.
-func (r *statusReport) awaits(plan rollout.Plan) string {
-	switch {
-	case r.Rollout.Stopped():
-		return r.awaitsPerson()
+func (r *statusReport) awaits(plan rollout.Plan, m judge.Member) string {
+	first := blocker(plan)
+	switch person := r.awaitsPerson(plan, m); {
+	case person != "":
+		return person
 	case plan.Condition.Phase == rollout.PhaseHandedOver:
 		return "waiting for the " + plan.Condition.Kind + " controller"
-	case plan.Canary:
+	case plan.Canary && (first == "" || r.recorded.asked()):
 		return "waiting for the canary"
+	case first != "" && first != m.Name:
+		return "waiting for " + first + ", which is not available, and counts towards maxUnavailable"
 	case len(plan.Verdicts) > 0 && len(r.Pods) == 0: // the first one may have been lost
 		return besideOthers
 	case len(plan.Verdicts) > 0:

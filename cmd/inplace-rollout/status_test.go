@@ -309,6 +309,22 @@ func TestStatus(t *testing.T) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseReverted, Of: rollout.RevisionNamed("web-b"), From: "web-a", Failed: "web-2 failed: OOMKilled"}, s.pods[2])
 			s.set.Status.Conditions[0].Reason = "Reverted"
 		}),
+		// A pod that has gone back, and is not available, has the others wait that are to go back.
+		"reverting-blocked": heldSetOf(4, func(s *stage) {
+			s.updated(1, 2, 3)
+			build.ResizedAt(now.Add(-time.Minute))(s.pods[3])
+			build.Resized(build.Size(t, size))(s.pods[3])
+			build.NotReady(s.pods[3])
+			s.pods[3].Labels["controller-revision-hash"] = "web-a"
+			s.set.Annotations[api.OnFailureAnnotation], s.set.Annotations[api.CanaryAnnotation] = "Revert", "3"
+			s.recorded(rollout.Record{Phase: rollout.PhaseReverting, Of: rollout.RevisionNamed("web-b"), From: "web-a", Failed: "web-3 failed: OOMKilled"})
+			s.set.Status.Conditions[0].Reason = "ResizeFailed"
+		}),
+		"canary-blocked": heldSetOf(2, func(s *stage) {
+			s.pods[0].DeletionTimestamp, s.pods[0].Finalizers = ptr.To(metav1.NewTime(now)), []string{"test/keep"}
+			s.set.Annotations[api.CanaryAnnotation] = "1"
+			s.recorded(rollout.Record{Phase: rollout.PhaseCanary, Of: rollout.RevisionNamed("web-b"), From: "web-a"})
+		}),
 		"canary-back": changed(canaryStage, func(s *stage) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseRolling, Of: rollout.RevisionNamed("web-b"), From: "web-b"})
 		}),
@@ -494,6 +510,7 @@ func TestStatusWithoutRoom(t *testing.T) {
 		{"the nodes may not be seen", "199m", 1, true, "Progressing", "restarting: " + infeasible},
 		{"the nodes may not be seen, but the controller sees them", "199m", 1, true, "NoNodeFits", "NoNodeFits: not restarted: " + infeasible},
 		{"there is room by now", "300m", 1, false, "NoNodeFits", "restarting: " + infeasible},
+		{"a budget is in the way", "300m", 1, false, "DisruptionBudget", "DisruptionBudget: restarting: " + infeasible + "; not evicted yet"},
 	} {
 		s := newSetStage(t, 1)
 		s.heldAt(t, larger)
@@ -510,7 +527,6 @@ func TestStatusWithoutRoom(t *testing.T) {
 		if tt.forbidden {
 			o.client.(*fake.Clientset).PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil)
-		{"a budget is in the way", "300m", 1, false, "DisruptionBudget", "DisruptionBudget: restarting: " + infeasible + "; not evicted yet"},
 			})
 		}
 		reports := must.Get(o.reports(t.Context(), nil))(t)
@@ -569,6 +585,12 @@ func TestStatusExitCode(t *testing.T) {
 		{"the condition is behind the pods", believedStage(t), false, 2},
 		{"the canary is under way", canaryStage(t), false, 2},
 		{"the canary waits to be promoted", manualStage(t), false, 3},
+		{"it has still to be Ready for a while", changed(manualStage, func(s *stage) {
+			r := must.Get(rollout.ReadRecord(s.set.Annotations))(t)
+			r.Canaries[0].Well.Time = now.Add(-time.Second)
+			s.recorded(*r)
+		})(t), false, 2},
+		{"the kubelet has still to apply it", changed(manualStage, func(s *stage) { s.asked(2) })(t), false, 2},
 		{"stopped", stoppedStage(t), false, 3},
 		{"deferred", heldSetOf(1, func(s *stage) {
 			s.asked(0, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)
@@ -586,12 +608,6 @@ func TestStatusExitCode(t *testing.T) {
 			s.set.Annotations[api.InForceAnnotation], s.set.Status.Conditions[0].Reason = "Restart;", judge.ReasonInvalid
 			s.others = append(s.others, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
 				{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("150m")}},
-		{"it has still to be Ready for a while", changed(manualStage, func(s *stage) {
-			r := must.Get(rollout.ReadRecord(s.set.Annotations))(t)
-			r.Canaries[0].Well.Time = now.Add(-time.Second)
-			s.recorded(*r)
-		})(t), false, 2},
-		{"the kubelet has still to apply it", changed(manualStage, func(s *stage) { s.asked(2) })(t), false, 2},
 			}}})
 		})(t), false, 3},
 		{"others delete what is resized", heldSetOf(2, func(s *stage) { s.set.Status.Conditions[0].Reason = "DeletedAfterResize" })(t), false, 3},
