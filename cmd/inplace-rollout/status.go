@@ -66,10 +66,10 @@ some seconds behind: where its reason is another one, it is shown, too.
 Of what you cannot list, such as nodes, what the condition says is taken to be true.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
-something is not complete yet, such as for lack of room; and 3 if nothing
-continues until a person acts. With --watch the command ends when everything is complete, or after
---timeout. With -o json or -o yaml, --watch writes each workload when it changes: a line,
-or a document.`,
+something is not complete yet, such as for lack of room, or while no controller is
+ready; and 3 if nothing continues until a person acts. With --watch the command ends when
+everything is complete, or after --timeout. With -o json or -o yaml, --watch writes each
+workload when it changes: a line, or a document.`,
 		Example: `  # Show progress
   inplace-rollout status sts/db
 
@@ -307,6 +307,9 @@ func (p podStatus) pending() bool { return p.State != stateDone && p.State != st
 
 func (o statusOptions) reports(ctx context.Context, args []string) ([]statusReport, error) {
 	o.says = nil // --watch looks again
+	if scope := o.scope(o.all); o.watch && o.cluster.reports[scope].Controller != nil {
+		delete(o.cluster.reports, scope)
+	}
 	found, err := o.workloads(ctx, args)
 	if err != nil {
 		return nil, err
@@ -371,6 +374,9 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	}
 	r.Revision = cmp.Or(forecast.Revision, r.Revision)
 	r.now(forecast.Plan, q.Unseen(forecast, u.GetNamespace()))
+	if o.reportOf(ctx, o.scope(o.all)).Controller != nil {
+		r.unattended()
+	}
 	return r, nil
 }
 
@@ -392,6 +398,18 @@ func (r *statusReport) now(p rollout.Plan, unseen bool) {
 		r.Condition = written
 	}
 	r.Stopped = !r.Complete && (judge.Acts[r.Reason].Stops && !r.moves(p, kept) || r.recorded.awaitsPromotion(p))
+}
+
+// promises are what a controller is about to do, and what is to be said where none is ready.
+var promises = strings.NewReplacer("resizing: ", "to be resized when a controller is ready: ", "restarting: ", "to be restarted when a controller is ready: ",
+	"asking again: ", "to be asked again when a controller is ready: ", "is about to be marked", "is marked when a controller is ready")
+
+// unattended has nothing be promised that only a controller does.
+func (r *statusReport) unattended() {
+	r.Message, r.short = promises.Replace(r.Message), promises.Replace(r.short)
+	for i, p := range r.Pods {
+		r.Pods[i].Why = promises.Replace(p.Why)
+	}
 }
 
 // conditionOf is the condition that a controller would write by a plan.

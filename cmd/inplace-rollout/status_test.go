@@ -309,6 +309,11 @@ func TestStatus(t *testing.T) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseReverted, Of: rollout.RevisionNamed("web-b"), From: "web-a", Failed: "web-2 failed: OOMKilled"}, s.pods[2])
 			s.set.Status.Conditions[0].Reason = "Reverted"
 		}),
+		"unattended": heldSetOf(2, func(s *stage) {
+			s.report.Controller = errors.New("no controller is ready")
+			s.updated(1)
+			s.pods[1].Labels["controller-revision-hash"] = "web-a"
+		}),
 		// A pod that has gone back, and is not available, has the others wait that are to go back.
 		"reverting-blocked": heldSetOf(4, func(s *stage) {
 			s.updated(1, 2, 3)
