@@ -287,6 +287,7 @@ type podStatus struct {
 	Why       string       `json:"why,omitempty"`
 
 	coming bool // there is no such pod, or it is about to go
+	sized  bool // it has its size, be it marked, or well with it, or not
 }
 
 // why says what the pod waits for, in the words of the condition.
@@ -474,13 +475,14 @@ func (r *statusReport) moves(p rollout.Plan, believed bool) bool {
 	return slices.ContainsFunc(r.Pods, podStatus.underWay) || !believed && len(p.Resize)+len(p.MarkUpdated)+len(p.Restart) > 0
 }
 
-// count is how many pods are in each state.
-func (r *statusReport) count() map[podState]int {
-	count := map[podState]int{}
+// sized is how many pods the condition says to be resized.
+func (r *statusReport) sized() (n int) {
 	for _, p := range r.Pods {
-		count[p.State]++
+		if p.sized {
+			n++
+		}
 	}
-	return count
+	return n
 }
 
 // readCondition takes over the controller's condition, if it is about what is there now.
@@ -548,7 +550,7 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 	if p.coming = judge.Gone(m.Pod); p.coming {
 		return p
 	}
-	p.Applied = m.Target.Applied()
+	p.Applied, p.sized = m.Target.Applied(), m.Updated || judge.Done(f.Observed)
 	p.show(f, len(waits) > 0 && p.Reason == judge.ReasonProgressing)
 	p.Wanted = r.stillWanted(p.Wanted)
 	if why := r.awaits(plan, m); p.State == stateWaiting && f.Observed == resize.Unsent && len(waits) == 0 && why != "" {

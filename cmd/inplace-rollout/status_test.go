@@ -205,6 +205,7 @@ func reportsOf(t *testing.T, s *stage) []statusReport {
 }
 
 func TestStatus(t *testing.T) {
+	resized := regexp.MustCompile(`(\d+) of (\d+) pods resized`)
 	for name, s := range map[string]func(*testing.T) *stage{
 		"complete": setOf(2),
 		"states":   statesStage,
@@ -344,6 +345,9 @@ func TestStatus(t *testing.T) {
 			out.Reset()
 			must.Do(t, (statusView{brief: true}).print(&out, reports, now))
 			for _, r := range reports {
+				if said := resized.FindStringSubmatch(r.Message); said != nil && !strings.Contains(out.String(), " "+said[1]+"/"+said[2]+" ") {
+					t.Errorf("not what %q says:\n%s", said[0], &out)
+				}
 				if c := r.Condition; (c != nil) != strings.Contains(out.String(), "the condition says ") || c != nil && !strings.Contains(out.String(), " "+c.Reason+"; ") {
 					t.Errorf("of the condition %+v its row says\n%s", c, &out)
 				}
