@@ -6,11 +6,8 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -139,24 +136,4 @@ func TestPromote(t *testing.T) {
 	r.Promoted = false
 	u.SetAnnotations(map[string]string{api.RolloutAnnotation: r.String()})
 	must.Fails(t, "after a canary that passed", o.run(t.Context(), out, u), "it has no canary under way")
-}
-
-// TestAwaitsPromotion: a canary that somebody has to promote waits for that when it has shown its size.
-func TestAwaitsPromotion(t *testing.T) {
-	well := ptr.To(metav1.NewTime(now))
-	for _, tt := range []struct {
-		what   string
-		canary rollout.Canary
-		is     judge.PodForecast
-		want   bool
-	}{
-		{"the kubelet has still to apply it", rollout.Canary{UID: "0", Well: well}, judge.PodForecast{Observed: resize.InProgress}, false},
-		{"it has not been seen to be well", rollout.Canary{UID: "0"}, judge.PodForecast{Observed: resize.Actuated}, false},
-		{"it has still to be Ready for a while", rollout.Canary{UID: "0", Well: well}, judge.PodForecast{Observed: resize.Actuated, ProvedAt: now.Add(time.Second)}, false},
-		{"it has shown it", rollout.Canary{UID: "0", Well: well}, judge.PodForecast{Observed: resize.Actuated}, true},
-	} {
-		tt.is.Member.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "0"}}
-		r := &recorded{Record: &rollout.Record{Canaries: []rollout.Canary{tt.canary}}, guard: policy.Guard{Manual: true}, there: map[types.UID]*judge.PodForecast{"0": &tt.is}, now: now}
-		must.Equal(t, r.awaitsPromotion(), tt.want, "%s", tt.what)
-	}
 }

@@ -25,6 +25,7 @@ type recorded struct {
 	promoted bool
 	awaits   string // why no pod can pass the checks; empty if they can
 	back     bool   // the size is the one from before: nothing is to be proved
+	blocker  string // the pod that the others wait for; empty if they wait for none
 	there    map[types.UID]*judge.PodForecast
 	now      time.Time
 }
@@ -35,7 +36,7 @@ func recordedOf(u *unstructured.Unstructured, g *policy.Guard, f rollout.Workloa
 	if err != nil || r == nil || r.Phase == rollout.PhasePending || g == nil || !policy.Enabled(u) {
 		return nil
 	}
-	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), f.Plan.Back(), map[types.UID]*judge.PodForecast{}, now}
+	of := &recorded{r, *g, canaryDuration(u, g), r.PromotedBy(u.GetAnnotations()), unanswerable(g.Checks), f.Plan.Back() || f.Plan.Condition.Phase == rollout.PhaseReverted, blocker(f.Plan), map[types.UID]*judge.PodForecast{}, now}
 	for i := range f.Pods {
 		if pod := f.Pods[i].Member.Pod; !judge.Gone(pod) {
 			of.there[pod.UID] = &f.Pods[i]
@@ -73,12 +74,13 @@ func (r *recorded) made() (pods []*corev1.Pod) {
 	return pods
 }
 
-// awaitsPromotion reports whether the canary has shown its size, and the others wait for somebody who promotes it.
-func (r *recorded) awaitsPromotion() bool {
-	return r != nil && r.guard.Manual && !r.promoted && len(r.Canaries)+len(r.made()) > 0 && !slices.ContainsFunc(r.Canaries, func(c rollout.Canary) bool {
-		f := r.there[c.UID]
-		return f != nil && (f.Observed != resize.Actuated || c.Well == nil || f.ProvedAt.After(r.now))
-	})
+// asked reports whether a canary has been asked for the size, or made with it.
+func (r *recorded) asked() bool { return r != nil && len(r.Canaries)+len(r.made()) > 0 }
+
+// awaitsPromotion reports whether the canary has proved its size by the plan that is made now, and the others wait for somebody who
+// promotes it.
+func (r *recorded) awaitsPromotion(p rollout.Plan) bool {
+	return r.asked() && r.guard.Manual && !r.promoted && p.Canary && !p.Guarding && len(p.Resize) == 0
 }
 
 // next says what comes next.
@@ -89,6 +91,9 @@ func (r *recorded) next() string {
 	case rollout.PhaseStopped:
 		return "No other pod gets this size until you edit, undo or retry."
 	case rollout.PhaseReverting:
+		if r.blocker != "" {
+			return "The pods go back to their size from before, when " + r.blocker + " is available."
+		}
 		return "The pods go back to their size from before."
 	case rollout.PhaseReverted:
 		return "The pods that have gone back stay so until you edit, undo or retry."

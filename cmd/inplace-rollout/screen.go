@@ -58,7 +58,7 @@ func overview(out io.Writer, reports []statusReport) error {
 		if r.Condition != nil {
 			why = strings.TrimSuffix("the condition says "+r.Condition.Reason+"; "+why, "; ")
 		}
-		rows[i] = []string{r.Workload.Namespace, r.Workload.String(), r.Reason, fmt.Sprintf("%d/%d", r.count()[stateDone], len(r.Pods)), why}
+		rows[i] = []string{r.Workload.Namespace, r.Workload.String(), r.Reason, fmt.Sprintf("%d/%d", r.sized(), len(r.Pods)), why}
 	}
 	return cli.PageOf(out).Table([]string{"NAMESPACE", "WORKLOAD", "STATE", "DONE", "WHY"}, rows, tones)
 }

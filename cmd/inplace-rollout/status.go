@@ -66,10 +66,10 @@ some seconds behind: where its reason is another one, it is shown, too.
 Of what you cannot list, such as nodes, what the condition says is taken to be true.
 
 The exit code is 0 if everything is complete, with all pods Done or KeptBack; 2 if
-something is not complete yet, such as for lack of room; and 3 if nothing
-continues until a person acts. With --watch the command ends when everything is complete, or after
---timeout. With -o json or -o yaml, --watch writes each workload when it changes: a line,
-or a document.`,
+something is not complete yet, such as for lack of room, or while no controller is
+ready; and 3 if nothing continues until a person acts. With --watch the command ends when
+everything is complete, or after --timeout. With -o json or -o yaml, --watch writes each
+workload when it changes: a line, or a document.`,
 		Example: `  # Show progress
   inplace-rollout status sts/db
 
@@ -287,6 +287,7 @@ type podStatus struct {
 	Why       string       `json:"why,omitempty"`
 
 	coming bool // there is no such pod, or it is about to go
+	sized  bool // it has its size, be it marked, or well with it, or not
 }
 
 // why says what the pod waits for, in the words of the condition.
@@ -307,6 +308,9 @@ func (p podStatus) pending() bool { return p.State != stateDone && p.State != st
 
 func (o statusOptions) reports(ctx context.Context, args []string) ([]statusReport, error) {
 	o.says = nil // --watch looks again
+	if scope := o.scope(o.all); o.watch && o.cluster.reports[scope].Controller != nil {
+		delete(o.cluster.reports, scope)
+	}
 	found, err := o.workloads(ctx, args)
 	if err != nil {
 		return nil, err
@@ -362,12 +366,18 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	r.Unknown = forecast.Unknown
 	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable, o.clock.Now())
 	for _, f := range forecast.Pods {
+		if v := goingBack(forecast.Plan, f.Member.Name); v != nil { // the size that it has is the one that has failed
+			f = judge.Forecasts([]*judge.Verdict{v}, o.clock.Now())[0]
+		}
 		if f.Forecast != judge.ScaledIn {
 			r.Pods = append(r.Pods, r.statusOf(f, forecast.Plan))
 		}
 	}
 	r.Revision = cmp.Or(forecast.Revision, r.Revision)
 	r.now(forecast.Plan, q.Unseen(forecast, u.GetNamespace()))
+	if o.reportOf(ctx, o.scope(o.all)).Controller != nil {
+		r.unattended()
+	}
 	return r, nil
 }
 
@@ -388,7 +398,19 @@ func (r *statusReport) now(p rollout.Plan, unseen bool) {
 	if r.Reason != written.Reason && r.written != nil {
 		r.Condition = written
 	}
-	r.Stopped = !r.Complete && (judge.Acts[r.Reason].Stops && !r.moves(p, kept) || p.Canary && r.recorded.awaitsPromotion())
+	r.Stopped = !r.Complete && (judge.Acts[r.Reason].Stops && !r.moves(p, kept) || r.recorded.awaitsPromotion(p))
+}
+
+// promises are what a controller is about to do, and what is to be said where none is ready.
+var promises = strings.NewReplacer("resizing: ", "to be resized when a controller is ready: ", "restarting: ", "to be restarted when a controller is ready: ",
+	"asking again: ", "to be asked again when a controller is ready: ", "is about to be marked", "is marked when a controller is ready")
+
+// unattended has nothing be promised that only a controller does.
+func (r *statusReport) unattended() {
+	r.Message, r.short = promises.Replace(r.Message), promises.Replace(r.short)
+	for i, p := range r.Pods {
+		r.Pods[i].Why = promises.Replace(p.Why)
+	}
 }
 
 // conditionOf is the condition that a controller would write by a plan.
@@ -421,6 +443,8 @@ func (r *statusReport) refuse(p rollout.Plan) {
 		pod := &r.Pods[i]
 		why, restarts := strings.CutPrefix(pod.Why, "restarting: ")
 		switch {
+		case restarts && r.Reason == judge.ReasonDisruptionBudget:
+			pod.Reason, pod.Why = r.Reason, pod.Why+"; not evicted yet"
 		case restarts:
 			pod.Reason, pod.Why = r.Reason, "not restarted: "+why
 		case slices.ContainsFunc(p.Resize, func(m judge.Member) bool { return m.Name == pod.Name }):
@@ -451,13 +475,14 @@ func (r *statusReport) moves(p rollout.Plan, believed bool) bool {
 	return slices.ContainsFunc(r.Pods, podStatus.underWay) || !believed && len(p.Resize)+len(p.MarkUpdated)+len(p.Restart) > 0
 }
 
-// count is how many pods are in each state.
-func (r *statusReport) count() map[podState]int {
-	count := map[podState]int{}
+// sized is how many pods the condition says to be resized.
+func (r *statusReport) sized() (n int) {
 	for _, p := range r.Pods {
-		count[p.State]++
+		if p.sized {
+			n++
+		}
 	}
-	return count
+	return n
 }
 
 // readCondition takes over the controller's condition, if it is about what is there now.
@@ -525,10 +550,10 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 	if p.coming = judge.Gone(m.Pod); p.coming {
 		return p
 	}
-	p.Applied = m.Target.Applied()
+	p.Applied, p.sized = m.Target.Applied(), m.Updated || judge.Done(f.Observed)
 	p.show(f, len(waits) > 0 && p.Reason == judge.ReasonProgressing)
 	p.Wanted = r.stillWanted(p.Wanted)
-	if why := r.awaits(plan); p.State == stateWaiting && f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
+	if why := r.awaits(plan, m); p.State == stateWaiting && f.Observed == resize.Unsent && len(waits) == 0 && why != "" {
 		p.Reason, p.Why = judge.ReasonProgressing, why
 	}
 	if p.pending() {
@@ -539,7 +564,7 @@ func (r *statusReport) statusOf(f judge.PodForecast, plan rollout.Plan) podStatu
 				rest = "it has its size, and is marked when the controller has seen it Ready for long enough"
 			}
 		}
-		p.Why = cmp.Or(p.Why, r.awaitsPerson(), rest)
+		p.Why = cmp.Or(p.Why, r.awaitsPerson(plan, m), rest)
 	}
 	r.prove(&p, f)
 	return p
@@ -610,9 +635,21 @@ func (r *statusReport) prove(p *podStatus, f judge.PodForecast) {
 	}
 }
 
-// awaitsPerson says that nothing goes on by itself where the rollout was stopped; empty if it was not.
-func (r *statusReport) awaitsPerson() string {
-	if r.Rollout.Stopped() {
+// goingBack returns the verdict on a pod that has the size which has failed, or is about to lose it; nil if nothing is to be done to it.
+func goingBack(p rollout.Plan, name string) *judge.Verdict {
+	if p.Condition.Phase != rollout.PhaseReverted {
+		return nil
+	}
+	i := slices.IndexFunc(p.Verdicts, func(v *judge.Verdict) bool { return v.Member.Name == name && !v.Member.Updated })
+	if i < 0 {
+		return nil
+	}
+	return p.Verdicts[i]
+}
+
+// awaitsPerson says that nothing goes on by itself where the rollout was stopped, and the pod does not go back; empty if it does.
+func (r *statusReport) awaitsPerson(plan rollout.Plan, m judge.Member) string {
+	if r.Rollout.Stopped() && goingBack(plan, m.Name) == nil {
 		return "the rollout was stopped"
 	}
 	return ""
@@ -624,15 +661,35 @@ const (
 	besideOthers = "waiting for other pods"
 )
 
+// blocker names the pod that uses up the limits by itself, or with others that are not available either; empty where pods are resized, or
+// others are under way.
+func blocker(p rollout.Plan) (name string) {
+	for _, v := range p.Verdicts {
+		switch {
+		case v.Claim.Share && !v.Claim.Down:
+			return ""
+		case v.Claim.Share && !v.Claim.Idle:
+			name = cmp.Or(name, v.Member.Name)
+		}
+	}
+	if len(p.Resize)+len(p.Restart) > 0 {
+		return ""
+	}
+	return name
+}
+
 // awaits says what a pod waits for that is not asked yet; empty if no plan tells.
-func (r *statusReport) awaits(plan rollout.Plan) string {
-	switch {
-	case r.Rollout.Stopped():
-		return r.awaitsPerson()
+func (r *statusReport) awaits(plan rollout.Plan, m judge.Member) string {
+	first := blocker(plan)
+	switch person := r.awaitsPerson(plan, m); {
+	case person != "":
+		return person
 	case plan.Condition.Phase == rollout.PhaseHandedOver:
 		return "waiting for the " + plan.Condition.Kind + " controller"
-	case plan.Canary:
+	case plan.Canary && (first == "" || r.recorded.asked()):
 		return "waiting for the canary"
+	case first != "" && first != m.Name:
+		return "waiting for " + first + ", which is not available, and counts towards maxUnavailable"
 	case len(plan.Verdicts) > 0 && len(r.Pods) == 0: // the first one may have been lost
 		return besideOthers
 	case len(plan.Verdicts) > 0:

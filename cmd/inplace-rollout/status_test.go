@@ -205,6 +205,7 @@ func reportsOf(t *testing.T, s *stage) []statusReport {
 }
 
 func TestStatus(t *testing.T) {
+	resized := regexp.MustCompile(`(\d+) of (\d+) pods resized`)
 	for name, s := range map[string]func(*testing.T) *stage{
 		"complete": setOf(2),
 		"states":   statesStage,
@@ -253,6 +254,11 @@ func TestStatus(t *testing.T) {
 		"kept-back": changed(believedStage, func(s *stage) {
 			s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1)
 			s.updated(1)
+		}),
+		"kept-back-unmarked": changed(believedStage, func(s *stage) { // it was raised before the pod was marked
+			s.set.Spec.UpdateStrategy.RollingUpdate.Partition = ptr.To[int32](1)
+			s.updated(0, 1)
+			s.pods[0].Labels["controller-revision-hash"] = "web-a"
 		}),
 		"deployment":      deploymentOf(2),
 		"deployment-held": heldDeploymentOf(3, func(s *stage) { s.resized(2) }),
@@ -304,6 +310,27 @@ func TestStatus(t *testing.T) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseReverted, Of: rollout.RevisionNamed("web-b"), From: "web-a", Failed: "web-2 failed: OOMKilled"}, s.pods[2])
 			s.set.Status.Conditions[0].Reason = "Reverted"
 		}),
+		"unattended": heldSetOf(2, func(s *stage) {
+			s.report.Controller = errors.New("no controller is ready")
+			s.updated(1)
+			s.pods[1].Labels["controller-revision-hash"] = "web-a"
+		}),
+		// A pod that has gone back, and is not available, has the others wait that are to go back.
+		"reverting-blocked": heldSetOf(4, func(s *stage) {
+			s.updated(1, 2, 3)
+			build.ResizedAt(now.Add(-time.Minute))(s.pods[3])
+			build.Resized(build.Size(t, size))(s.pods[3])
+			build.NotReady(s.pods[3])
+			s.pods[3].Labels["controller-revision-hash"] = "web-a"
+			s.set.Annotations[api.OnFailureAnnotation], s.set.Annotations[api.CanaryAnnotation] = "Revert", "3"
+			s.recorded(rollout.Record{Phase: rollout.PhaseReverting, Of: rollout.RevisionNamed("web-b"), From: "web-a", Failed: "web-3 failed: OOMKilled"})
+			s.set.Status.Conditions[0].Reason = "ResizeFailed"
+		}),
+		"canary-blocked": heldSetOf(2, func(s *stage) {
+			s.pods[0].DeletionTimestamp, s.pods[0].Finalizers = ptr.To(metav1.NewTime(now)), []string{"test/keep"}
+			s.set.Annotations[api.CanaryAnnotation] = "1"
+			s.recorded(rollout.Record{Phase: rollout.PhaseCanary, Of: rollout.RevisionNamed("web-b"), From: "web-a"})
+		}),
 		"canary-back": changed(canaryStage, func(s *stage) {
 			s.recorded(rollout.Record{Phase: rollout.PhaseRolling, Of: rollout.RevisionNamed("web-b"), From: "web-b"})
 		}),
@@ -318,6 +345,9 @@ func TestStatus(t *testing.T) {
 			out.Reset()
 			must.Do(t, (statusView{brief: true}).print(&out, reports, now))
 			for _, r := range reports {
+				if said := resized.FindStringSubmatch(r.Message); said != nil && !strings.Contains(out.String(), " "+said[1]+"/"+said[2]+" ") {
+					t.Errorf("not what %q says:\n%s", said[0], &out)
+				}
 				if c := r.Condition; (c != nil) != strings.Contains(out.String(), "the condition says ") || c != nil && !strings.Contains(out.String(), " "+c.Reason+"; ") {
 					t.Errorf("of the condition %+v its row says\n%s", c, &out)
 				}
@@ -489,6 +519,7 @@ func TestStatusWithoutRoom(t *testing.T) {
 		{"the nodes may not be seen", "199m", 1, true, "Progressing", "restarting: " + infeasible},
 		{"the nodes may not be seen, but the controller sees them", "199m", 1, true, "NoNodeFits", "NoNodeFits: not restarted: " + infeasible},
 		{"there is room by now", "300m", 1, false, "NoNodeFits", "restarting: " + infeasible},
+		{"a budget is in the way", "300m", 1, false, "DisruptionBudget", "DisruptionBudget: restarting: " + infeasible + "; not evicted yet"},
 	} {
 		s := newSetStage(t, 1)
 		s.heldAt(t, larger)
@@ -508,7 +539,7 @@ func TestStatusWithoutRoom(t *testing.T) {
 			})
 		}
 		reports := must.Get(o.reports(t.Context(), nil))(t)
-		reason, _, kept := strings.Cut(tt.want, ": not")
+		reason, _, kept := strings.Cut(strings.Replace(tt.want, ": restarting", ": not", 1), ": not")
 		if got := reports[0].Pods[0].why(); got != tt.want || kept != (reports[0].Reason == reason) {
 			t.Errorf("%s: got %s and %q, want %q", tt.what, reports[0].Reason, got, tt.want)
 		}
@@ -563,6 +594,12 @@ func TestStatusExitCode(t *testing.T) {
 		{"the condition is behind the pods", believedStage(t), false, 2},
 		{"the canary is under way", canaryStage(t), false, 2},
 		{"the canary waits to be promoted", manualStage(t), false, 3},
+		{"it has still to be Ready for a while", changed(manualStage, func(s *stage) {
+			r := must.Get(rollout.ReadRecord(s.set.Annotations))(t)
+			r.Canaries[0].Well.Time = now.Add(-time.Second)
+			s.recorded(*r)
+		})(t), false, 2},
+		{"the kubelet has still to apply it", changed(manualStage, func(s *stage) { s.asked(2) })(t), false, 2},
 		{"stopped", stoppedStage(t), false, 3},
 		{"deferred", heldSetOf(1, func(s *stage) {
 			s.asked(0, condition(corev1.PodResizePending, "Deferred", "Node didn't have enough resource: cpu"), observed)

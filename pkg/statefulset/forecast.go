@@ -96,7 +96,7 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		if f.HandOver != "" {
 			forecast.Forecast, forecast.Reason = judge.BuiltIn(&m, o.options().Strategy, f.HandOver)
 		}
-		if m.Index < from && forecast.Forecast != judge.Unchanged && forecast.Forecast != judge.New {
+		if m.Index < from && (!m.Labelled || forecast.Forecast != judge.Unchanged) && forecast.Forecast != judge.New { // nor is it marked
 			forecast.Forecast, forecast.Reason = judge.KeptBack, fmt.Sprintf("the partition is %d", from)
 		}
 		f.Pods[i] = forecast
