@@ -274,7 +274,7 @@ func TestCheckPre(t *testing.T) {
 		says    []string
 	}{
 		"an administrator": {place: place{reads: true}, begin: is, says: []string{
-			"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installed: nothing yet", "1 Namespace", " ClusterRoles, ", ", 9 MutatingAdmissionPolicies, ", ", 14 ValidatingAdmissionPolicies, ",
+			"✓ Hold: MutatingAdmissionPolicies can hold edits", "✓ You: can create all of it", "- Installed: nothing yet", "1 Namespace", " ClusterRoles, ", ", 9 MutatingAdmissionPolicies, ", ", 15 ValidatingAdmissionPolicies, ",
 		}},
 		"where only a webhook can hold": {place: place{reads: true}, without: "mutatingadmissionpolicies", begin: is, says: []string{
 			"✓ Hold: this API server does not serve MutatingAdmissionPolicy", "deploy/overlays/webhook", "1 MutatingWebhookConfiguration, ",
