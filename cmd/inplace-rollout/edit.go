@@ -211,6 +211,10 @@ func edited(live, manifest *unstructured.Unstructured) (*unstructured.Unstructur
 		whole.SetUID(live.GetUID())
 		return whole, nil
 	}
+	if manifest.GetAnnotations() == nil { // kubectl adds one, so a manifest without any does not remove those of others
+		manifest = manifest.DeepCopy()
+		manifest.SetAnnotations(map[string]string{})
+	}
 	modified, err := manifest.MarshalJSON()
 	if err != nil {
 		return nil, fmt.Errorf("encoding the manifest: %w", err)

@@ -549,6 +549,7 @@ func TestEdited(t *testing.T) {
 	}
 	applied := func(t *testing.T, last *unstructured.Unstructured) *unstructured.Unstructured {
 		t.Helper()
+		last.SetAnnotations(map[string]string{}) // as kubectl has it
 		text := must.Get(last.MarshalJSON())(t)
 		live := stored.DeepCopy()
 		live.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(text), "theirs": "stays"})
