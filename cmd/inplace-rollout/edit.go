@@ -42,7 +42,7 @@ func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured) (ed
 		e.unsaid, err = unsaid(live, manifest, e.sent)
 	}
 	if err == nil {
-		err = e.admit(ctx, e.sent)
+		err = e.admit(ctx, defaulted(e.sent))
 	}
 	return e, err
 }
@@ -135,7 +135,7 @@ func admitted(ctx context.Context, live, after *unstructured.Unstructured) (*uns
 	if err != nil {
 		return nil, fmt.Errorf("reading the policies that hold: %w", err)
 	}
-	after, err = policies.Admit(ctx, webhook.Write{Old: live, Object: defaulted(after), User: "somebody"})
+	after, err = policies.Admit(ctx, webhook.Write{Old: live, Object: after, User: "somebody"})
 	if err != nil {
 		return nil, fmt.Errorf("foreseeing the hold of %s: %w", nameOf(live), err)
 	}

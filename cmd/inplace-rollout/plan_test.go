@@ -536,7 +536,7 @@ func resourcesOf(u *unstructured.Unstructured) string {
 }
 
 func TestEdited(t *testing.T) {
-	stored := manifest(t, "StatefulSet", "replicas: 3", size)
+	stored := manifest(t, "StatefulSet", "updateStrategy: {type: OnDelete}\n  replicas: 3", size)
 	stored.SetUID("uid")
 	stored.SetResourceVersion("7")
 	stored.Object["status"] = map[string]any{"replicas": int64(3)}
@@ -571,13 +571,13 @@ func TestEdited(t *testing.T) {
 		{"apply keeps what the manifest never named", applied(t, manifest(t, "StatefulSet", "", size)), manifest(t, "StatefulSet", "", larger), all, map[string]string{
 			"spec replicas": "3", "metadata annotations theirs": "stays", "metadata resourceVersion": "7", "status": "map[replicas:3]",
 		}},
-		{"apply removes what the manifest named before", applied(t, manifest(t, "StatefulSet", "replicas: 3", size)), manifest(t, "StatefulSet", "", requests), some, map[string]string{
-			"spec replicas": "none <nil>",
+		{"apply removes what the manifest named before", applied(t, manifest(t, "StatefulSet", "updateStrategy: {type: OnDelete}\n  replicas: 3", size)), manifest(t, "StatefulSet", "", requests), some, map[string]string{
+			"spec replicas": "none <nil>", "spec updateStrategy": "map[type:RollingUpdate]", // which the API server fills in
 		}},
 		{"without a last applied manifest nothing is removed", stored, manifest(t, "StatefulSet", "", requests), all, nil},
 		{"a whole object replaces the other", stored, whole, some, map[string]string{"spec replicas": "none <nil>", "metadata uid": "uid", "status": "map[replicas:3]"}},
 	} {
-		after := must.Get(edited(tt.live, tt.manifest))(t)
+		after := must.Get(newEdit(t.Context(), tt.live, tt.manifest))(t).sent
 		must.Equal(t, resourcesOf(after), tt.resources, "%s: resources", tt.what)
 		for path, want := range tt.fields {
 			must.Equal(t, field(after, strings.Fields(path)...), want, "%s: %s", tt.what, path)
