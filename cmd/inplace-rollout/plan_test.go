@@ -440,7 +440,7 @@ func TestPlanWithoutRights(t *testing.T) {
 			o.client.(*fake.Clientset).PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return forbidden(a), nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
 			})
-			after := must.Get(edited(s.live(t), manifest(t, "StatefulSet", "", larger)))(t)
+			after := must.Get(newEdit(t.Context(), s.live(t), manifest(t, "StatefulSet", "", larger), ""))(t).sent
 			var out bytes.Buffer
 			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}}))
 			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
@@ -485,7 +485,7 @@ func TestPlanRefused(t *testing.T) {
 			}
 			return true, s.live(t), tt.answer
 		})
-		e := must.Get(newEdit(t.Context(), s.live(t), manifest(t, "StatefulSet", "", larger)))(t)
+		e := must.Get(newEdit(t.Context(), s.live(t), manifest(t, "StatefulSet", "", larger), ""))(t)
 		var out bytes.Buffer
 		said := ""
 		if err := o.runEdits(t.Context(), &out, []edit{e}); err != nil {
@@ -577,7 +577,7 @@ func TestEdited(t *testing.T) {
 		{"without a last applied manifest nothing is removed", stored, manifest(t, "StatefulSet", "", requests), all, nil},
 		{"a whole object replaces the other", stored, whole, some, map[string]string{"spec replicas": "none <nil>", "metadata uid": "uid", "status": "map[replicas:3]"}},
 	} {
-		after := must.Get(newEdit(t.Context(), tt.live, tt.manifest))(t).sent
+		after := must.Get(newEdit(t.Context(), tt.live, tt.manifest, ""))(t).sent
 		must.Equal(t, resourcesOf(after), tt.resources, "%s: resources", tt.what)
 		for path, want := range tt.fields {
 			must.Equal(t, field(after, strings.Fields(path)...), want, "%s: %s", tt.what, path)
@@ -616,7 +616,7 @@ func TestWishOfAHeldWorkload(t *testing.T) {
 		{"without rollingUpdate it does", daemons("type: OnDelete, rollingUpdate: {maxUnavailable: 1}"), daemons("type: OnDelete"), ""},
 	} {
 		tt.after.SetAnnotations(nil) // removing the hold is not up to the user
-		e := must.Get(newEdit(t.Context(), tt.live, tt.after))(t)
+		e := must.Get(newEdit(t.Context(), tt.live, tt.after, ""))(t)
 		must.Equal(t, e.after.GetAnnotations()[api.HoldAnnotation], tt.want, "%s", tt.what)
 	}
 }
