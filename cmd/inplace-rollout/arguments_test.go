@@ -43,6 +43,7 @@ func TestArguments(t *testing.T) {
 		{newEstimateCommand, "nginx:1:2 --prometheus-url=http://127.0.0.1:1", `"nginx:1:2" is not the name of an image`},
 		{newEstimateCommand, "nginx --prometheus-url=http://127.0.0.1:1 --server=http://127.0.0.1:1", `reading what containers have used: asking Prometheus for info: Post "http://127.0.0.1:1/api/v1/query": `},
 		{newEstimateCommand, "-f testdata/nothing.yaml --prometheus-url=http://127.0.0.1:1", "testdata/nothing.yaml has no workload and no pod"},
+		{newPlanCommand, "sts/web --field-manager=app", "must specify one of -f and -k"},
 		{newStatusCommand, "-o xml", `--output is "xml": want json, yaml or wide, or none for a table`},
 		{newStatusCommand, "--timeout=1m", "--timeout goes with --watch"},
 		{newStatusCommand, "-w --timeout=-1m", "--timeout is -1m0s: want 0 or more"},

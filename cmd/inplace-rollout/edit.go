@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,15 +35,12 @@ type edit struct {
 	unsaid      []string                   // sizes that the manifest does not say, where it is not known whether they go
 }
 
-// newEdit is the edit that a manifest makes.
-func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured) (edit, error) {
+// newEdit is the edit that a manifest makes, as read by this field manager; empty takes the one whose fields match best.
+func newEdit(ctx context.Context, live, manifest *unstructured.Unstructured, manager string) (edit, error) {
 	e := edit{live: live}
 	var err error
-	if e.sent, err = edited(live, manifest); err == nil && manifest.GetResourceVersion() == "" {
-		e.unsaid, err = unsaid(live, manifest, e.sent)
-	}
-	if err == nil {
-		err = e.admit(ctx, e.sent)
+	if e.sent, e.unsaid, err = edited(live, manifest, manager); err == nil {
+		err = e.admit(ctx, defaulted(e.sent))
 	}
 	return e, err
 }
@@ -135,7 +133,7 @@ func admitted(ctx context.Context, live, after *unstructured.Unstructured) (*uns
 	if err != nil {
 		return nil, fmt.Errorf("reading the policies that hold: %w", err)
 	}
-	after, err = policies.Admit(ctx, webhook.Write{Old: live, Object: defaulted(after), User: "somebody"})
+	after, err = policies.Admit(ctx, webhook.Write{Old: live, Object: after, User: "somebody"})
 	if err != nil {
 		return nil, fmt.Errorf("foreseeing the hold of %s: %w", nameOf(live), err)
 	}
@@ -203,13 +201,40 @@ func templateOf(u *unstructured.Unstructured) (*hash.Template, error) {
 }
 
 // edited is what live becomes by `kubectl apply` of a manifest; or by `kubectl
-// replace`, if it is a whole object, as `kubectl get`, `edit` and `set` write it.
-func edited(live, manifest *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// replace`, if it is a whole object, as `kubectl get`, `edit` and `set` write it. Where it is not known what is removed, the sizes are
+// returned that the manifest does not say, as `app: memory limit`.
+func edited(live, manifest *unstructured.Unstructured, manager string) (after *unstructured.Unstructured, unsaid []string, err error) {
 	if manifest.GetResourceVersion() != "" {
 		whole := manifest.DeepCopy()
 		whole.Object["status"] = live.Object["status"]
 		whole.SetUID(live.GetUID())
-		return whole, nil
+		return whole, nil, nil
+	}
+	own, others, err := owned(live, manifest, manager)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading who manages the fields of %s: %w", nameOf(live), err)
+	}
+	last := live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
+	if own != nil && !likeLast(live, manifest, own.Union(others)) {
+		last = ""
+	}
+	if after, err = merged(live, manifest, last); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case own != nil:
+		remove(own, others, after, manifest)
+	case last == "":
+		unsaid = unsaidSizes(manifest, after)
+	}
+	return after, unsaid, nil
+}
+
+// merged is live with what the manifest says, and without what only the last manifest said.
+func merged(live, manifest *unstructured.Unstructured, last string) (*unstructured.Unstructured, error) {
+	if manifest.GetAnnotations() == nil { // kubectl adds one, so a manifest without any does not remove those of others
+		manifest = manifest.DeepCopy()
+		manifest.SetAnnotations(map[string]string{})
 	}
 	modified, err := manifest.MarshalJSON()
 	if err != nil {
@@ -219,15 +244,11 @@ func edited(live, manifest *unstructured.Unstructured) (*unstructured.Unstructur
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s: %w", live.GetName(), err)
 	}
-	original := []byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation])
-	if len(original) == 0 {
-		original = []byte("{}")
-	}
 	schema, err := strategicpatch.NewPatchMetaFromStruct(kindOf(live).object)
 	if err != nil {
 		return nil, fmt.Errorf("reading the schema of %s: %w", live.GetKind(), err)
 	}
-	patch, err := strategicpatch.CreateThreeWayMergePatch(original, modified, current, schema, true)
+	patch, err := strategicpatch.CreateThreeWayMergePatch([]byte(cmp.Or(last, "{}")), modified, current, schema, true)
 	if err != nil {
 		return nil, fmt.Errorf("comparing the manifest with %s: %w", live.GetName(), err)
 	}

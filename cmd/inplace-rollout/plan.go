@@ -29,6 +29,7 @@ import (
 type planOptions struct {
 	*cluster
 	files         resource.FilenameOptions
+	fieldManager  string // of server-side apply; empty takes the one whose fields match the manifest best
 	output        cli.Format
 	failOn        []string
 	failOnRestart bool // as --fail-on=restart
@@ -43,8 +44,9 @@ func newPlanCommand() *cobra.Command {
 		Long: `Show what an edit would do to each pod, in the order in which it would happen.
 
 Pass edited manifests with -f or -k; they are read as by whoever has applied
-the workload before: kubectl, client- or server-side, or Helm. Without them, the
-held rollout is shown. Nothing is written: a dry run shows whether the API server takes the
+the workload before: kubectl, client- or server-side, or Helm. If there are several,
+it is the one whose fields match the manifest best, unless you name it with
+--field-manager. Without manifests, the held rollout is shown. Nothing is written: a dry run shows whether the API server takes the
 edit and whether a controller goes on with it, if you can make it.
 
 Each pod is Live (resized, nothing restarts), ContainerRestart (resized, and the
@@ -95,6 +97,7 @@ unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 	f.StringSliceVarP(&o.files.Filenames, "filename", "f", nil, "manifests with StatefulSets, Deployments and DaemonSets: files, folders or addresses; - reads the standard input")
 	f.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization, instead of -f")
 	f.BoolVarP(&o.files.Recursive, "recursive", "R", false, "with -f: the folders in a folder, too")
+	f.StringVar(&o.fieldManager, "field-manager", "", "with -f or -k: the field manager that applies the manifests, as of kubectl apply --server-side; a new one removes nothing")
 	o.output.AddFlag(cmd, "a row for each pod")
 	f.StringSliceVar(&o.failOn, "fail-on", nil, "exit with code 3 if this would happen: "+strings.Join(failures, ", "))
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "")
@@ -111,7 +114,7 @@ func (o planOptions) validate(args []string) error {
 	if o.fromManifests() == (len(args) > 0) {
 		return errors.New("want either a workload, such as sts/web, or -f FILE, or -k FOLDER")
 	}
-	if o.fromManifests() || o.files.Recursive {
+	if o.fromManifests() || o.files.Recursive || o.fieldManager != "" {
 		if err := o.files.RequireFilenameOrKustomize(); err != nil {
 			return err
 		}
@@ -197,7 +200,7 @@ func (o planOptions) edits(ctx context.Context, args []string) ([]edit, error) {
 		if err != nil {
 			return nil, explain(err)
 		}
-		if edits[i], err = newEdit(ctx, live, manifest); err != nil {
+		if edits[i], err = newEdit(ctx, live, manifest, o.fieldManager); err != nil {
 			return nil, err
 		}
 	}

@@ -440,7 +440,7 @@ func TestPlanWithoutRights(t *testing.T) {
 			o.client.(*fake.Clientset).PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return forbidden(a), nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
 			})
-			after := must.Get(edited(s.live(t), manifest(t, "StatefulSet", "", larger)))(t)
+			after := must.Get(newEdit(t.Context(), s.live(t), manifest(t, "StatefulSet", "", larger), ""))(t).sent
 			var out bytes.Buffer
 			must.Do(t, o.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}}))
 			golden.Assert(t, "plan-without-"+name+".txt", out.Bytes())
@@ -485,7 +485,7 @@ func TestPlanRefused(t *testing.T) {
 			}
 			return true, s.live(t), tt.answer
 		})
-		e := must.Get(newEdit(t.Context(), s.live(t), manifest(t, "StatefulSet", "", larger)))(t)
+		e := must.Get(newEdit(t.Context(), s.live(t), manifest(t, "StatefulSet", "", larger), ""))(t)
 		var out bytes.Buffer
 		said := ""
 		if err := o.runEdits(t.Context(), &out, []edit{e}); err != nil {
@@ -536,7 +536,7 @@ func resourcesOf(u *unstructured.Unstructured) string {
 }
 
 func TestEdited(t *testing.T) {
-	stored := manifest(t, "StatefulSet", "replicas: 3", size)
+	stored := manifest(t, "StatefulSet", "updateStrategy: {type: OnDelete}\n  replicas: 3", size)
 	stored.SetUID("uid")
 	stored.SetResourceVersion("7")
 	stored.Object["status"] = map[string]any{"replicas": int64(3)}
@@ -549,6 +549,7 @@ func TestEdited(t *testing.T) {
 	}
 	applied := func(t *testing.T, last *unstructured.Unstructured) *unstructured.Unstructured {
 		t.Helper()
+		last.SetAnnotations(map[string]string{}) // as kubectl has it
 		text := must.Get(last.MarshalJSON())(t)
 		live := stored.DeepCopy()
 		live.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(text), "theirs": "stays"})
@@ -570,13 +571,13 @@ func TestEdited(t *testing.T) {
 		{"apply keeps what the manifest never named", applied(t, manifest(t, "StatefulSet", "", size)), manifest(t, "StatefulSet", "", larger), all, map[string]string{
 			"spec replicas": "3", "metadata annotations theirs": "stays", "metadata resourceVersion": "7", "status": "map[replicas:3]",
 		}},
-		{"apply removes what the manifest named before", applied(t, manifest(t, "StatefulSet", "replicas: 3", size)), manifest(t, "StatefulSet", "", requests), some, map[string]string{
-			"spec replicas": "none <nil>",
+		{"apply removes what the manifest named before", applied(t, manifest(t, "StatefulSet", "updateStrategy: {type: OnDelete}\n  replicas: 3", size)), manifest(t, "StatefulSet", "", requests), some, map[string]string{
+			"spec replicas": "none <nil>", "spec updateStrategy": "map[type:RollingUpdate]", // which the API server fills in
 		}},
 		{"without a last applied manifest nothing is removed", stored, manifest(t, "StatefulSet", "", requests), all, nil},
 		{"a whole object replaces the other", stored, whole, some, map[string]string{"spec replicas": "none <nil>", "metadata uid": "uid", "status": "map[replicas:3]"}},
 	} {
-		after := must.Get(edited(tt.live, tt.manifest))(t)
+		after := must.Get(newEdit(t.Context(), tt.live, tt.manifest, ""))(t).sent
 		must.Equal(t, resourcesOf(after), tt.resources, "%s: resources", tt.what)
 		for path, want := range tt.fields {
 			must.Equal(t, field(after, strings.Fields(path)...), want, "%s: %s", tt.what, path)
@@ -615,7 +616,7 @@ func TestWishOfAHeldWorkload(t *testing.T) {
 		{"without rollingUpdate it does", daemons("type: OnDelete, rollingUpdate: {maxUnavailable: 1}"), daemons("type: OnDelete"), ""},
 	} {
 		tt.after.SetAnnotations(nil) // removing the hold is not up to the user
-		e := must.Get(newEdit(t.Context(), tt.live, tt.after))(t)
+		e := must.Get(newEdit(t.Context(), tt.live, tt.after, ""))(t)
 		must.Equal(t, e.after.GetAnnotations()[api.HoldAnnotation], tt.want, "%s", tt.what)
 	}
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -12,20 +14,9 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// unsaid takes out of a workload, as a manifest edits it, what whoever applies manifests has set, and this one does not say any more.
-// Who that is, managedFields say: the last manager that has applied the images server-side, or Helm. Server-side apply, and we, leave
-// what others own, too. Where it is not known, the sizes are returned that the manifest does not say, as `app: memory limit`.
-func unsaid(live, manifest, after *unstructured.Unstructured) (unknown []string, err error) {
-	own, others, err := owned(live.GetManagedFields())
-	if err != nil {
-		return nil, fmt.Errorf("reading the managedFields of %s: %w", nameOf(live), err)
-	}
-	if own == nil {
-		if live.GetAnnotations()[corev1.LastAppliedConfigAnnotation] == "" {
-			unknown = unsaidSizes(manifest, after)
-		}
-		return unknown, nil
-	}
+// remove takes out of a workload, as a manifest edits it, what its applier owns, and this one does not say any more. Server-side apply,
+// and we, leave what others own, too.
+func remove(own, others *fieldpath.Set, after, manifest *unstructured.Unstructured) {
 	for path := range own.Difference(others).All() {
 		within := others
 		for _, e := range path {
@@ -35,56 +26,139 @@ func unsaid(live, manifest, after *unstructured.Unstructured) (unknown []string,
 			prune(after.Object, manifest.Object, path)
 		}
 	}
-	return nil, nil
 }
 
 // helm are the managers by which Helm writes where it does not apply server-side. It removes what its manifest from before has, and the
 // new one has not.
 var helm = []string{"helm", "helm-controller"}
 
-// owned returns the fields of the manager that applies the template of a workload, which are nil if there is none, and those of all others.
-func owned(entries []metav1.ManagedFieldsEntry) (own, others *fieldpath.Set, err error) {
+// owned returns the fields of whoever applies a manifest server-side, or by Helm, and those of all others. If there are several, it is
+// the one whose fields match the manifest best, or the named manager, which owns nothing if it has applied nothing yet. Own is nil if it
+// is nobody.
+func owned(live, manifest *unstructured.Unstructured, manager string) (own, others *fieldpath.Set, err error) {
+	entries := live.GetManagedFields()
+	of, err := fieldsOf(entries)
+	if err != nil {
+		return nil, nil, err
+	}
+	by, best := -1, math.MinInt
+	if manager != "" {
+		own = &fieldpath.Set{}
+	}
+	for i, entry := range entries {
+		if !appliesAs(entry, manager) {
+			continue
+		}
+		fields := written(entry, of[i], manifest)
+		if n := match(fields, manifest); n > best {
+			own, by, best = fields, i, n
+		}
+	}
+	if all := united(of, -1); manager == "" && by >= 0 && !saysImage(manifest, own) && (saysImage(manifest, all) || best <= 0) {
+		own = nil // it has applied sizes or other containers only, or another manager applies this manifest
+	}
+	return own, united(of, by), nil
+}
+
+// fieldsOf returns the fields of each entry.
+func fieldsOf(entries []metav1.ManagedFieldsEntry) ([]*fieldpath.Set, error) {
 	of := make([]*fieldpath.Set, len(entries))
-	by := -1
 	for i, entry := range entries {
 		of[i] = &fieldpath.Set{}
 		if entry.FieldsV1 == nil {
 			continue
 		}
 		if err := of[i].FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
-			return nil, nil, err //nolint:wrapcheck // by the caller
-		}
-		applies, helms := entry.Operation == metav1.ManagedFieldsOperationApply, slices.Contains(helm, entry.Manager)
-		if entry.Subresource == "" && (applies || helms && by < 0) && ownsImage(of[i]) {
-			by = i
+			return nil, err //nolint:wrapcheck // by the caller
 		}
 	}
-	if by < 0 {
-		return nil, nil, nil
-	}
-	if own = of[by]; entries[by].Operation != metav1.ManagedFieldsOperationApply {
-		own = &fieldpath.Set{}
-		for path := range of[by].All() {
-			if neverDefaulted(path) {
-				own.Insert(slices.Clone(path))
-			}
-		}
-	}
-	others = &fieldpath.Set{}
-	for i := range of {
-		if i != by {
-			others = others.Union(of[i])
-		}
-	}
-	return own, others, nil
+	return of, nil
 }
 
-// ownsImage reports whether the fields are those of whoever owns the template: an image, of which each container has one.
-func ownsImage(fields *fieldpath.Set) (owns bool) {
-	for path := range fields.All() { // which cannot be broken off
-		owns = owns || inTemplate(path) && isField(path[len(path)-1], "image")
+// united returns the fields of all but one.
+func united(of []*fieldpath.Set, but int) *fieldpath.Set {
+	all := &fieldpath.Set{}
+	for i := range of {
+		if i != but {
+			all = all.Union(of[i])
+		}
 	}
-	return owns
+	return all
+}
+
+// appliesAs reports whether an entry is that of a manager who applies manifests: of the named one, if any is.
+func appliesAs(entry metav1.ManagedFieldsEntry, manager string) bool {
+	applies := entry.Operation == metav1.ManagedFieldsOperationApply
+	if manager != "" {
+		return entry.Subresource == "" && applies && entry.Manager == manager
+	}
+	return entry.Subresource == "" && (applies || slices.Contains(helm, entry.Manager))
+}
+
+// written returns the fields of a manager without those that the API server may have filled in, which nobody removes.
+func written(entry metav1.ManagedFieldsEntry, fields *fieldpath.Set, manifest *unstructured.Unstructured) *fieldpath.Set {
+	if entry.Operation == metav1.ManagedFieldsOperationApply {
+		return fields
+	}
+	return filtered(fields, func(path fieldpath.Path) bool { return neverDefaulted(path) || says(manifest.Object, path) })
+}
+
+// match is how many of the fields a manifest says, less those that it does not say.
+func match(fields *fieldpath.Set, manifest *unstructured.Unstructured) (n int) {
+	for path := range fields.All() { // which cannot be broken off
+		if says(manifest.Object, path) {
+			n++
+		} else {
+			n--
+		}
+	}
+	return n
+}
+
+// likeLast reports whether a manifest says most of what was last applied client-side. Then that goes, too: server-side apply takes it over.
+func likeLast(live, manifest *unstructured.Unstructured, all *fieldpath.Set) bool {
+	var last map[string]any
+	_ = json.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &last) // there may be none
+	return match(filtered(all, func(path fieldpath.Path) bool { return says(last, path) }), manifest) > 0
+}
+
+func filtered(fields *fieldpath.Set, keep func(fieldpath.Path) bool) *fieldpath.Set {
+	kept := &fieldpath.Set{}
+	for path := range fields.All() {
+		if keep(path) {
+			kept.Insert(slices.Clone(path))
+		}
+	}
+	return kept
+}
+
+// saysImage reports whether a manifest says an image that is among the fields. Each container has one.
+func saysImage(manifest *unstructured.Unstructured, fields *fieldpath.Set) bool {
+	return !filtered(fields, func(path fieldpath.Path) bool {
+		return inTemplate(path) && isField(path[len(path)-1], "image") && says(manifest.Object, path)
+	}).Empty()
+}
+
+// says reports whether an object has something at the path.
+func says(object any, path fieldpath.Path) bool {
+	for _, e := range path {
+		switch of := object.(type) {
+		case map[string]any:
+			if e.FieldName == nil {
+				return false
+			}
+			object = of[*e.FieldName]
+		case []any:
+			i := item(of, e)
+			if i < 0 {
+				return false
+			}
+			object = of[i]
+		default:
+			return false
+		}
+	}
+	return object != nil
 }
 
 // neverDefaulted reports whether a field of the template was written by whoever owns it. Who does not apply server-side owns what the

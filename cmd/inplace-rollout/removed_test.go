@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +34,16 @@ func TestRemovedByAManifest(t *testing.T) {
 		all    = "map[limits:map[cpu:1 memory:1Gi] requests:map[cpu:100m memory:100Mi]]"
 		some   = "map[requests:map[cpu:100m memory:100Mi]]"
 	)
-	live := manifest(t, "StatefulSet", "replicas: 3", size)
+	type asked struct {
+		manifest *unstructured.Unstructured // without the limits, if nil
+		manager  string
+		last     *unstructured.Unstructured // applied client-side
+	}
+	app, tuner, client := entry("kustomize-controller", apply, fieldsOfSize), entry("tuner", apply, limits), entry("kubectl-client-side-apply", update, fieldsOfSize)
+	created := entry("kubectl-create", update, fieldsOfSize)
+	mesh := entry("mesh", apply, strings.ReplaceAll(fieldsOfSize, "app", "mesh"))
+	sizer := entry("sizer", apply, strings.NewReplacer(`"f:limits":{"f:memory`, `"f:requests":{"f:cpu`).Replace(limits))
+	live := manifest(t, "StatefulSet", "replicas: 3", size+`}}, {name: mesh, image: "mesh:1", resources: {`)
 	container := func(u *unstructured.Unstructured) map[string]any {
 		containers, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "template", "spec", "containers")
 		return containers.([]any)[0].(map[string]any)
@@ -41,24 +51,40 @@ func TestRemovedByAManifest(t *testing.T) {
 	container(live)["env"] = []any{map[string]any{"name": "A", "value": "1"}, map[string]any{"name": "B", "value": "2"}}
 	container(live)["terminationMessagePath"] = "/dev/termination-log"
 	without := manifest(t, "StatefulSet", "", "requests: {cpu: 100m, memory: 100Mi}")
+	part := manifest(t, "StatefulSet", "", "requests: {cpu: 100m}")
+	delete(container(part), "image")
+	last := manifest(t, "StatefulSet", "", size)
 	for _, tt := range []struct {
 		what      string
 		entries   []metav1.ManagedFieldsEntry
 		resources string
 		env       int
 		unknown   string
+		of        asked
 	}{
-		{"server-side apply", []metav1.ManagedFieldsEntry{entry("kustomize-controller", apply, fieldsOfSize)}, some, 1, ""},
-		{"another one owns it, too", []metav1.ManagedFieldsEntry{
-			entry("kustomize-controller", apply, fieldsOfSize), entry("tuner", apply, limits),
-		}, "map[limits:map[memory:1Gi] requests:map[cpu:100m memory:100Mi]]", 1, ""},
-		{"who applies something else removes nothing", []metav1.ManagedFieldsEntry{entry("tuner", apply, limits)}, all, 2, "app: cpu limit, app: memory limit"},
-		{"Helm", []metav1.ManagedFieldsEntry{entry("helm", update, strings.Replace(fieldsOfSize, `"f:image"`, `"f:terminationMessagePath":{},"f:image"`, 1))}, some, 1, ""},
-		{"nobody knows", []metav1.ManagedFieldsEntry{entry("kubectl-create", update, fieldsOfSize)}, all, 2, "app: cpu limit, app: memory limit"},
+		{"server-side apply", []metav1.ManagedFieldsEntry{app}, some, 1, "", asked{}},
+		{"another one owns it, too", []metav1.ManagedFieldsEntry{app, tuner}, "map[limits:map[memory:1Gi] requests:map[cpu:100m memory:100Mi]]", 1, "", asked{}},
+		{"who applies something else removes nothing", []metav1.ManagedFieldsEntry{sizer, created}, all, 2, "app: cpu limit, app: memory limit", asked{}},
+		{"Helm", []metav1.ManagedFieldsEntry{entry("helm", update, strings.Replace(fieldsOfSize, `"f:image"`, `"f:terminationMessagePath":{},"f:image"`, 1))}, some, 1, "", asked{}},
+		{"another one has applied another container since", []metav1.ManagedFieldsEntry{app, mesh}, some, 1, "", asked{}},
+		{"so it has after client-side apply", []metav1.ManagedFieldsEntry{mesh, client}, some, 2, "", asked{last: last}},
+		{"a part, and who applies all has applied since", []metav1.ManagedFieldsEntry{sizer, app}, all, 2, "", asked{manifest: part}},
+		{"a part, beside client-side apply", []metav1.ManagedFieldsEntry{sizer, client}, all, 2, "", asked{manifest: part, last: last}},
+		{"a part of nobody", []metav1.ManagedFieldsEntry{app}, all, 2, "app: memory request, app: cpu limit, app: memory limit", asked{manifest: part}},
+		{"a part of a new one", []metav1.ManagedFieldsEntry{app}, all, 2, "", asked{manifest: part, manager: "sizer"}},
+		{"the one that is named", []metav1.ManagedFieldsEntry{app, tuner}, all, 2, "", asked{manager: "tuner"}},
+		{"what was applied client-side is long ago", []metav1.ManagedFieldsEntry{app}, some, 1, "", asked{last: without}},
+		{"a new one takes over from client-side apply", []metav1.ManagedFieldsEntry{client}, some, 2, "", asked{manager: "kubectl", last: last}},
 	} {
 		was := live.DeepCopy()
 		was.SetManagedFields(tt.entries)
-		e := must.Get(newEdit(t.Context(), was, without))(t)
+		if tt.of.last != nil {
+			was.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(must.Get(tt.of.last.MarshalJSON())(t))})
+		}
+		e := must.Get(newEdit(t.Context(), was, cmp.Or(tt.of.manifest, without), tt.of.manager))(t)
+		if n := len(must.Get(templateOf(e.after))(t).Spec.Containers); n != 2 {
+			t.Errorf("%s: %d containers, want 2", tt.what, n)
+		}
 		must.Equal(t, resourcesOf(e.after), tt.resources, "%s: resources", tt.what)
 		if env, _ := container(e.after)["env"].([]any); len(env) != tt.env {
 			t.Errorf("%s: environment %v, want %d", tt.what, env, tt.env)

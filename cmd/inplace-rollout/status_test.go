@@ -152,7 +152,7 @@ func TestClassesWithoutNodes(t *testing.T) {
 	must.Equal(t, exitCode(o.run(t.Context(), io.Discard, io.Discard, nil)), 3, "exit code where the condition says that it is stopped")
 	out.Reset()
 	p := planOptions{cluster: hide(s.cluster(t)), failOn: []string{failUnknown}}
-	after := must.Get(edited(s.live(t), manifest(t, "DaemonSet", "", larger)))(t)
+	after := must.Get(newEdit(t.Context(), s.live(t), manifest(t, "DaemonSet", "", larger), ""))(t).sent
 	must.Equal(t, exitCode(p.runEdits(t.Context(), &out, []edit{{live: s.live(t), after: after}})), 3, "exit code of plan")
 	golden.Assert(t, "plan-classes-without-nodes.txt", out.Bytes())
 }
