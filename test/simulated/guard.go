@@ -248,6 +248,7 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
 		trials = append(trials, trial{"what guards it is taken away, and counts all the same, " + onFailure, func(g *guardedly) { g.isUnguarded(onFailure) }})
 		trials = append(trials, trial{"what has failed is not proved by another edit, " + onFailure, func(g *guardedly) { g.isEditedBackToFailure(onFailure) }})
+		trials = append(trials, trial{"a pod that is not Ready at its size from before, either, keeps no other from going back, " + onFailure, func(g *guardedly) { g.goesBackBeside(onFailure) }})
 		for _, duration := range []string{"10m", policy.Manual} {
 			trials = append(trials, trial{"an undo of the second edit is complete at once, " + onFailure + " " + duration, func(g *guardedly) { g.isUndoneToTheFirst(onFailure, duration) }})
 		}
@@ -1382,6 +1383,30 @@ func (g *guardedly) isUndoneToTheFirst(onFailure, duration string) {
 	if failed := g.Sized(Former); len(failed) > 0 || !g.Condition().Complete() {
 		g.Errorf("30 s after the undo, %v have what kills them: %s", failed, g.says())
 	}
+// goesBackBeside has a pod stay not Ready, whatever its size, once it has had the newer one, and one that has never had it do so, too. The
+// first one that had it goes back, by itself or by an undo, also where a restarted controller does not know how they were.
+func (g *guardedly) goesBackBeside(onFailure string) {
+	for _, v := range []Version{Next, Former} { // they were resized before, too
+		g.Edit(v)
+		g.Until(g.T, "the setup", func() bool { return g.Condition().Complete() && g.sizes(v) == 3 })
+	}
+	sick, ill := g.sick(), map[string]bool{}
+	g.Judge = func(pod *corev1.Pod, v Version) Outcome {
+		if sick(pod, v) || len(ill) == 1 && v.CPU == Former.CPU && Stopped(g.Condition()) {
+			ill[pod.Name] = true
+		}
+		return Outcome{Unready: ill[pod.Name]}
+	}
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.OnFailureAnnotation, onFailure)
+	g.Until(g.T, "stopped", func() bool { return Stopped(g.Condition()) })
+	if onFailure == policy.OnFailureHold {
+		g.Edit(Former)
+	}
+	g.Until(g.T, "one is back", func() bool { return g.sizes(Former) == 2 })
+	g.Restart()
+	g.Until(g.T, "all are back", func() bool { return g.sizes(Former) == 3 })
+}
+
 }
 
 // Asks plays [controller.Checks].
