@@ -37,7 +37,7 @@ type budget struct {
 	shares int
 	// idle are those of them that are down until others have been resized: they wait for their
 	// own restart, or for room on a node, which smaller sizes of others may give. So are those on
-	// lost nodes, where nobody is to wait for them.
+	// lost nodes, where nobody is to wait for them, and on the way back those that it does not help.
 	//
 	// With limit 1 and places 1 stale, 0 just born with another image: 0 is restarted after 1
 	// is resized, so 1 does not wait for 0.
@@ -102,17 +102,28 @@ func newBudget(verdicts []*judge.Verdict, o Options) *budget {
 		}
 	}
 	for _, v := range verdicts {
-		c, n := &v.Claim, v.Member.Count()
+		c, n, back := &v.Claim, v.Member.Count(), o.backInVain(v)
 		b.shares += n * asInt(c.Share)
-		b.idle += n * asInt(c.Idle)
+		b.idle += n * asInt(c.Idle || back)
 		b.missing += n * asInt(c.Missing)
 		b.coming += n * asInt(judge.Gone(v.Member.Pod) && v.Member.Lost == "")
-		b.busy += asInt(c.Busy)
-		b.unready += asInt(v.Unready)
+		b.busy += asInt(c.Busy || c.Pending && back) // no container is restarted beside it
+		b.unready += asInt(v.Unready && !back)
 		b.batch.proved += asInt(c.Proved)
-		b.batch.pending += asInt(c.Pending)
+		b.batch.pending += asInt(c.Pending && !back)
 	}
 	return b
+}
+
+// backInVain reports whether the pods go back to a size that was proved, and this one has that and is not Ready all the same, but not
+// because it has gone back: it was not Ready before, or was not asked. No resize is left that could help it.
+func (o Options) backInVain(v *judge.Verdict) bool {
+	m := &v.Member
+	if !o.Back || v.Observed != resize.Unready || m.Lost != "" {
+		return false
+	}
+	asked := m.Target.Resized
+	return m.Cure || asked.IsZero() || asked.Before(o.edited) || judge.DownBefore(m.Pod, asked)
 }
 
 // atWork is how many pods are being resized, or restarted while they are down.

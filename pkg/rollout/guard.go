@@ -166,6 +166,8 @@ type guarded struct {
 	failures []failure
 	subjects []Subject
 	live     bool // pods are to be resized, or have yet to be seen with their size
+	// sick are those that have lost nothing, and whether others take their place: they were not asked beside the canary.
+	sick map[types.UID]bool
 }
 
 // trial is what is known of the size of one class of pods. Pods of other kinds are all of one class.
@@ -175,7 +177,10 @@ type trial struct {
 	// with it for long enough. A pod that was not Ready before the edit, and still is not, has lost nothing and proves
 	// nothing: it is none of them.
 	touched, proved int
-	lost            []string // names of canaries that are gone
+	// sick are those of the others that were asked as canaries. Only Ready pods take the place of more than there are to be, since they can
+	// prove the size, or fail: otherwise one pod after the other would have it.
+	sick int
+	lost []string // names of canaries that are gone
 }
 
 // guard returns what the step has to know; nil if the rollout is not guarded.
@@ -183,7 +188,7 @@ func (o Options) guard(verdicts []*judge.Verdict) *guarded {
 	if o.Guard == nil {
 		return nil
 	}
-	g := &guarded{Guard: o.Guard, record: o.Guard.Record, classes: map[string]*trial{}}
+	g := &guarded{Guard: o.Guard, record: o.Guard.Record, classes: map[string]*trial{}, sick: map[types.UID]bool{}}
 	g.record.Canaries = slices.Clone(g.record.Canaries)
 	of := map[string]int{}
 	for _, v := range verdicts {
@@ -285,7 +290,10 @@ func (g *guarded) count(t *trial, v *judge.Verdict, o Options) {
 	if c != nil {
 		c.see(v, o.Now)
 	}
-	if !g.lostNothing(v, o.Now) {
+	if g.lostNothing(v, o.Now) {
+		g.sick[m.Pod.UID] = !g.rescues(*m)
+		t.sick += asInt(g.sick[m.Pod.UID])
+	} else {
 		t.touched++
 	}
 	if g.well(v, o) {
@@ -506,7 +514,12 @@ func (g *guarded) mayTouch(v *judge.Verdict) bool {
 	case g.unanswerable != "" && !g.Back: // no pod could prove its size
 		return v.HasSize() || g.rescues(v.Member)
 	}
-	return v.HasSize() || g.changed(v) || g.open(v) || g.of(v).touched < g.of(v).canaries || g.rescues(v.Member)
+	return v.HasSize() || g.changed(v) || g.open(v) || g.of(v).lacksCanary(v.Claim.Ready) || g.rescues(v.Member)
+}
+
+// lacksCanary reports whether a pod, Ready or not, is to be a canary.
+func (t *trial) lacksCanary(ready bool) bool {
+	return t.touched < t.canaries && (ready || t.sick < t.canaries)
 }
 
 // asks counts a pod that is asked for the size by this step, unless that can only do it good.
@@ -551,6 +564,7 @@ func (g *guarded) end(s *Step, o Options) {
 		}
 	}
 	s.Canary = s.Canary || g.awaits(s.Verdicts, o) || g.deserted(s.Verdicts, o)
+	s.awaitSick(g)
 	if g.over() {
 		g.record.roll()
 	} else {
@@ -657,6 +671,22 @@ func (s *Step) awaitChecks(g *guarded) {
 	s.Waits = slices.Insert(s.Waits, 0, Wait{s.Verdicts[first].Member, judge.ReasonCheckUnknown,
 		"not resized, because " + g.unanswerable})
 	s.RequeueWithin(time.Minute) // as often as it is read which there are
+}
+
+// awaitSick says of canaries that were not Ready before, either, that the others wait for them all the same, where none takes their place.
+func (s *Step) awaitSick(g *guarded) {
+	for i := range s.Waits {
+		w := &s.Waits[i]
+		if t := g.class(w.Member.Class); w.Reason != judge.ReasonNotReadyAfterResize || !s.Canary || g.opened(t) || t.touched >= t.canaries {
+			continue
+		}
+		switch replaced, sick := g.sick[w.Member.Pod.UID]; {
+		case sick && s.waiting:
+			w.Message += "; as it counts against maxUnavailable, the others wait until it is Ready"
+		case replaced:
+			w.Message += "; it was not Ready before, either: the others wait until one is Ready, or the rollout is promoted"
+		}
+	}
 }
 
 // prove keeps the rollout open until the pod has been well with its size for as long as a canary has to.

@@ -56,7 +56,7 @@ func since(c *StoredCondition) StoredCondition {
 // place of a pod, which may be nil, by place. Of the options, it needs what [Member.Judge]
 // does.
 func (f Facts) Look(basis Basis, options Options, revision Revision, place func(index int, pod *corev1.Pod) (judge.Place, error)) *Look {
-	l := &Look{facts: f, options: options, revision: revision, place: place}
+	l := &Look{facts: f, options: options.undoing(), revision: revision, place: place}
 	basis.lost = options.Lost
 	if f.Cache != nil {
 		l.found = &Found{basis: basis, places: f.Places, needed: make([]*look, 0, len(f.Cache.looks))}

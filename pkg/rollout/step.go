@@ -46,6 +46,8 @@ type Options struct {
 	Rejected *judge.Rejected
 	// Guard of the rollout; nil if there is none.
 	Guard *Guard
+
+	edited time.Time // when the rollout began whose pods go back, by the clock of the API server; zero if it is not known
 }
 
 // Step is what may be done now, and what has to be waited for.
@@ -178,6 +180,7 @@ type Wait struct {
 // something above it turned stale, by a new edit or a scale-up.
 func Next(verdicts []*judge.Verdict, o Options) Step {
 	s := Step{Verdicts: verdicts}
+	o = o.undoing()
 	b := newBudget(verdicts, o)
 	for _, v := range verdicts {
 		s.add(v, o, b)

@@ -183,6 +183,20 @@ func underOnDelete(c *cluster) {
 	c.Rounds(3)
 }
 
+// A canary that was not Ready before, and is not Ready with its size, has the others wait for maxUnavailable, and they say so.
+func TestCanaryNotReadyBefore(t *testing.T) {
+	c, g := newGuarded(t, 3, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "2s"})
+	c.Crash(c.Pods["web-2"], true)
+	c.Judge = func(pod *corev1.Pod, _ version) simulated.Outcome {
+		return simulated.Outcome{Unready: pod.Name == "web-2"}
+	}
+	g.Edit(newer)
+	c.Rounds(100)
+	if m := g.Condition().Message; len(g.Sized(newer)) != 1 || !strings.Contains(m, "web-2: not Ready at its new size, for more than 30s; as it counts against maxUnavailable, the others wait") {
+		t.Errorf("%v have the size: %s", g.Sized(newer), m)
+	}
+}
+
 // restartedOnce has each pod have restarted once, when it came up long ago.
 func (c *cluster) restartedOnce() {
 	for name := range c.Pods {

@@ -181,6 +181,10 @@ func TestProof(t *testing.T) {
 			asked(pod("web-1", "2", "web-b", "set", "StatefulSet")),
 		}, ""},
 		{"another one is down", history{edited(), reported(webPod("web-0", "1", unready)), after(5 * time.Second), asked(webPod("web-1", "2"))}, "proof pods/web-1"},
+		{"another one is down with the size that was complete, to which those go back that were made of a later one", history{
+			created(user, set("1")), created(statefulSet, webPod("web-0", "1")), wroteStatus(ours, set("1", complete)), wrote(user, set("2", annotated(hold, "0"))),
+			created(statefulSet, webPod("web-1", "2")), wrote(user, set("1", annotated(hold, "0"))), reported(webPod("web-0", "1", unready)), after(5 * time.Second), asked(webPod("web-1", "1")),
+		}, ""},
 		{"another one is down, whose node has just come back", history{
 			edited(), reported(webPod("web-0", "1", unready, func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })), changed(user, "node-b"), asked(webPod("web-1", "2")), justThen,
 		}, ""},

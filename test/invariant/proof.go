@@ -33,13 +33,15 @@ func (h *history) checkProof(w Write) {
 		return
 	}
 	var unproved []*pod
-	down, proved := 0, 0
+	down, proved, back := 0, 0, work.goesBack()
 	for _, other := range h.members(work) {
 		on := nodeOf(other.last())
 		switch {
 		case other == p || !other.there() || work.last().surplus(other.last()) || h.node(on).gone || h.node(on).lost:
 		case !slices.Contains(h.options.Misreporting, on) && h.unproved(other, of[0], w, least-slack):
 			unproved = append(unproved, other)
+		case back && lacks(other.last(), of[0].template) == "": // it has the size that was proved, which does not help it
+			proved++
 		case other.down(w.Since) && !h.changed(on, w.Since) && !h.outdated(work, other, w) && h.obstacle(work, other, w) == "" && !slices.ContainsFunc(of, restarts):
 			down++
 		case h.has(other, other.last(), of[0]) || h.isNewest(work, other):

@@ -58,7 +58,7 @@ var mutants = []mutant{
 	{
 		name: "canary", safety: "canaries come before the others",
 		without: without{"every pod is asked at once", []edit{
-			{"pkg/rollout/guard.go", `v.HasSize() || g.changed(v) || g.open(v) || g.of(v).touched < g.of(v).canaries`, `true`},
+			{"pkg/rollout/guard.go", `v.HasSize() || g.changed(v) || g.open(v) || g.of(v).lacksCanary(v.Claim.Ready)`, `true`},
 		}},
 		scenario: scenario{tests: "TestGuardedRollouts"},
 	},

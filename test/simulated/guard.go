@@ -222,6 +222,7 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 		{"a new edit is tried anew", (*guardedly).isEdited},
 		{"an edit there and back is tried anew", (*guardedly).isEditedThereAndBack},
 		{"a pod that was not Ready before has not failed", (*guardedly).isNotCured},
+		{"one that was not is not followed by others that were not, either", (*guardedly).areNotCured},
 		{"Revert goes back", (*guardedly).reverts},
 		{"an edit during a revert is tried anew", (*guardedly).isEditedDuringRevert},
 		{"what fails after the canary stops the rest", (*guardedly).stopsLater},
@@ -247,6 +248,7 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 	}
 	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
 		trials = append(trials, trial{"what guards it is taken away, and counts all the same, " + onFailure, func(g *guardedly) { g.isUnguarded(onFailure) }})
+		trials = append(trials, trial{"a pod that is not Ready at its size from before, either, keeps no other from going back, " + onFailure, func(g *guardedly) { g.goesBackBeside(onFailure) }})
 		trials = append(trials, trial{"what has failed is not proved by another edit, " + onFailure, func(g *guardedly) { g.isEditedBackToFailure(onFailure) }})
 		for _, duration := range []string{"10m", policy.Manual} {
 			trials = append(trials, trial{"an undo of the second edit is complete at once, " + onFailure + " " + duration, func(g *guardedly) { g.isUndoneToTheFirst(onFailure, duration) }})
@@ -1082,6 +1084,20 @@ func (g *guardedly) isNotCured() {
 	g.recorded(judge.EventResizeFailed, 0)
 }
 
+// areNotCured has no pod be Ready, since a moment before the edit.
+func (g *guardedly) areNotCured() {
+	for _, pod := range maps.Clone(g.Pods) {
+		g.Crash(pod, true)
+	}
+	g.Judge = func(*corev1.Pod, Version) Outcome { return Outcome{Unready: true} }
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "2s")
+	if g.rounds(200, 1); !strings.Contains(g.Condition().Message, "it was not Ready before, either: the others wait until one is Ready") {
+		g.Errorf("the condition says %+v", g.Condition())
+	}
+	g.Annotate(map[string]string{api.PromoteAnnotation: g.Name()})
+	g.Until(g.T, "promoted", func() bool { return g.sizes(Newer) == 3 })
+}
+
 // reverted checks that the pods have gone back, that nothing more is tried, and that an undo is complete at once.
 func (g *guardedly) reverted(most int) {
 	g.Helper()
@@ -1365,6 +1381,30 @@ func (g *guardedly) isEditedBackToFailure(onFailure string) {
 	g.rounds(10, 1)
 	g.Edit(Newer)
 	g.rounds(60, 1)
+}
+
+// goesBackBeside has a pod stay not Ready, whatever its size, once it has had the newer one, and one that has never had it do so, too. The
+// first one that had it goes back, by itself or by an undo, also where a restarted controller does not know how they were.
+func (g *guardedly) goesBackBeside(onFailure string) {
+	for _, v := range []Version{Next, Former} { // they were resized before, too
+		g.Edit(v)
+		g.Until(g.T, "the setup", func() bool { return g.Condition().Complete() && g.sizes(v) == 3 })
+	}
+	sick, ill := g.sick(), map[string]bool{}
+	g.Judge = func(pod *corev1.Pod, v Version) Outcome {
+		if sick(pod, v) || len(ill) == 1 && v.CPU == Former.CPU && Stopped(g.Condition()) {
+			ill[pod.Name] = true
+		}
+		return Outcome{Unready: ill[pod.Name]}
+	}
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.OnFailureAnnotation, onFailure)
+	g.Until(g.T, "stopped", func() bool { return Stopped(g.Condition()) })
+	if onFailure == policy.OnFailureHold {
+		g.Edit(Former)
+	}
+	g.Until(g.T, "one is back", func() bool { return g.sizes(Former) == 2 })
+	g.Restart()
+	g.Until(g.T, "all are back", func() bool { return g.sizes(Former) == 3 })
 }
 
 // isUndoneToTheFirst: the first edit was completed, and the second, to the former size, fails.
