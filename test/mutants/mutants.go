@@ -93,7 +93,7 @@ var mutants = []mutant{
 		name: "keeps-hold", safety: "a write of others keeps the hold",
 		without: without{"only an edit and opting in hold, and the guard lets that pass", []edit{
 			{"deploy/cluster/hold.yaml", `(variables.held || variables.startsRollout`, `((variables.edited || !variables.enabledBefore)`},
-			{"deploy/cluster/guard.yaml", `validationActions: [Deny]`, `validationActions: [Audit]`},
+			{"deploy/cluster/guard.yaml", "Allow\n  validationActions: [Deny]", "Allow\n  validationActions: [Audit]"},
 		}},
 		scenario: scenario{seed: 1, tests: "TestReapplies"},
 	},
