@@ -205,8 +205,12 @@ func stoppedAs(w metav1.Object) string {
 	}
 }
 
-// edited returns when the workload was last edited, by what keepWritten has kept; zero if that is not known.
-func edited(w metav1.Object) time.Time {
+// heldSince returns since when a held workload with that condition has not been complete; zero if that is not known. Before the built-in
+// controller has observed an edit, it is the time of that, which keepWritten has kept.
+func heldSince(w metav1.Object, have *rollout.StoredCondition) time.Time {
+	if have != nil && !have.Complete() && !have.Pending() {
+		return have.LastTransitionTime.Time
+	}
 	for _, entry := range w.GetManagedFields() {
 		if entry.Subresource == "" && entry.Time != nil {
 			return entry.Time.Time
@@ -236,11 +240,7 @@ func (c *Controller[W, K]) collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		held++
-		began := edited(w) // the built-in controller has yet to observe that
-		if have != nil && !have.Complete() && !have.Pending() {
-			began = have.LastTransitionTime.Time
-		}
-		if !began.IsZero() && (oldest.IsZero() || began.Before(oldest)) {
+		if began := heldSince(w, have); !began.IsZero() && (oldest.IsZero() || began.Before(oldest)) {
 			oldest = began
 		}
 	}

@@ -96,14 +96,19 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		if f.HandOver != "" {
 			forecast.Forecast, forecast.Reason = judge.BuiltIn(&m, o.options().Strategy, f.HandOver)
 		}
-		if m.Index < from && (!m.Labelled || forecast.Forecast != judge.Unchanged) && forecast.Forecast != judge.New { // nor is it marked
-			forecast.Forecast, forecast.Reason = judge.KeptBack, fmt.Sprintf("the partition is %d", from)
-		}
-		f.Pods[i] = forecast
+		f.Pods[i] = leftBelow(forecast, from)
 	}
 	f.Pods = append(o.scaledIn(), f.Pods...)
 	o.moved = o.Now // as far as is known here
 	return q.Planned(f, facts, o, o.set.Annotations)
+}
+
+// leftBelow is what becomes of a pod with that forecast where the partition keeps back those below it: neither is it marked.
+func leftBelow(f judge.PodForecast, partition int) judge.PodForecast {
+	if f.Member.Index < partition && f.Forecast != judge.New && (f.Forecast != judge.Unchanged || !f.Member.Labelled) {
+		f.Forecast, f.Reason = judge.KeptBack, fmt.Sprintf("the partition is %d", partition)
+	}
+	return f
 }
 
 // notHeld is why an edit of the set is not held; empty if it is.
