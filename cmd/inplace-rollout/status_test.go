@@ -321,6 +321,7 @@ func TestStatus(t *testing.T) {
 			build.ResizedAt(now.Add(-time.Minute))(s.pods[3])
 			build.Resized(build.Size(t, size))(s.pods[3])
 			build.NotReady(s.pods[3])
+			s.pods[3].Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-time.Minute / 2)) // since it has gone back
 			s.pods[3].Labels["controller-revision-hash"] = "web-a"
 			s.set.Annotations[api.OnFailureAnnotation], s.set.Annotations[api.CanaryAnnotation] = "Revert", "3"
 			s.recorded(rollout.Record{Phase: rollout.PhaseReverting, Of: rollout.RevisionNamed("web-b"), From: "web-a", Failed: "web-3 failed: OOMKilled"})
