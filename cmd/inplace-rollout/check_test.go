@@ -188,7 +188,7 @@ func TestCheckVerdict(t *testing.T) {
 		"an editor of all, of one that is not there":           {place: place{installed: true, asks: true, there: true, creates: true, nowhere: true, stranger: true}, begin: not + "there is no namespace default\n", code: 1, lines: 1},
 		"a stranger": {place: place{installed: true, asks: true, there: true, published: true, beats: time.Minute, stranger: true}, begin: whether + "whether there is such a namespace could not be seen: ", code: 2},
 		"an editor who may not read the namespace":             {place: place{installed: true, asks: true, there: true, creates: true, stranger: true}, begin: is},
-		"who may read all, and names another namespace":        {place: place{installed: true, reads: true, beats: time.Minute, named: "other"}, begin: whether + "no controller is found in namespace other: use --controller-namespace=inplace-rollout, as the policies do\n", code: 2, lines: 1},
+		"who may read all, and names another namespace":        {place: place{installed: true, reads: true, beats: time.Minute, named: "other"}, begin: whether + "the policies name inplace-rollout as the controller's namespace, not other: use --controller-namespace=inplace-rollout\n", code: 2, lines: 1},
 		"a viewer, of another one":                             {place: place{installed: true, published: true, beats: time.Minute, out: "a,b"}, begin: is},
 		"nobody, and nothing is installed":                     {place: place{}, begin: whether, code: 2},
 		"an administrator, and the API server does not answer": {place: place{silent: true, creates: true, reads: true}, begin: whether + "the API server does not say its version: connection refused\n", code: 2, lines: 1},

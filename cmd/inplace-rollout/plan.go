@@ -57,8 +57,7 @@ a stop, or checks that cannot be asked), New (there is no pod in its place, or i
 to go), ScaledIn (it goes, because there will be fewer pods) or Unchanged. A kubelet can
 still refuse a resize for other reasons. ROOM shows how much of the node is requested now.
 Of more than 20 pods, those with the same fate share a row; -o wide shows each.
-A Deployment with maxUnavailable 0 makes the new pod before the old one goes. The plan does
-not say whether the new pod will be Pending until other workloads make room.
+Whether surge pods of a Deployment will be Pending is not said.
 
 The exit code is 0, or 3 if --fail-on names what would happen as things stand: restart
 (of a pod or a container: now, at its deadline, or when you delete it), infeasible (a pod
@@ -97,7 +96,7 @@ unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
 	f.StringSliceVarP(&o.files.Filenames, "filename", "f", nil, "manifests with StatefulSets, Deployments and DaemonSets: files, folders or addresses; - reads the standard input")
 	f.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization, instead of -f")
 	f.BoolVarP(&o.files.Recursive, "recursive", "R", false, "with -f: the folders in a folder, too")
-	f.StringVar(&o.fieldManager, "field-manager", "", "with -f or -k: the field manager that applies the manifests, as of kubectl apply --server-side; a new one removes nothing")
+	f.StringVar(&o.fieldManager, "field-manager", "", "with -f or -k: the manager of kubectl apply --server-side")
 	o.output.AddFlag(cmd, "a row for each pod")
 	f.StringSliceVar(&o.failOn, "fail-on", nil, "exit with code 3 if this would happen: "+strings.Join(failures, ", "))
 	f.BoolVar(&o.failOnRestart, "fail-on-restart", false, "")

@@ -80,7 +80,7 @@ func (r *recorded) asked() bool { return r != nil && len(r.Canaries)+len(r.made(
 // awaitsPromotion reports whether the canary has proved its size by the plan that is made now, and the others wait for somebody who
 // promotes it.
 func (r *recorded) awaitsPromotion(p rollout.Plan) bool {
-	return r.asked() && r.guard.Manual && !r.promoted && p.Canary && !p.Guarding && len(p.Resize) == 0
+	return r.asked() && r.guard.Manual && !r.promoted && p.Canary && p.Proved && !p.Guarding
 }
 
 // next says what comes next.

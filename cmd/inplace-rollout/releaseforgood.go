@@ -153,7 +153,7 @@ func (o releaseOptions) stopHolding(ctx context.Context) error {
 		version, resource string
 		names, former     []string
 	}{
-		{"v1", "validatingadmissionpolicybindings", []string{prerequisite.GuardPolicy}, prerequisite.FormerValidatingPolicies()}, // first: they refuse what is not held
+		{"v1", "validatingadmissionpolicybindings", prerequisite.GuardPolicies(), prerequisite.FormerValidatingPolicies()}, // first: they refuse what is not held
 		{"v1", "mutatingadmissionpolicybindings", prerequisite.MutatingPolicies, prerequisite.FormerMutatingPolicies()},
 		{"v1", "mutatingwebhookconfigurations", []string{prerequisite.WebhookConfiguration}, nil},
 	} {

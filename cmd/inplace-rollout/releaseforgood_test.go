@@ -42,7 +42,7 @@ func TestReleaseForGood(t *testing.T) {
 	}{
 		"policy":  {"v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", prerequisite.MutatingPolicies},
 		"webhook": {"v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", []string{"inplace-rollout"}},
-		"guards":  {"v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", []string{prerequisite.GuardPolicy}},
+		"guards":  {"v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", prerequisite.GuardPolicies()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -88,11 +89,8 @@ func united(of []*fieldpath.Set, but int) *fieldpath.Set {
 
 // appliesAs reports whether an entry is that of a manager who applies manifests: of the named one, if any is.
 func appliesAs(entry metav1.ManagedFieldsEntry, manager string) bool {
-	applies := entry.Operation == metav1.ManagedFieldsOperationApply
-	if manager != "" {
-		return entry.Subresource == "" && applies && entry.Manager == manager
-	}
-	return entry.Subresource == "" && (applies || slices.Contains(helm, entry.Manager))
+	applies := entry.Operation == metav1.ManagedFieldsOperationApply || slices.Contains(helm, entry.Manager)
+	return applies && entry.Subresource == "" && entry.Manager == cmp.Or(manager, entry.Manager)
 }
 
 // written returns the fields of a manager without those that the API server may have filled in, which nobody removes.
@@ -115,7 +113,7 @@ func match(fields *fieldpath.Set, manifest *unstructured.Unstructured) (n int) {
 	return n
 }
 
-// likeLast reports whether a manifest says most of what was last applied client-side. Then that goes, too: server-side apply takes it over.
+// likeLast reports whether a manifest says most of what was last applied client-side. What only that said goes, too: server-side apply takes it over.
 func likeLast(live, manifest *unstructured.Unstructured, all *fieldpath.Set) bool {
 	var last map[string]any
 	_ = json.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &last) // there may be none

@@ -366,7 +366,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	r.Unknown = forecast.Unknown
 	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable, o.clock.Now())
 	for _, f := range forecast.Pods {
-		if v := goingBack(forecast.Plan, f.Member.Name); v != nil { // the size that it has is the one that has failed
+		if v := goingBack(forecast.Plan, f.Member.Name); v != nil && f.Forecast != judge.ScaledIn && f.Forecast != judge.KeptBack { // the size that it has is the one that has failed
 			f = judge.Forecasts([]*judge.Verdict{v}, o.clock.Now())[0]
 		}
 		if f.Forecast != judge.ScaledIn {

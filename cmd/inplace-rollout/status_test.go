@@ -600,6 +600,16 @@ func TestStatusExitCode(t *testing.T) {
 			r.Canaries[0].Well.Time = now.Add(-time.Second)
 			s.recorded(*r)
 		})(t), false, 2},
+		{"it was not Ready before, and is not", changed(manualStage, func(s *stage) {
+			r := must.Get(rollout.ReadRecord(s.set.Annotations))(t)
+			r.Canaries[0].Unready, r.Canaries[0].Well = true, nil
+			s.recorded(*r)
+			build.NotReady(s.pods[2])
+		})(t), false, 2},
+		{"its successor has yet to come", changed(manualStage, func(s *stage) {
+			s.pods[2].DeletionTimestamp, s.pods[2].Finalizers = ptr.To(metav1.NewTime(now)), []string{"test/keep"}
+		})(t), false, 2},
+		{"another canary is to be asked", changed(manualStage, func(s *stage) { s.set.Annotations[api.CanaryAnnotation] = "2" })(t), false, 2},
 		{"the kubelet has still to apply it", changed(manualStage, func(s *stage) { s.asked(2) })(t), false, 2},
 		{"stopped", stoppedStage(t), false, 3},
 		{"deferred", heldSetOf(1, func(s *stage) {

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -46,19 +45,23 @@ func (a *acknowledgement) lasts(what string, now time.Time) (said string, again 
 	}
 	lasted = lasted.Truncate(each)
 	if lasted > 0 {
-		said = "; not acknowledged for " + duration.HumanDuration(lasted)
+		said = "; not acknowledged for " + lasted.String()
 	}
 	return said, a.since.Add(lasted + each).Sub(now)
 }
 
-// stuck is the plan's condition, or, where the hold should have ended for a while, why it does not.
+// stuck is the plan's condition, with how long what it waits for has lasted; or why the hold does not end, where it should have.
 func stuck(p rollout.Plan, lasts string, err error) rollout.Condition {
-	if err == nil || lasts == "" || !p.Releases() {
-		return p.Condition
-	}
-	c := rollout.Condition{Reason: judge.ReasonProgressing, Why: err.Error()}
-	if apierrors.IsForbidden(err) {
-		c.Reason = judge.ReasonAdmissionDenied
+	c := p.Condition
+	switch {
+	case lasts == "":
+	case !p.Releases():
+		c.Details += lasts
+	case err != nil:
+		c = rollout.Condition{Reason: judge.ReasonProgressing, Why: err.Error()}
+		if apierrors.IsForbidden(err) {
+			c.Reason = judge.ReasonAdmissionDenied
+		}
 	}
 	return c
 }

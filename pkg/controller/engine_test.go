@@ -832,7 +832,7 @@ func TestUnobserved(t *testing.T) {
 		}
 		e.pass(again)
 	}
-	must.Equal(t, fmt.Sprint(written), "[Pending 30s Pending 60s Pending 2m Pending 4m Pending 8m Pending 16m]", "written")
+	must.Equal(t, fmt.Sprint(written), "[Pending 30s Pending 1m0s Pending 2m0s Pending 4m0s Pending 8m0s Pending 16m0s]", "written")
 }
 
 func TestCleanUp(t *testing.T) {

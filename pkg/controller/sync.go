@@ -51,8 +51,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	if o, f, p, requeueAfter, err = c.decide(ctx, s, w, o, f, p); err != nil {
 		return 0, err
 	}
-	said, again := s.awaited.lasts(p.Awaited(), c.clock.Now())
-	p.Condition.Details += said
+	lasts, again := s.awaited.lasts(p.Awaited(w.GetGeneration()), c.clock.Now())
 	p.RequeueWithin(again)
 	// 5. Note what was observed, and apply the plan's writes.
 	there, _ := o.Pods()
@@ -61,7 +60,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	}
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
-	p.Condition = stuck(p, said, err)
+	p.Condition = stuck(p, lasts, err)
 	p.RequeueWithin(s.lookAgain())
 	if err != nil && p.Records() { // the condition would say what is not recorded
 		return 0, err

@@ -233,7 +233,7 @@ func TestAcknowledgementIsLost(t *testing.T) {
 	c.strips = true
 	c.edit(newer)
 	c.Rounds(150)
-	if says := condition(&Deployment{Deployment: c.d}).Message; !strings.Contains(says, "to see ReplicaSet web-i1c1m0x0 as the new one; not acknowledged for 60s") {
+	if says := condition(&Deployment{Deployment: c.d}).Message; !strings.Contains(says, "to see ReplicaSet web-i1c1m0x0 as the new one; not acknowledged for 1m0s") {
 		t.Errorf("the condition says %q", says)
 	}
 	c.strips = false

@@ -107,7 +107,7 @@ func (c *Cluster) Misplaced(ctx context.Context) error {
 	if !known || len(named) == 0 || named[0] == c.ControllerNamespace {
 		return nil
 	}
-	return fmt.Errorf("no controller is found in namespace %s: use --controller-namespace=%s, as the policies do", c.ControllerNamespace, named[0])
+	return fmt.Errorf("the policies name %[2]s as the controller's namespace, not %[1]s: use --controller-namespace=%[2]s", c.ControllerNamespace, named[0])
 }
 
 // judge does that by the annotations of the object.

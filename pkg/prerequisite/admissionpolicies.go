@@ -34,6 +34,11 @@ const WarningPolicy = "inplace-rollout-warning"
 // GuardPolicy is the name of the policy that refuses a write whose hold somebody has undone.
 const GuardPolicy = "inplace-rollout-guard"
 
+// GuardPolicies are the names of all that refuse a write in which somebody has undone something of ours.
+func GuardPolicies() []string {
+	return slices.DeleteFunc(slices.Clone(ValidatingPolicies), func(name string) bool { return !strings.HasPrefix(name, GuardPolicy) })
+}
+
 // MutatingPolicies and ValidatingPolicies are the names of the admission policies that are needed.
 var (
 	MutatingPolicies   = namesOf(mutating)

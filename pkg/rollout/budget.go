@@ -116,14 +116,15 @@ func newBudget(verdicts []*judge.Verdict, o Options) *budget {
 }
 
 // backInVain reports whether the pods go back to a size that was proved, and this one has that and is not Ready all the same, but not
-// because it has gone back: it was not Ready before, or was not asked. No resize is left that could help it.
+// because it has gone back: it was not Ready before, or was not asked; or it has not been for too long. No resize is left that could help it.
 func (o Options) backInVain(v *judge.Verdict) bool {
 	m := &v.Member
 	if !o.Back || v.Observed != resize.Unready || m.Lost != "" {
 		return false
 	}
 	asked := m.Target.Resized
-	return m.Cure || asked.IsZero() || asked.Before(o.edited) || judge.DownBefore(m.Pod, asked)
+	return m.Cure || asked.IsZero() || asked.Before(o.edited) || judge.DownBefore(m.Pod, asked) ||
+		o.patience > 0 && !m.Since.IsZero() && !o.Now.Before(m.Since.Add(o.patience))
 }
 
 // atWork is how many pods are being resized, or restarted while they are down.

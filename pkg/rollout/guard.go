@@ -563,7 +563,7 @@ func (g *guarded) end(s *Step, o Options) {
 			s.proved[v.Member.Pod.UID] = g.proof(v)
 		}
 	}
-	s.Canary = s.Canary || g.awaits(s.Verdicts, o) || g.deserted(s.Verdicts, o)
+	s.Canary, s.Proved = s.Canary || g.awaits(s.Verdicts, o) || g.deserted(s.Verdicts, o), g.proved()
 	s.awaitSick(g)
 	if g.over() {
 		g.record.roll()
@@ -589,6 +589,16 @@ func (g *guarded) over() bool {
 		}
 	}
 	return len(g.classes) > 0
+}
+
+// proved reports whether as many pods of each class have proved the size as are canaries.
+func (g *guarded) proved() bool {
+	for _, t := range g.classes {
+		if t.proved < t.canaries {
+			return false
+		}
+	}
+	return true
 }
 
 // fail records what has failed.

@@ -83,10 +83,10 @@ func (p Plan) Releases() bool {
 	return slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
 }
 
-// Awaited is [Plan.Unacknowledged], or the end of the hold; empty if there is neither.
-func (p Plan) Awaited() string {
+// Awaited is [Plan.Unacknowledged], or the end of the hold of that generation; empty if there is neither.
+func (p Plan) Awaited(generation int64) string {
 	if p.Releases() {
-		return "the end of the hold"
+		return fmt.Sprintf("the end of the hold of generation %d", generation)
 	}
 	return p.Unacknowledged
 }

@@ -83,7 +83,8 @@ func (o Options) back() Options {
 	if o.Action != policy.Restart {
 		o.Action = policy.LiveResize
 	}
-	o.Lost, o.edited = o.Guard.losses.Why(), o.Guard.Record.Began.Time // of those that have gone back
+	o.Lost = o.Guard.losses.Why() // of those that have gone back
+	o.edited, o.patience = o.Guard.Record.Began.Time, o.Guard.NotReadyTimeout
 	o.Guard, o.Strategy, o.Rejected, o.Back = nil, policy.RollingUpdate, nil, true
 	return o
 }
@@ -91,7 +92,7 @@ func (o Options) back() Options {
 // undoing returns the options of an edit to the size from before: its pods go back, too.
 func (o Options) undoing() Options {
 	if o.Guard != nil && o.Guard.Back {
-		o.Back, o.edited = true, o.Guard.Record.Began.Time
+		o.Back, o.edited, o.patience = true, o.Guard.Record.Began.Time, o.Guard.NotReadyTimeout
 	}
 	return o
 }

@@ -47,7 +47,10 @@ type Options struct {
 	// Guard of the rollout; nil if there is none.
 	Guard *Guard
 
-	edited time.Time // when the rollout began whose pods go back, by the clock of the API server; zero if it is not known
+	// Of a rollout whose pods go back: when it began, by the clock of the API server, or zero if that is not known; and how long they are
+	// waited for to be Ready.
+	edited   time.Time
+	patience time.Duration
 }
 
 // Step is what may be done now, and what has to be waited for.
@@ -83,6 +86,8 @@ type Step struct {
 	Canary bool
 	// Guarding: a guarded rollout has been stopped, or pods have yet to prove their size to it. It is not let go.
 	Guarding bool
+	// Proved: the canary of each class has proved its size.
+	Proved bool
 	// Trying: a canary runs with the size, others wait for it, and it has yet to prove it.
 	Trying bool
 	// Failures are the pods that have failed since their resize, in a guarded rollout that goes on until this step.
@@ -205,6 +210,9 @@ func (s *Step) add(v *judge.Verdict, o Options, b *budget) {
 	s.Total += v.Member.Count()
 	s.Updated += asInt(v.Member.Updated && !judge.Gone(v.Member.Pod))
 	s.RequeueWithin(v.Until.Sub(o.Now))
+	if o.Back && v.Unready {
+		s.RequeueWithin(v.Member.Since.Add(o.patience).Sub(o.Now))
+	}
 	s.proving = s.proving || v.Unproved()
 	s.Unready = s.Unready || v.Unready && !v.Member.InPlaceOnly
 	s.Overdue = s.Overdue || v.Overdue

@@ -74,6 +74,8 @@ func lifecycle(t *testing.T, hold string) {
 		t.Errorf("after the uninstallation, web is held: %t, and late: %t", w.held("web"), w.held("late"))
 	}
 	w.assertNothingLeft()
+	says := w.kubectl("get", "statefulset/web", "--output=jsonpath={.status.conditions[?(@.type=='"+api.ConditionComplete+"')]}")
+	must.Equal(t, says, "", "the condition of web after the uninstallation")
 	w.kubectl("rollout", "status", "statefulset/web", "--timeout="+patience.String())
 }
 

@@ -248,7 +248,9 @@ func GuardedRollouts(t *testing.T, of func(t *testing.T, pods int, asks *Asks) G
 	}
 	for _, onFailure := range []string{policy.OnFailureHold, policy.OnFailureRevert} {
 		trials = append(trials, trial{"what guards it is taken away, and counts all the same, " + onFailure, func(g *guardedly) { g.isUnguarded(onFailure) }})
-		trials = append(trials, trial{"a pod that is not Ready at its size from before, either, keeps no other from going back, " + onFailure, func(g *guardedly) { g.goesBackBeside(onFailure) }})
+		for _, timeout := range []string{"", "5s"} {
+			trials = append(trials, trial{"a pod that is not Ready at its size from before, either, keeps no other from going back, " + onFailure + timeout, func(g *guardedly) { g.goesBackBeside(onFailure, timeout) }})
+		}
 		trials = append(trials, trial{"what has failed is not proved by another edit, " + onFailure, func(g *guardedly) { g.isEditedBackToFailure(onFailure) }})
 		for _, duration := range []string{"10m", policy.Manual} {
 			trials = append(trials, trial{"an undo of the second edit is complete at once, " + onFailure + " " + duration, func(g *guardedly) { g.isUndoneToTheFirst(onFailure, duration) }})
@@ -1385,7 +1387,7 @@ func (g *guardedly) isEditedBackToFailure(onFailure string) {
 
 // goesBackBeside has a pod stay not Ready, whatever its size, once it has had the newer one, and one that has never had it do so, too. The
 // first one that had it goes back, by itself or by an undo, also where a restarted controller does not know how they were.
-func (g *guardedly) goesBackBeside(onFailure string) {
+func (g *guardedly) goesBackBeside(onFailure, notReadyTimeout string) {
 	for _, v := range []Version{Next, Former} { // they were resized before, too
 		g.Edit(v)
 		g.Until(g.T, "the setup", func() bool { return g.Condition().Complete() && g.sizes(v) == 3 })
@@ -1397,7 +1399,7 @@ func (g *guardedly) goesBackBeside(onFailure string) {
 		}
 		return Outcome{Unready: ill[pod.Name]}
 	}
-	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.OnFailureAnnotation, onFailure)
+	g.guard(api.CanaryAnnotation, "1", api.CanaryDurationAnnotation, "5s", api.OnFailureAnnotation, onFailure, api.NotReadyTimeoutAnnotation, notReadyTimeout)
 	g.Until(g.T, "stopped", func() bool { return Stopped(g.Condition()) })
 	if onFailure == policy.OnFailureHold {
 		g.Edit(Former)
