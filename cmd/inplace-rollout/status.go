@@ -246,6 +246,7 @@ type statusReport struct {
 	recorded *recorded    // the same, with what it rests on
 	written  *metav1.Time // when the condition was; nil if there is none
 	short    string       // the message, without what the pods say; empty if that is all of it
+	blocker  string       // the pod that the others wait for; empty if they wait for none
 }
 
 // writtenCondition is what a condition says that may be behind.
@@ -363,7 +364,7 @@ func (o statusOptions) report(ctx context.Context, world *capacity.Cluster, u *u
 	if err != nil {
 		return r, err
 	}
-	r.Unknown = forecast.Unknown
+	r.Unknown, r.blocker = forecast.Unknown, blocker(forecast.Plan)
 	r.recorded = recordedOf(u, settings.Guard, forecast, says.unanswerable, o.clock.Now())
 	for _, f := range forecast.Pods {
 		if v := goingBack(forecast.Plan, f.Member.Name); v != nil && f.Forecast != judge.ScaledIn && f.Forecast != judge.KeptBack { // the size that it has is the one that has failed
@@ -680,16 +681,15 @@ func blocker(p rollout.Plan) (name string) {
 
 // awaits says what a pod waits for that is not asked yet; empty if no plan tells.
 func (r *statusReport) awaits(plan rollout.Plan, m judge.Member) string {
-	first := blocker(plan)
 	switch person := r.awaitsPerson(plan, m); {
 	case person != "":
 		return person
 	case plan.Condition.Phase == rollout.PhaseHandedOver:
 		return "waiting for the " + plan.Condition.Kind + " controller"
-	case plan.Canary && (first == "" || r.recorded.asked()):
+	case plan.Canary && (r.blocker == "" || r.recorded.asked()):
 		return "waiting for the canary"
-	case first != "" && first != m.Name:
-		return "waiting for " + first + ", which is not available, and counts towards maxUnavailable"
+	case r.blocker != "" && r.blocker != m.Name:
+		return "waiting for " + r.blocker + ", which is not available, and counts towards maxUnavailable"
 	case len(plan.Verdicts) > 0 && len(r.Pods) == 0: // the first one may have been lost
 		return besideOthers
 	case len(plan.Verdicts) > 0:

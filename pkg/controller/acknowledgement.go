@@ -2,14 +2,12 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
@@ -84,15 +82,8 @@ func (c *Controller[W, K]) remind(ctx context.Context, s *Session[W, K], w W) (a
 		return again, nil
 	}
 	says.Message = what + said
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()},
-		"status":   map[string]any{"conditions": []any{c.access.NewCondition(says, now)}},
-	})
-	if err != nil {
-		return 0, fmt.Errorf("encoding the condition: %w", err)
-	}
-	if _, err := c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
-		return 0, fmt.Errorf("writing the condition: %w", err)
+	if err := c.putConditions(ctx, w, map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()}, c.access.NewCondition(says, now)); err != nil {
+		return 0, err
 	}
 	klog.FromContext(ctx).Info("The built-in controller does not acknowledge the edit. Does an admission policy change its status writes?", "condition", says.Message)
 	return again, nil

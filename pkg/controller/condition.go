@@ -61,19 +61,24 @@ func (c *Controller[W, K]) writeCondition(ctx context.Context, w W, p rollout.Pl
 		klog.FromContext(ctx).Info("Would write the condition", "status", want.Status, "reason", want.Reason, "message", want.Message)
 		return 0, nil
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": metadataOf(w, p.Condition),
-		"status":   map[string]any{"conditions": append([]any{c.access.NewCondition(want, now)}, beside...)},
-	})
-	if err != nil {
-		return 0, fmt.Errorf("encoding the condition: %w", err)
-	}
-	if _, err := c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
-		return 0, fmt.Errorf("writing the condition: %w", err)
+	if err := c.putConditions(ctx, w, metadataOf(w, p.Condition), append([]any{c.access.NewCondition(want, now)}, beside...)...); err != nil {
+		return 0, err
 	}
 	c.recordCondition(w, have, p)
 	c.wroteMessage(w)
 	return 0, nil
+}
+
+// putConditions writes conditions of the workload, with this metadata.
+func (c *Controller[W, K]) putConditions(ctx context.Context, w W, metadata map[string]any, conditions ...any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata, "status": map[string]any{"conditions": conditions}})
+	if err != nil {
+		return fmt.Errorf("encoding the condition: %w", err)
+	}
+	if _, err := c.patch(ctx, w, types.StrategicMergePatchType, patch, "status"); err != nil {
+		return fmt.Errorf("writing the condition: %w", err)
+	}
+	return nil
 }
 
 // metadataOf is what a write of the condition says of the workload: which one it is about, and what the condition speaks of.

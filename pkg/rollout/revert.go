@@ -83,16 +83,22 @@ func (o Options) back() Options {
 	if o.Action != policy.Restart {
 		o.Action = policy.LiveResize
 	}
+	o = o.toProved()
 	o.Lost = o.Guard.losses.Why() // of those that have gone back
-	o.edited, o.patience = o.Guard.Record.Began.Time, o.Guard.NotReadyTimeout
-	o.Guard, o.Strategy, o.Rejected, o.Back = nil, policy.RollingUpdate, nil, true
+	o.Guard, o.Strategy, o.Rejected = nil, policy.RollingUpdate, nil
+	return o
+}
+
+// toProved has the pods go back to a size that was proved.
+func (o Options) toProved() Options {
+	o.Back, o.edited, o.patience = true, o.Guard.Record.Began.Time, o.Guard.NotReadyTimeout
 	return o
 }
 
 // undoing returns the options of an edit to the size from before: its pods go back, too.
 func (o Options) undoing() Options {
 	if o.Guard != nil && o.Guard.Back {
-		o.Back, o.edited, o.patience = true, o.Guard.Record.Began.Time, o.Guard.NotReadyTimeout
+		return o.toProved()
 	}
 	return o
 }
