@@ -8,9 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
+	"github.com/inplace-rollout/inplace-rollout/pkg/pods"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -48,34 +51,50 @@ func (a *acknowledgement) lasts(what string, now time.Time) (said string, again 
 	return said, a.since.Add(lasted + each).Sub(now)
 }
 
-// stuck is the plan's condition, with how long what it waits for has lasted; or why the hold does not end, where it should have.
+// stuck is the plan's condition, with how long what it waits for has lasted; or why its last write, made again and again, fails.
 func stuck(p rollout.Plan, lasts string, err error) rollout.Condition {
 	c := p.Condition
 	switch {
 	case lasts == "":
-	case !p.Releases():
+	case p.Unacknowledged != "":
 		c.Details += lasts
-	case err != nil:
+	case err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 		c = rollout.Condition{Reason: judge.ReasonProgressing, Why: err.Error()}
-		if apierrors.IsForbidden(err) {
+		if pods.Answered(err) { // a policy says Forbidden, Invalid, or what else it likes
 			c.Reason = judge.ReasonAdmissionDenied
 		}
 	}
 	return c
 }
 
-// remind has the condition of a held workload say for how long its built-in controller has not acknowledged the edit, which has that
-// controller look at it again. It returns after which time the next one is due.
-func (c *Controller[W, K]) remind(ctx context.Context, s *Session[W, K], w W) (again time.Duration, err error) {
+// lasts is [acknowledgement.lasts] of what the workload awaits now.
+func (c *Controller[W, K]) lasts(name cache.ObjectName, what string) (said string, again time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.awaited[name]
+	said, again = a.lasts(what, c.clock.Now())
+	if c.awaited[name] = a; what == "" {
+		delete(c.awaited, name)
+	}
+	return said, again
+}
+
+// remind has the condition of a workload that is held, or was let go and is not Complete yet, say for how long its built-in controller
+// has not acknowledged the last write, which has that controller look at it again. It returns after which time the next one is due.
+func (c *Controller[W, K]) remind(ctx context.Context, w W) (again time.Duration, err error) {
+	have, held := c.access.Condition(w), policy.Held(w)
+	if !held && (have == nil || have.Complete()) {
+		return 0, nil
+	}
 	now := metav1.NewTime(c.clock.Now())
 	what := fmt.Sprintf("waiting for the %s controller to observe generation %d", c.access.Kind, w.GetGeneration())
-	said, again := s.awaited.lasts(what, now.Time)
+	said, again := c.lasts(cache.MetaObjectToName(w), what)
 	if said == "" || c.options.DryRun {
 		return again, nil
 	}
 	// As when it is acknowledged, what was Complete is Pending, and what was not stays as it was.
 	says := rollout.StoredCondition{Status: corev1.ConditionFalse, Reason: judge.ReasonPending, LastTransitionTime: now}
-	if have := c.access.Condition(w); have != nil && !have.Complete() {
+	if have != nil && !have.Complete() {
 		says = *have
 	}
 	if says.Message == what+said {
@@ -85,6 +104,6 @@ func (c *Controller[W, K]) remind(ctx context.Context, s *Session[W, K], w W) (a
 	if err := c.putConditions(ctx, w, map[string]any{"uid": w.GetUID(), "resourceVersion": w.GetResourceVersion()}, c.access.NewCondition(says, now)); err != nil {
 		return 0, err
 	}
-	klog.FromContext(ctx).Info("The built-in controller does not acknowledge the edit. Does an admission policy change its status writes?", "condition", says.Message)
+	klog.FromContext(ctx).Info("The built-in controller does not acknowledge the last write. Does an admission policy change its status writes?", "condition", says.Message)
 	return again, nil
 }

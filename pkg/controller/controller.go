@@ -70,7 +70,8 @@ type Controller[W Workload, K KindState] struct {
 	mu       sync.Mutex
 	sessions map[cache.ObjectName]*Session[W, K]
 	memories map[cache.ObjectName]*memory // of those that have a session, or had one that was put away
-	opening  map[bool]*opening            // of those that are held, and of others
+	awaited  map[cache.ObjectName]acknowledgement
+	opening  map[bool]*opening // of those that are held, and of others
 	messages map[cache.ObjectName]message
 	// unanswered are workloads as they were held, of which a request to let go has had no answer.
 	unanswered map[cache.ObjectName]W
@@ -87,6 +88,7 @@ func New[W Workload, K KindState](ctx context.Context, kind Kind[W, K], client k
 		informer: access.NewInformer(options.Namespace, func(o *metav1.ListOptions) { o.LabelSelector = labels.Set{api.EnabledLabel: "true"}.String() }),
 		sessions: map[cache.ObjectName]*Session[W, K]{},
 		memories: map[cache.ObjectName]*memory{},
+		awaited:  map[cache.ObjectName]acknowledgement{},
 		messages: map[cache.ObjectName]message{}, unanswered: map[cache.ObjectName]W{},
 		withdrawn: map[cache.ObjectName]time.Time{},
 		rolling:   sets.Set[cache.ObjectName]{},

@@ -835,6 +835,28 @@ func TestUnobserved(t *testing.T) {
 	must.Equal(t, fmt.Sprint(written), "[Pending 30s Pending 1m0s Pending 2m0s Pending 4m0s Pending 8m0s Pending 16m0s]", "written")
 }
 
+// So is that the hold has been let go, unless the workload was Complete without us.
+func TestLetGoUnobserved(t *testing.T) {
+	for status, want := range map[corev1.ConditionStatus]string{
+		corev1.ConditionFalse: "waiting for the Plain controller to observe generation 7; not acknowledged for 30s",
+		corev1.ConditionTrue:  "as before",
+	} {
+		e := newEngine(t, Options{Ready: func() error { return nil }})
+		e.kind.unobserved, e.w.Generation, e.w.Annotations = true, 7, nil
+		e.kind.condition = &rollout.StoredCondition{Status: status, Reason: judge.ReasonProgressing, Message: "as before"}
+		must.Do(t, e.informer.GetStore().Add(e.w))
+		again := must.Get(e.Sync(t.Context(), e.session.name))(t)
+		must.Equal(t, again > 0, want != "as before", "looks again")
+		e.pass(again)
+		must.Get(e.Sync(t.Context(), e.session.name))(t)
+		must.Equal(t, e.kind.condition.Message, want, "says")
+		must.Equal(t, e.kind.condition.Reason, judge.ReasonProgressing, "reason")
+		e.kind.unobserved = false
+		must.Get(e.Sync(t.Context(), e.session.name))(t)
+		must.Equal(t, len(e.awaited), 0, "what is awaited")
+	}
+}
+
 func TestCleanUp(t *testing.T) {
 	e := newEngine(t, Options{})
 	if err := e.cleanUp(t.Context(), e.session.name); err != nil || len(e.kind.applied) > 0 {

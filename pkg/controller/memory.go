@@ -43,7 +43,6 @@ type memory struct {
 	looseAfter time.Time        // until then the built-in controller is not let loose, because admission edited the template
 	edits      *backoff.ExponentialBackOff
 	rejections judge.Rejections
-	awaited    acknowledgement
 }
 
 // Reached is how many pods have got their size, at most, and since when, by our own clock. A pod that goes and comes back is no news.

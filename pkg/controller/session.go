@@ -129,6 +129,7 @@ func (c *Controller[W, K]) forget(name cache.ObjectName) {
 		c.options.Checks.Ask(c.checked(name), nil, nil, nil)
 	}
 	delete(c.memories, name)
+	delete(c.awaited, name)
 }
 
 func (s *Session[W, K]) hasSynced() bool { return s.Pods.HasSynced() && s.KindState.HasSynced() }

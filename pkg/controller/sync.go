@@ -51,7 +51,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	if o, f, p, requeueAfter, err = c.decide(ctx, s, w, o, f, p); err != nil {
 		return 0, err
 	}
-	lasts, again := s.awaited.lasts(p.Awaited(w.GetGeneration()), c.clock.Now())
+	lasts, again := c.lasts(name, p.Awaited(w.GetGeneration()))
 	p.RequeueWithin(again)
 	// 5. Note what was observed, and apply the plan's writes.
 	there, _ := o.Pods()
@@ -121,6 +121,7 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 
 // letGo looks after a workload that is not held.
 func (c *Controller[W, K]) letGo(ctx context.Context, name cache.ObjectName, w W) error {
+	c.lasts(name, "")                          // it has acknowledged that
 	if !c.kind.BuiltInStatus(w).Rolls(false) { // else the restarts that were decided are under way
 		c.options.Ledger.Forget(c.account(w))
 	}
@@ -193,17 +194,16 @@ func soonest(a, b time.Duration) time.Duration {
 // prepare begins the session of a workload that was edited and is held, while the built-in
 // controller looks at the edit: what is watched and read by then need not be waited for.
 func (c *Controller[W, K]) prepare(ctx context.Context, w W) (requeueAfter time.Duration, err error) {
-	if !policy.Held(w) || !c.mayOpen(cache.MetaObjectToName(w), true) {
-		return 0, nil
+	if policy.Held(w) && c.mayOpen(cache.MetaObjectToName(w), true) {
+		s, err := c.session(ctx, w)
+		if err != nil {
+			return 0, err
+		}
+		if err := c.readLimits(ctx, s, w, false); err != nil {
+			return 0, err
+		}
 	}
-	s, err := c.session(ctx, w)
-	if err != nil {
-		return 0, err
-	}
-	if err := c.readLimits(ctx, s, w, false); err != nil {
-		return 0, err
-	}
-	return c.remind(ctx, s, w)
+	return c.remind(ctx, w)
 }
 
 // planLive gathers live from the API server what there is of the workload, and plans the next step. Nobody watches the

@@ -382,6 +382,7 @@ func TestDoubt(t *testing.T) {
 			if err != nil || (!tt.counts || tt.want > 0) && strings.Contains(does(p), "release") || tt.counts && tt.want > 0 && !p.Hold && p.RequeueAfter != tt.want {
 				t.Errorf("planned %s and another look after %s, %v; want no release, and a look after %s", does(p), p.RequeueAfter, err, tt.want)
 			}
+			must.Equal(t, p.Unacknowledged == "", tt.counts, "nothing is to be acknowledged")
 		})
 	}
 }

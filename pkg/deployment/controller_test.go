@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -241,16 +242,29 @@ func TestAcknowledgementIsLost(t *testing.T) {
 	must.Equal(t, c.Unfinished(), "", "unfinished")
 }
 
-// TestHoldDoesNotEnd: where a policy refuses the last write, the condition says so after a while.
+// TestHoldDoesNotEnd: where a policy refuses the last write, or one of a ReplicaSet, the condition says so after a while.
 func TestHoldDoesNotEnd(t *testing.T) {
-	c := newCluster(t, 3, controller.Options{})
-	c.Refuse("patch deployments web", apierrors.NewForbidden(deployments.GroupResource(), "web", errors.New("denied by a policy")), 100)
-	c.edit(newer)
-	c.Rounds(60, apierrors.IsForbidden)
-	have := condition(&Deployment{Deployment: c.d})
-	must.Equal(t, have.Reason, judge.ReasonAdmissionDenied, "reason")
-	must.Contain(t, have.Message, `releasing the hold: deployments.apps "web" is forbidden: denied by a policy`, "message")
-	c.Rest()
+	policy := func(reason metav1.StatusReason, code int32) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "denied by a policy", Details: &metav1.StatusDetails{Kind: "x"}}}
+	}
+	for _, tt := range []struct {
+		write string
+		err   error
+		says  string
+	}{
+		{"deployments web", policy(metav1.StatusReasonForbidden, http.StatusForbidden), "releasing the hold: denied by a policy"},
+		{"deployments web", policy(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity), "releasing the hold: denied by a policy"},
+		{"replicasets web-i1c1m0x0", policy(metav1.StatusReasonForbidden, http.StatusForbidden), "writing ReplicaSet web-i1c1m0x0: denied by a policy"},
+	} {
+		c := newCluster(t, 3, controller.Options{})
+		c.Refuse("patch "+tt.write, tt.err, 100)
+		c.edit(newer)
+		c.Rounds(60, func(error) bool { return true })
+		have := condition(&Deployment{Deployment: c.d})
+		must.Equal(t, have.Reason, judge.ReasonAdmissionDenied, "reason")
+		must.Contain(t, have.Message, tt.says, "message")
+		c.Rest()
+	}
 }
 
 func TestEvents(t *testing.T) {

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"cmp"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -53,13 +52,17 @@ func (n *PodNotes) See(verdicts []*Verdict) {
 	}
 }
 
-// Prove notes since when pods have the size of a guarded rollout, and have not proved it; and which have.
-func (n *PodNotes) Prove(verdicts []*Verdict, since map[types.UID]time.Time, proved map[types.UID]string) {
-	for _, v := range verdicts {
-		if pod := v.Member.Pod; pod != nil {
-			note := n.Note(pod.UID)
-			note.Proving, note.Proved = since[pod.UID], cmp.Or(proved[pod.UID], note.Proved)
-		}
+// Prove notes since when pods have the size of a guarded rollout, and have not proved it; and which have. Time counts for no other pod, such
+// as one that a raised partition keeps back.
+func (n *PodNotes) Prove(since map[types.UID]time.Time, proved map[types.UID]string) {
+	for _, note := range n.pods {
+		note.Proving = time.Time{}
+	}
+	for pod, at := range since {
+		n.Note(pod).Proving = at
+	}
+	for pod, size := range proved {
+		n.Note(pod).Proved = size
 	}
 }
 

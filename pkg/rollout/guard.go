@@ -519,7 +519,11 @@ func (g *guarded) mayTouch(v *judge.Verdict) bool {
 
 // lacksCanary reports whether a pod, Ready or not, is to be a canary.
 func (t *trial) lacksCanary(ready bool) bool {
-	return t.touched < t.canaries && (ready || t.sick < t.canaries)
+	has := t.touched
+	if !ready {
+		has += t.sick
+	}
+	return has < t.canaries
 }
 
 // asks counts a pod that is asked for the size by this step, unless that can only do it good.

@@ -78,17 +78,18 @@ type Guarding interface {
 	Guards() bool
 }
 
-// Releases reports whether the plan lets go of the hold.
-func (p Plan) Releases() bool {
-	return slices.ContainsFunc(p.Writes, func(w Write) bool { _, is := w.(Release); return is })
+// Awaited is [Plan.Unacknowledged], or the plan's last write, of that generation of the workload; empty if there is neither.
+func (p Plan) Awaited(generation int64) string {
+	if p.Unacknowledged != "" || len(p.Writes) == 0 {
+		return p.Unacknowledged
+	}
+	return fmt.Sprintf("%s of generation %d", p.Writes[len(p.Writes)-1], generation)
 }
 
-// Awaited is [Plan.Unacknowledged], or the end of the hold of that generation; empty if there is neither.
-func (p Plan) Awaited(generation int64) string {
-	if p.Releases() {
-		return fmt.Sprintf("the end of the hold of generation %d", generation)
-	}
-	return p.Unacknowledged
+// AwaitCount has the plan wait until the built-in controller counts as many pods as updated as there are.
+func (p *Plan) AwaitCount() {
+	p.Defer()
+	p.Unacknowledged = fmt.Sprintf("%d updated pods", p.Updated)
 }
 
 // NeedsLiveRead reports whether the plan must not rest on a watch that may be behind: it says

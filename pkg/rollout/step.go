@@ -368,7 +368,7 @@ func (s Step) progress() Condition {
 // Prove notes since when pods have the size of a guarded rollout, and have not proved it, and which have.
 func (s Step) Prove(notes *judge.PodNotes) {
 	if s.guard != nil {
-		notes.Prove(s.Verdicts, s.provingSince, s.proved)
+		notes.Prove(s.provingSince, s.proved)
 	}
 }
 

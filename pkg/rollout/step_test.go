@@ -637,3 +637,18 @@ func TestNowhereBesideACanary(t *testing.T) {
 		must.Equal(t, len(rollout.Next(judge.Pods(members, o.Terms), o).Resize), want, "born %v after the edit: pods that are asked", after)
 	}
 }
+
+// TestSickCanaries: of two canaries that were not Ready, either, one has been so for too long. No third one that is not takes its place.
+func TestSickCanaries(t *testing.T) {
+	members := []judge.Member{member(t, 2, "asked as a cure"), member(t, 1, "asked as a cure"), member(t, 0, "stale, not available")}
+	members[0].Since = now.Add(-time.Minute)
+	for _, m := range members {
+		m.Pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(build.Start)
+	}
+	for canaries, want := range map[int32]int{2: 0, 3: 1} {
+		settings := policy.Settings{Guard: &policy.Guard{Canary: ptr.To(intstr.FromInt32(canaries))}, NotReadyTimeout: ptr.To(time.Minute)}
+		guard := rollout.Facts{Settings: settings, Now: build.Start}.Guard(rollout.Edit{Version: "2", Began: build.Start.Add(-time.Hour)}, 0)
+		o := rollout.Options{Limit: 3, Guard: guard, Terms: judge.Terms{Action: policy.LiveResizePreferred, Strategy: policy.RollingUpdate, Now: now}}
+		must.Equal(t, len(rollout.Next(judge.Pods(members, o.Terms), o).Resize), want, "canary of %d: pods that are asked", canaries)
+	}
+}

@@ -417,9 +417,11 @@ func TestNextStep(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := planned(observed(t, tt.places, tt.changes...))
+			o := observed(t, tt.places, tt.changes...)
+			p, err := planned(o)
 			simulated.Does(t, p, err, does(p), tt.want)
 			simulated.Looks(t, p, tt.after, tt.want, "resize", "mark")
+			must.Equal(t, p.Unacknowledged != "", policy.Held(o.set) && !o.caughtUp(), "waits for the StatefulSet controller to count pods")
 		})
 	}
 }

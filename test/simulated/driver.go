@@ -92,9 +92,9 @@ func (d *Driver) Syncing() bool { return d.syncing }
 func (d *Driver) Notice() { d.again = true }
 
 // NoError reports whether there is no error. It passes over what the next look mends: conflicts,
-// objects that are there or gone, and broken connections.
+// objects that are there or gone, what is opted out meanwhile, and broken connections.
 func (d *Driver) NoError(err error) bool {
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !errors.Is(err, ErrBroken) {
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !errors.Is(err, ErrBroken) && !errors.Is(err, errFenced) {
 		d.t.Fatal(err)
 	}
 	return err == nil

@@ -1,11 +1,13 @@
 package simulated
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
 )
 
 // ServePods makes client the API server for the pods: it lists them, and writes them as the controller asks for.
@@ -156,14 +159,18 @@ func ServeWorkload[W Object](c *Cluster, client *fake.Clientset, resource string
 // errUnversioned is the error of a write that may undo what others have made of a pod meanwhile.
 var errUnversioned = errors.New("the write of a pod does not say which version of it was looked at")
 
+// errFenced is the error of a condition that comes after the opt-out: see fence-workloads.yaml in deploy/cluster.
+var errFenced = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("this ServiceAccount can write only workloads with the label"))
+
 // Patched is old after a merge patch with its preconditions, written into result, which is empty.
-// Each patch of a pod must have its version as one.
+// Each patch of a pod must have its version as one, and a workload that is not opted in gets no condition.
 func Patched[T metav1.Object](old, result T, patch []byte) (T, error) {
 	var carried struct{ Metadata metav1.ObjectMeta }
 	if err := json.Unmarshal(patch, &carried); err != nil {
 		return result, err
 	}
-	if _, pod := any(old).(*corev1.Pod); pod && carried.Metadata.ResourceVersion == "" {
+	_, pod := any(old).(*corev1.Pod)
+	if pod && carried.Metadata.ResourceVersion == "" {
 		return result, errUnversioned
 	}
 	if err := Meets(old, carried.Metadata.UID, carried.Metadata.ResourceVersion); err != nil {
@@ -171,6 +178,11 @@ func Patched[T metav1.Object](old, result T, patch []byte) (T, error) {
 	}
 	if err := merge(old, result, patch); err != nil {
 		return result, err
+	}
+	if !pod && !policy.Enabled(old) {
+		if encoded, err := json.Marshal(result); err != nil || strings.Contains(string(encoded), `"type":"inplace-rollout.io/`) {
+			return result, cmp.Or(err, error(errFenced))
+		}
 	}
 	if len(carried.Metadata.OwnerReferences) > 0 { // a strategic merge would keep the old ones
 		result.SetOwnerReferences(carried.Metadata.OwnerReferences)
