@@ -51,18 +51,36 @@ func (a *acknowledgement) lasts(what string, now time.Time) (said string, again 
 	return said, a.since.Add(lasted + each).Sub(now)
 }
 
-// stuck is the plan's condition, with how long what it waits for has lasted; or why its last write, made again and again, fails.
+// awaited is what a plan waits for that was carried out with that error: that its last write succeeds, or what is not acknowledged; empty
+// if there is neither.
+func awaited(w metav1.Object, p rollout.Plan, err error) string {
+	if !failed(err) || len(p.Writes) == 0 {
+		return p.Unacknowledged
+	}
+	return fmt.Sprintf("%s of generation %d", p.Writes[len(p.Writes)-1], w.GetGeneration())
+}
+
+// failed reports whether a write has failed. A conflict is only a reason to look again.
+func failed(err error) bool {
+	return err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err)
+}
+
+// stuck is the plan's condition, and where something is awaited for so long, what that is.
 func stuck(p rollout.Plan, lasts string, err error) rollout.Condition {
 	c := p.Condition
 	switch {
 	case lasts == "":
-	case p.Unacknowledged != "":
-		c.Details += lasts
-	case err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-		c = rollout.Condition{Reason: judge.ReasonProgressing, Why: err.Error()}
-		if pods.Answered(err) { // a policy says Forbidden, Invalid, or what else it likes
-			c.Reason = judge.ReasonAdmissionDenied
-		}
+		return c
+	case !failed(err):
+		c.Details += "; " + p.Unacknowledged + lasts
+		return c
+	case c.Reason == "":
+		c.Reason, c.Why = judge.ReasonProgressing, err.Error()
+	default:
+		c.Details += "; " + err.Error()
+	}
+	if c.Reason == judge.ReasonProgressing && pods.Answered(err) { // a policy says Forbidden, Invalid, or what else it likes
+		c.Reason = judge.ReasonAdmissionDenied
 	}
 	return c
 }

@@ -851,7 +851,7 @@ func TestLetGoUnobserved(t *testing.T) {
 		must.Get(e.Sync(t.Context(), e.session.name))(t)
 		must.Equal(t, e.kind.condition.Message, want, "says")
 		must.Equal(t, e.kind.condition.Reason, judge.ReasonProgressing, "reason")
-		e.kind.unobserved = false
+		e.kind.unobserved, e.kind.rolls = false, true
 		must.Get(e.Sync(t.Context(), e.session.name))(t)
 		must.Equal(t, len(e.awaited), 0, "what is awaited")
 	}

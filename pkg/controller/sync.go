@@ -51,8 +51,6 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	if o, f, p, requeueAfter, err = c.decide(ctx, s, w, o, f, p); err != nil {
 		return 0, err
 	}
-	lasts, again := c.lasts(name, p.Awaited(w.GetGeneration()))
-	p.RequeueWithin(again)
 	// 5. Note what was observed, and apply the plan's writes.
 	there, _ := o.Pods()
 	if c.note(s, w, there, f, p); requeueAfter > 0 {
@@ -60,9 +58,13 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	}
 	due, err := c.apply(ctx, s, w, p)
 	p.RequeueWithin(due)
-	p.Condition = stuck(p, lasts, err)
 	p.RequeueWithin(s.lookAgain())
-	if err != nil && p.Records() { // the condition would say what is not recorded
+	said, again := c.lasts(name, awaited(w, p, err))
+	p.RequeueWithin(again)
+	if err != nil && p.Records() { // what it says is not recorded
+		p = rollout.Plan{}
+	}
+	if p.Condition = stuck(p, said, err); err != nil && p.Condition.Reason == "" {
 		return 0, err
 	}
 	// 6. Write the condition. No pod waits for it, so it comes after the other writes.
@@ -121,7 +123,6 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 
 // letGo looks after a workload that is not held.
 func (c *Controller[W, K]) letGo(ctx context.Context, name cache.ObjectName, w W) error {
-	c.lasts(name, "")                          // it has acknowledged that
 	if !c.kind.BuiltInStatus(w).Rolls(false) { // else the restarts that were decided are under way
 		c.options.Ledger.Forget(c.account(w))
 	}
@@ -139,6 +140,7 @@ func (c *Controller[W, K]) leave(ctx context.Context, name cache.ObjectName, goi
 
 // rest ends the session of a workload at rest, when nothing is to be asked again, and brings its condition up to date.
 func (c *Controller[W, K]) rest(ctx context.Context, w W, p rollout.Plan) (requeueAfter time.Duration, err error) {
+	c.lasts(cache.MetaObjectToName(w), "")
 	s, err := c.follow(ctx, w)
 	switch {
 	case err != nil:

@@ -147,7 +147,7 @@ func (p *plan) letGo(o observation) {
 	}
 	switch counts, wait := o.doubt(); {
 	case !counts:
-		p.AwaitCount() // before letting it loose
+		p.AwaitCount(kindName) // before letting it loose
 	case wait > 0:
 		p.RequeueWithin(wait)
 	case len(p.Restart) == 0 && o.settles() > 0:

@@ -268,10 +268,10 @@ func (k Kind) writeSet(ctx context.Context, s *session, d *Deployment, rs *repli
 }
 
 // unapplied reports whether the API server could not apply a JSON patch: the object is not as a test in it says (applyJSPatch in
-// pkg/endpoints/handlers of k8s.io/apiserver). Validation names the kind of what it refuses, with the same code.
+// pkg/endpoints/handlers of k8s.io/apiserver). Validation names the kind of what it refuses, with the same code, and a webhook gives no details.
 func unapplied(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && apierrors.IsInvalid(err) && (status.Status().Details == nil || status.Status().Details.Kind == "")
+	return errors.As(err, &status) && apierrors.IsInvalid(err) && status.Status().Details != nil && status.Status().Details.Kind == ""
 }
 
 // wroteSet shows the next sync the ReplicaSet that we have just written.

@@ -244,21 +244,38 @@ func TestAcknowledgementIsLost(t *testing.T) {
 
 // TestHoldDoesNotEnd: where a policy refuses the last write, or one of a ReplicaSet, the condition says so after a while.
 func TestHoldDoesNotEnd(t *testing.T) {
-	policy := func(reason metav1.StatusReason, code int32) error {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "denied by a policy", Details: &metav1.StatusDetails{Kind: "x"}}}
+	const set = "replicasets web-i1c1m0x0"
+	refusal := func(reason metav1.StatusReason, code int32) error { // as of a webhook
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "denied"}}
 	}
+	forbidden, invalid := refusal(metav1.StatusReasonForbidden, http.StatusForbidden), refusal(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity)
 	for _, tt := range []struct {
-		write string
-		err   error
-		says  string
+		write   string
+		err     error
+		guarded bool
+		letGo   bool // without us, when the ReplicaSet has the new template
+		says    string
 	}{
-		{"deployments web", policy(metav1.StatusReasonForbidden, http.StatusForbidden), "releasing the hold: denied by a policy"},
-		{"deployments web", policy(metav1.StatusReasonInvalid, http.StatusUnprocessableEntity), "releasing the hold: denied by a policy"},
-		{"replicasets web-i1c1m0x0", policy(metav1.StatusReasonForbidden, http.StatusForbidden), "writing ReplicaSet web-i1c1m0x0: denied by a policy"},
+		{"deployments web", forbidden, false, false, "releasing the hold: denied"},
+		{"deployments web", invalid, false, false, "releasing the hold: denied"},
+		{"deployments web", forbidden, true, false, "recording the guarded rollout: denied"},
+		{set, forbidden, false, false, "3 of 3 pods resized; writing ReplicaSet web-i1c1m0x0: denied"},
+		{set, invalid, false, false, "writing ReplicaSet web-i1c1m0x0: denied"},
+		{set, forbidden, false, true, "writing ReplicaSet web-i1c1m0x0: denied"},
 	} {
 		c := newCluster(t, 3, controller.Options{})
+		if tt.guarded {
+			c.change(func(d *appsv1.Deployment) { d.Annotations[api.CanaryAnnotation] = "1" })
+		}
+		if tt.letGo {
+			c.edit(newer)
+			c.Until(60, func() bool { return c.sets["web-i1c1m0x0"].Annotations[api.AdoptedAnnotation] != "" })
+			c.change(func(d *appsv1.Deployment) { delete(d.Annotations, api.HoldAnnotation) })
+		}
 		c.Refuse("patch "+tt.write, tt.err, 100)
-		c.edit(newer)
+		if !tt.letGo {
+			c.edit(newer)
+		}
 		c.Rounds(60, func(error) bool { return true })
 		have := condition(&Deployment{Deployment: c.d})
 		must.Equal(t, have.Reason, judge.ReasonAdmissionDenied, "reason")

@@ -698,8 +698,8 @@ func (p *plan) awaits() bool {
 
 // awaitAcknowledgement notes the wait for what [replicaSet.acknowledged] tells.
 func (p *plan) awaitAcknowledgement() {
-	p.wait("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
-	p.Unacknowledged = p.base.Name
+	p.Defer()
+	p.Unacknowledged = fmt.Sprintf("waiting for the Deployment controller to see ReplicaSet %s as the new one", p.base.Name)
 }
 
 func (p *plan) wait(format string, args ...any) { p.await(p.base.Name, format, args...) }

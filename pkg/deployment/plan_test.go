@@ -363,7 +363,7 @@ func TestNextStep(t *testing.T) {
 
 		{name: "base: the set that has the template before the newest", sets: "a newer acknowledged: newer; b older: older|older", want: "release"},
 		{name: "base: otherwise the newest that differs in size only", sets: "a older: older; b other: other; c image: image", want: "resize b-0"},
-		{name: "base: of two that have the template the oldest", sets: "a newer: newer; b newer acknowledged: newer", waits: "a: waiting for the Deployment controller to see ReplicaSet web-a"},
+		{name: "base: of two that have the template the oldest", sets: "a newer: newer; b newer acknowledged: newer", waits: "waiting for the Deployment controller to see ReplicaSet web-a"},
 		{name: "base: a set without pods is none", sets: "a older: ; b image: image", want: "release, hand over: the template changed in spec.containers[app].image"},
 		{name: "no base: nothing runs", sets: "a older: ", want: "release"},
 		{name: "no base: the newest tells what differs", sets: "a image: image; b older: ", want: "release, hand over: the template changed in spec.containers[app].image"},
@@ -424,7 +424,7 @@ func TestNextStep(t *testing.T) {
 		{name: "adopted: what is not Ready does not keep it from being settled", sets: "a newer adopted: resized|newer, not ready", want: "unmark web-a"},
 		{name: "adopted: unless it is so since its resize", sets: "a newer adopted: resized|resized, not ready", waits: "a-1: not Ready at its new size"},
 		{name: "adopted: a duplicate goes first", sets: "a newer adopted: resized; b newer: ", want: "remove web-b"},
-		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "a: waiting for the Deployment controller to see ReplicaSet web-a as the new one"},
+		{name: "settled: the Deployment controller has to acknowledge it", sets: "a newer: resized", waits: "waiting for the Deployment controller to see ReplicaSet web-a as the new one"},
 		{name: "settled: then the hold is let go", sets: "a newer acknowledged: resized; b older: ", want: "release"},
 		{name: "settled: with a duplicate, all begins again from the mark", sets: "a newer: ; b newer acknowledged: newer", want: "mark web-b"},
 		{name: "settled: histories that are alike are duplicates too", sets: "a older: ; b older: ; c newer adopted: newer", want: "remove web-b"},
@@ -496,7 +496,7 @@ func TestNextStep(t *testing.T) {
 		{name: "action LiveResize: nor where the size harms", sets: "a image: image; b older: infeasible|resized, not ready", changes: changes{inForce("LiveResize;")}},
 		{name: "leaving: the mark is closed first", sets: "a image: image; b newer was-older: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "mark web-b b-0"},
 		{name: "leaving: the Deployment controller has to have seen that", sets: "a image: image; b newer was-older closed restart-b-0: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")},
-			waits: "b-0: infeasible on node node: too big; left as it is; web-b: waiting for the Deployment controller to see ReplicaSet web-b"},
+			waits: "b-0: infeasible on node node: too big; left as it is; the Deployment controller has yet to replace 1 pod of ReplicaSet web-a; waiting for the Deployment controller to see ReplicaSet web-b"},
 		{name: "leaving: then the hold is let go, and the mark stays", sets: "a image: image; b newer was-older closed acknowledged restart-b-0: infeasible|resized; c older: ", changes: changes{inForce("LiveResize;")}, want: "release"},
 		{name: "action LiveResize: after an edit back in a built-in rollout, the pods of the newer size are kept", sets: "a newer acknowledged: newer|newer; b older: older", changes: changes{inForce("LiveResize;")},
 			waits: "web-b: its pods are kept, because the action is LiveResize and only the Deployment controller can replace them, by restarts: `kubectl inplace-rollout retry --action=LiveResizePreferred` lets it"},
@@ -525,8 +525,8 @@ func TestNextStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := planned(observed(t, tt.sets, tt.changes...))
 			simulated.Does(t, p, err, does(p), tt.want)
-			if p.Condition.Complete || !strings.Contains(p.Condition.Message(), tt.waits) {
-				t.Errorf("says %+v, want it to tell %q", p.Condition, tt.waits)
+			if p.Condition.Complete || !strings.Contains(p.Condition.Message()+"; "+p.Unacknowledged, tt.waits) {
+				t.Errorf("says %+v and %q, want it to tell %q", p.Condition, p.Unacknowledged, tt.waits)
 			}
 			simulated.Looks(t, p, tt.after, tt.want, "resize")
 		})

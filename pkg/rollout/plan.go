@@ -27,7 +27,7 @@ type Plan struct {
 	HandedOver string
 	// Resized are the members whose resize is over, if nothing is written for that.
 	Resized []*judge.Member
-	// Unacknowledged names what the built-in controller has been shown, and has yet to write something of; empty if there is nothing.
+	// Unacknowledged says what the built-in controller has been shown, and has yet to write something of; empty if there is nothing.
 	Unacknowledged string
 	// Revision that is rolled out.
 	Revision Revision
@@ -78,18 +78,10 @@ type Guarding interface {
 	Guards() bool
 }
 
-// Awaited is [Plan.Unacknowledged], or the plan's last write, of that generation of the workload; empty if there is neither.
-func (p Plan) Awaited(generation int64) string {
-	if p.Unacknowledged != "" || len(p.Writes) == 0 {
-		return p.Unacknowledged
-	}
-	return fmt.Sprintf("%s of generation %d", p.Writes[len(p.Writes)-1], generation)
-}
-
-// AwaitCount has the plan wait until the built-in controller counts as many pods as updated as there are.
-func (p *Plan) AwaitCount() {
+// AwaitCount has the plan wait until the controller of that kind counts as many pods as updated as there are.
+func (p *Plan) AwaitCount(kind string) {
 	p.Defer()
-	p.Unacknowledged = fmt.Sprintf("%d updated pods", p.Updated)
+	p.Unacknowledged = fmt.Sprintf("waiting for the %s controller to count %d updated pods", kind, p.Updated)
 }
 
 // NeedsLiveRead reports whether the plan must not rest on a watch that may be behind: it says

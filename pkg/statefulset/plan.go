@@ -214,7 +214,7 @@ func (p *plan) letGoOnDelete(o observation, options rollout.Options) {
 	switch p.giveUp(o, options); {
 	case p.release, options.Guard.Keeps():
 	case !o.caughtUp():
-		p.AwaitCount()
+		p.AwaitCount(kindName)
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
 	case p.Unready || p.Guarding || slices.ContainsFunc(p.Verdicts, (*judge.Verdict).Spares):
@@ -255,7 +255,7 @@ func (p *plan) letGo(o observation) {
 	p.takeTurns(o)
 	switch {
 	case !o.caughtUp():
-		p.AwaitCount() // before letting anything loose
+		p.AwaitCount(kindName) // before letting anything loose
 	case o.doubt() > 0:
 		p.RequeueWithin(o.doubt())
 	case p.Hold || p.Unready || p.Shows() || slices.ContainsFunc(p.Restart, o.needsUs) || len(p.turn) < len(p.Restart):

@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/inplace-rollout/inplace-rollout/deploy"
-	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/api"
 )
 
 // ServePods makes client the API server for the pods: it lists them, and writes them as the controller asks for.
@@ -179,7 +179,7 @@ func Patched[T metav1.Object](old, result T, patch []byte) (T, error) {
 	if err := merge(old, result, patch); err != nil {
 		return result, err
 	}
-	if !pod && !policy.Enabled(old) {
+	if !pod && old.GetLabels()[api.EnabledLabel] != "true" {
 		if encoded, err := json.Marshal(result); err != nil || strings.Contains(string(encoded), `"type":"inplace-rollout.io/`) {
 			return result, cmp.Or(err, error(errFenced))
 		}
