@@ -122,7 +122,7 @@ func (c *Controller[W, K]) withdraw(ctx context.Context, name cache.ObjectName) 
 	case err != nil:
 		return 0, fmt.Errorf("reading a workload that might have been opted out: %w", err)
 	case !c.says(w):
-		return c.withdrawnFor(name), nil
+		return c.withdrawnFor(name, c.access.Observed(w)), nil
 	case strings.HasPrefix(w.GetAnnotations()[api.SaidOfAnnotation], rollout.OverUnnamed) && !c.access.Observed(w):
 		return ProgressInterval, nil // whoever opts in again needs it
 	case c.options.DryRun:
@@ -165,15 +165,20 @@ func (c *Controller[W, K]) noteWithdrawn(name cache.ObjectName, at time.Time) {
 	c.withdrawn[name] = at
 }
 
-// withdrawnFor returns for how long to look whether conditions that we took away come back; 0 if that is over. The queue forgets a
-// later look when an earlier one is due, so each look asks for the last one again.
-func (c *Controller[W, K]) withdrawnFor(name cache.ObjectName) time.Duration {
+// withdrawnFor returns for how long to look whether conditions that we took away come back; 0 if that is over, which it is not before the
+// built-in controller has observed the workload. The queue forgets a later look when an earlier one is due, so each look asks for the last
+// one again.
+func (c *Controller[W, K]) withdrawnFor(name cache.ObjectName, observed bool) time.Duration {
 	c.mu.Lock()
-	at := c.withdrawn[name]
+	at, is := c.withdrawn[name]
 	c.mu.Unlock()
 	left := max(at.Add(ProgressInterval).Sub(c.clock.Now()), 0)
-	if left == 0 {
+	switch {
+	case left > 0 || !is:
+	case observed:
 		c.noteWithdrawn(name, time.Time{})
+	default:
+		left = maxRetryInterval
 	}
 	return left
 }

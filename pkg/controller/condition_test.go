@@ -167,8 +167,13 @@ func TestWithdrawnAgain(t *testing.T) {
 
 	e.kind.condition = said
 	look("it came back late", ProgressInterval, 3)
+	e.kind.unobserved = true
+	e.pass(time.Hour)
+	look("the built-in controller is away", maxRetryInterval, 3)
+	e.kind.unobserved, e.kind.condition = false, said
+	look("it wrote what it had read", ProgressInterval, 4)
 	e.w.Labels = map[string]string{api.EnabledLabel: "true"}
-	look("opted in again", 0, 3)
+	look("opted in again", 0, 4)
 	if len(e.withdrawn) > 0 {
 		t.Errorf("%v is remembered", e.withdrawn)
 	}

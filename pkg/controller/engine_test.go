@@ -812,7 +812,7 @@ func TestSyncWaits(t *testing.T) {
 }
 
 // An edit that the built-in controller does not observe is said in the condition after 30 s, and then ever more rarely: that write has
-// it look once more.
+// it look once more. As long as nobody looks at the pods, none is late to prove its size.
 func TestUnobserved(t *testing.T) {
 	e := newEngine(t, Options{Ready: func() error { return nil }})
 	e.kind.unobserved, e.w.Generation = true, 7
@@ -823,7 +823,10 @@ func TestUnobserved(t *testing.T) {
 	for range 7 {
 		before := e.kind.patches
 		again := must.Get(e.Sync(t.Context(), e.session.name))(t)
+		notes := e.memories[e.session.name].Notes
+		notes.Prove(map[types.UID]time.Time{"pod": e.clock.Now()}, nil)
 		must.Get(e.Sync(t.Context(), e.session.name))(t)
+		must.Equal(t, notes.Of("pod").Proving, time.Time{}, "since when the pod proves its size")
 		if e.kind.patches > before+1 {
 			t.Errorf("the condition was written %d times", e.kind.patches-before)
 		} else if e.kind.patches > before {

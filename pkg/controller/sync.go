@@ -33,6 +33,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	// 1. Get the workload. Is it opted in, and is anything in it ours to do?
 	w, s, requeueAfter, err := c.open(ctx, name)
 	if err != nil || s == nil {
+		c.lookAway(name)
 		return requeueAfter, err
 	}
 	// 2. Gather what is watched, and plan from it.
@@ -119,6 +120,15 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 	s.standing = !policy.Held(w) && c.kind.BuiltInStatus(w).Standing
 	s.retry(w)
 	return w, s, 0, nil
+}
+
+// lookAway has no time count in which pods may have proved their size, but nobody looks.
+func (c *Controller[W, K]) lookAway(name cache.ObjectName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.memories[name]; m != nil {
+		m.Notes.Prove(nil, nil)
+	}
 }
 
 // letGo looks after a workload that is not held.

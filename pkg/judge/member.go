@@ -97,6 +97,8 @@ type Sighting struct {
 	// Since is when the resize was first seen in the state in which it is, by the same clock
 	// as Terms.Now; zero if it has not been seen before.
 	Since time.Time
+	// Spell is since when the pod has not been Ready, by its kubelet's clock: it may have been Ready while nobody looked.
+	Spell time.Time
 	// Deferral is what the pod was Deferred for last.
 	Deferral Deferral
 	// Answer of the kubelet, for this generation, since then. While the node is lost, none is waited for.

@@ -111,7 +111,11 @@ func (n *PodNotes) Sighting(place Place, now time.Time) Sighting {
 		seen.Answer, seen.Answered = answer, now
 	}
 	// InProgress does not begin anew: the kubelet may come to say again what it said before.
-	if seen.Since.IsZero() || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress {
+	spell := seen.Spell
+	if state == resize.Unready {
+		seen.Spell = readyOrNotSince(place.Pod)
+	}
+	if seen.Since.IsZero() || seen.Generation != place.Pod.Generation || seen.State != state && state != resize.InProgress || !spell.Equal(seen.Spell) {
 		seen.Generation, seen.State, seen.Since = place.Pod.Generation, state, now
 	}
 	if state == resize.Deferred {

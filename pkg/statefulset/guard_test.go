@@ -124,17 +124,22 @@ func TestGuardAndPartition(t *testing.T) {
 
 // TestCanaryKeptBack: a canary that its user keeps back for a while does not fail for that.
 func TestCanaryKeptBack(t *testing.T) {
-	c, g := newGuarded(t, 5, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
-	g.Edit(newer)
-	c.Until(50, func() bool { return simulated.Count(c.Writes, "patch pods/resize") == 1 })
-	c.Rounds(10)
-	for _, n := range []int32{5, 0} {
-		c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n })
-		c.Rounds(5)
-		c.SetReady(c.Pods["web-4"], false) // for a moment
-		c.Rounds(300)
+	for _, downWhile := range []int{0, 3} { // rounds in which it is not Ready, as at the beginning and the end of that
+		c, g := newGuarded(t, 5, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+		g.Edit(newer)
+		c.Until(50, func() bool { return simulated.Count(c.Writes, "patch pods/resize") == 1 })
+		c.Rounds(10)
+		for _, n := range []int32{5, 0} {
+			c.Judge = func(*corev1.Pod, version) simulated.Outcome { return simulated.Outcome{Unready: true} }
+			c.Crash(c.Pods["web-4"], false)
+			c.Rounds(downWhile)
+			c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n })
+			c.Rounds(3)
+			c.Judge = nil
+			c.Rounds(300)
+		}
+		c.completes(t, "the canary was kept back")
 	}
-	c.completes(t, "the canary was kept back")
 }
 
 // TestGuardedRestarts: where only new pods can have the size, one of them is the canary.
