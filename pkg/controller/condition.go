@@ -178,7 +178,7 @@ func (c *Controller[W, K]) withdrawnFor(name cache.ObjectName, observed bool) ti
 	case observed:
 		c.noteWithdrawn(name, time.Time{})
 	default:
-		left = maxRetryInterval
+		left = ProgressInterval
 	}
 	return left
 }

@@ -169,7 +169,7 @@ func TestWithdrawnAgain(t *testing.T) {
 	look("it came back late", ProgressInterval, 3)
 	e.kind.unobserved = true
 	e.pass(time.Hour)
-	look("the built-in controller is away", maxRetryInterval, 3)
+	look("the built-in controller is away", ProgressInterval, 3)
 	e.kind.unobserved, e.kind.condition = false, said
 	look("it wrote what it had read", ProgressInterval, 4)
 	e.w.Labels = map[string]string{api.EnabledLabel: "true"}

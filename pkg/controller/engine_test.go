@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -823,10 +824,11 @@ func TestUnobserved(t *testing.T) {
 	for range 7 {
 		before := e.kind.patches
 		again := must.Get(e.Sync(t.Context(), e.session.name))(t)
-		notes := e.memories[e.session.name].Notes
-		notes.Prove(map[types.UID]time.Time{"pod": e.clock.Now()}, nil)
+		notes, pod := e.memories[e.session.name].Notes, &judge.Verdict{Member: judge.Member{Place: judge.Place{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}}}}}
+		began := cmp.Or(notes.Of("pod").Proving(e.clock.Now()), e.clock.Now().Add(-time.Minute))
+		notes.Prove([]*judge.Verdict{pod}, map[types.UID]time.Time{"pod": began}, nil, e.clock.Now())
 		must.Get(e.Sync(t.Context(), e.session.name))(t)
-		must.Equal(t, notes.Of("pod").Proving, time.Time{}, "since when the pod proves its size")
+		must.Equal(t, e.clock.Since(began), time.Minute, "for how long the pod proves its size")
 		if e.kind.patches > before+1 {
 			t.Errorf("the condition was written %d times", e.kind.patches-before)
 		} else if e.kind.patches > before {

@@ -122,12 +122,12 @@ func (c *Controller[W, K]) open(ctx context.Context, name cache.ObjectName) (w W
 	return w, s, 0, nil
 }
 
-// lookAway has no time count in which pods may have proved their size, but nobody looks.
+// lookAway has the time not count in which nobody looks at the pods.
 func (c *Controller[W, K]) lookAway(name cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m := c.memories[name]; m != nil {
-		m.Notes.Prove(nil, nil)
+		m.Notes.LookAway(c.clock.Now())
 	}
 }
 
@@ -457,7 +457,7 @@ func (c *Controller[W, K]) note(s *Session[W, K], w W, there []*corev1.Pod, f ro
 		s.unseen = append(s.unseen, p.Verdicts...)
 	}
 	s.Notes.See(s.unseen)
-	p.Prove(s.Notes)
+	p.Prove(s.Notes, f.Now)
 	s.recordTrusted(w, s.unseen)
 	s.unseen = nil
 	for _, m := range p.Resized {

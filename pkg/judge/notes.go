@@ -44,7 +44,8 @@ type PodNote struct {
 	Displaced *Displaced
 	// Trusted is the generation with which an event has told that the pod counts as resized though its kubelet does not show it.
 	Trusted int64
-	Proving time.Time // since when it has a size that is guarded, and has not proved it
+	proving time.Time // see Proving
+	away    time.Time // since when nobody looks at it; zero if somebody does
 	Proved  string    // which size it has proved last, and in which rollout
 
 	// Recorded is the reason of the last wait that an event was recorded for.

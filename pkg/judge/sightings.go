@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -52,18 +53,34 @@ func (n *PodNotes) See(verdicts []*Verdict) {
 	}
 }
 
-// Prove notes since when pods have the size of a guarded rollout, and have not proved it; and which have. Time counts for no other pod, such
-// as one that a raised partition keeps back.
-func (n *PodNotes) Prove(since map[types.UID]time.Time, proved map[types.UID]string) {
+// Prove notes since when the pods that were looked at have the size of a guarded rollout, and have not proved it; and which have.
+func (n *PodNotes) Prove(verdicts []*Verdict, since map[types.UID]time.Time, proved map[types.UID]string, now time.Time) {
+	n.LookAway(now)
+	for _, v := range verdicts {
+		if pod := v.Member.Pod; pod != nil {
+			note := n.Note(pod.UID)
+			note.proving, note.away, note.Proved = since[pod.UID], time.Time{}, cmp.Or(proved[pod.UID], note.Proved)
+		}
+	}
+}
+
+// LookAway notes that nobody looks at the pods from now on, as where the generation is not observed, or a raised partition keeps some back.
+// That time counts against none.
+func (n *PodNotes) LookAway(now time.Time) {
 	for _, note := range n.pods {
-		note.Proving = time.Time{}
+		if note.away.IsZero() {
+			note.away = now
+		}
 	}
-	for pod, at := range since {
-		n.Note(pod).Proving = at
+}
+
+// Proving returns since when the pod has a size that is guarded, and has not proved it, without the time in which nobody looked; zero if
+// it is not so.
+func (n *PodNote) Proving(now time.Time) time.Time {
+	if n.proving.IsZero() || n.away.IsZero() {
+		return n.proving
 	}
-	for pod, size := range proved {
-		n.Note(pod).Proved = size
-	}
+	return n.proving.Add(now.Sub(n.away))
 }
 
 // Asked notes that the pod was asked for its size, and whether that can only do it good.

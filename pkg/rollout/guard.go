@@ -375,7 +375,7 @@ func (g *guarded) proving(v *judge.Verdict, now time.Time) time.Time {
 	if at := g.provedAt(v); !v.Settled() || !v.HasSize() || g.hasProved(v) || !at.IsZero() && !at.After(now) {
 		return time.Time{}
 	}
-	if since := g.notes.Of(v.Member.Pod.UID).Proving; !since.IsZero() {
+	if since := g.notes.Of(v.Member.Pod.UID).Proving(now); !since.IsZero() {
 		return since
 	}
 	return now

@@ -366,9 +366,9 @@ func (s Step) progress() Condition {
 }
 
 // Prove notes since when pods have the size of a guarded rollout, and have not proved it, and which have.
-func (s Step) Prove(notes *judge.PodNotes) {
+func (s Step) Prove(notes *judge.PodNotes, now time.Time) {
 	if s.guard != nil {
-		notes.Prove(s.provingSince, s.proved)
+		notes.Prove(s.Verdicts, s.provingSince, s.proved, now)
 	}
 }
 

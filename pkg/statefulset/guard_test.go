@@ -142,6 +142,21 @@ func TestCanaryKeptBack(t *testing.T) {
 	}
 }
 
+// TestFlapsAndIsKeptBack: one that is Ready again and again, and does not stay so, fails all the same.
+func TestFlapsAndIsKeptBack(t *testing.T) {
+	c, g := newGuarded(t, 5, map[string]string{api.CanaryAnnotation: "1", api.CanaryDurationAnnotation: "20s"})
+	g.Edit(newer)
+	for i := 0; i < 100 && !simulated.Stopped(condition(c.Set)); i++ {
+		n := int32(5 * (i % 2))
+		c.change(func(set *appsv1.StatefulSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = &n })
+		c.Rounds(5)
+		c.Crash(c.Pods["web-4"], false)
+	}
+	if have := condition(c.Set); !simulated.Stopped(have) {
+		t.Errorf("it says %+v", have)
+	}
+}
+
 // TestGuardedRestarts: where only new pods can have the size, one of them is the canary.
 func TestGuardedRestarts(t *testing.T) {
 	c, g := newGuarded(t, 3, nil)
