@@ -309,7 +309,7 @@ const nameOfHold = "Hold"
 type shown struct {
 	not, unclear, absent []string
 	why, unseen          string
-	forbids              bool // what is unclear is so for want of rights, or of an answer: nothing has failed by which edits might fail, too
+	forbids              bool // what is unclear is so for want of rights, or of an answer, or as a policy refuses the dry run: nothing has failed by which edits might fail, too
 }
 
 func showing(proof map[string]error) shown {
@@ -321,7 +321,7 @@ func showing(proof map[string]error) shown {
 			s.absent = append(s.absent, kind)
 		case prerequisite.IsUnseen(err):
 			s.unclear, s.unseen = append(s.unclear, kind+"s"), cmp.Or(s.unseen, err.Error())
-			s.forbids = s.forbids && (apierrors.IsForbidden(err) || errors.Is(err, prerequisite.ErrUnsaid))
+			s.forbids = s.forbids && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || errors.Is(err, prerequisite.ErrUnsaid))
 		default:
 			s.not, s.why = append(s.not, kind+"s"), cmp.Or(s.why, err.Error())
 		}

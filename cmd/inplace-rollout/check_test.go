@@ -46,7 +46,7 @@ type place struct {
 	there     bool          // or not
 	reads     bool          // they may read what is installed
 	creates   bool          // they may create workloads
-	fails     bool          // what holds does not answer, so no edit goes through
+	fails     error         // why no edit goes through
 	own       string        // the only workload that they may patch, a Deployment, if not empty
 	beats     time.Duration // until when the heartbeat counts, from now on; 0 for none
 	published bool          // they may read it
@@ -114,8 +114,8 @@ func (p place) client(t *testing.T) *fake.Clientset {
 			return forbid(action)
 		case p.nowhere:
 			return true, nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "default")
-		case p.fails:
-			return true, nil, apierrors.NewInternalError(errors.New("failed calling webhook"))
+		case p.fails != nil:
+			return true, nil, p.fails
 		case p.asks:
 			delete(sent.Annotations, api.InForceAnnotation)
 			sent.Annotations[api.AttendedAnnotation] = strconv.FormatBool(p.there)
@@ -169,14 +169,15 @@ func TestCheckVerdict(t *testing.T) {
 		"an editor, and no controller": {place: place{installed: true, asks: true, creates: true}, begin: not + "no controller is ready: edits are not held", code: 1,
 			says: "See the log of the Deployment inplace-rollout. A dry run of an edit has found no controller\n"},
 		"an editor, and a heartbeat that an API server has not seen yet": {place: place{installed: true, asks: true, creates: true, published: true, beats: time.Minute}, begin: not + "no controller is ready", code: 1},
-		"an editor, whose edits fail":                                    {place: place{installed: true, creates: true, fails: true, published: true, beats: time.Minute}, begin: whether + "you could make no dry run of an edit of StatefulSets, Deployments, DaemonSets: Internal error occurred: failed calling webhook", code: 2},
-		"who may only patch a Deployment, and fails":                     {place: place{installed: true, own: "shop", fails: true, published: true, beats: time.Minute}, begin: whether, code: 2},
+		"an editor, whose edits fail":                                    {place: place{installed: true, creates: true, fails: apierrors.NewInternalError(errors.New("failed calling webhook")), published: true, beats: time.Minute}, begin: whether + "you could make no dry run of an edit of StatefulSets, Deployments, DaemonSets: Internal error occurred: failed calling webhook", code: 2},
+		"who may only patch a Deployment, and fails":                     {place: place{installed: true, own: "shop", fails: apierrors.NewInternalError(errors.New("failed calling webhook")), published: true, beats: time.Minute}, begin: whether, code: 2},
 		"an editor, and nothing is installed":                            {place: place{creates: true}, begin: not + "nothing holds edits, as a dry run shows: inplace-rollout is not installed for this namespace, or no controller has begun yet\n", code: 1, lines: 1},
 		"an editor, before a controller has begun":                       {place: place{installed: true, creates: true, published: true}, begin: not + begun, code: 1, lines: 1},
 		"an administrator, before a controller has begun":                {place: place{installed: true, creates: true, reads: true}, begin: not + begun, code: 1, lines: 1},
 		"a viewer, before a controller has begun":                        {place: place{installed: true, published: true}, begin: not + begun, code: 1},
 		"an administrator, and nothing is installed": {place: place{creates: true, reads: true, published: true},
 			begin: not + "inplace-rollout is not installed: nothing in the cluster holds edits. Install it with Helm or kubectl, as docs/install.md says\n", code: 1, lines: 1},
+		"an administrator, whose dry run a policy refuses":   {place: place{installed: true, asks: true, there: true, creates: true, reads: true, fails: apierrors.NewInvalid(schema.GroupKind{}, "x", nil), published: true, beats: time.Minute}, begin: is, says: "as the controller finds by its own dry runs"},
 		"who may only patch a Deployment":                    {place: place{installed: true, asks: true, there: true, own: "shop", published: true, beats: time.Minute}, begin: is, says: "as the controller finds by its own dry runs"},
 		"who may only patch a Deployment, and no heartbeat":  {place: place{installed: true, asks: true, there: true, own: "shop"}, begin: whether + "you could make no dry run of an edit of StatefulSets, DaemonSets: ", code: 2},
 		"who may only patch a Deployment, which is not held": {place: place{installed: true, asks: true, own: "shop"}, begin: not + "no controller is ready", code: 1, says: "you can opt in and edit: "},

@@ -75,7 +75,7 @@ unknown. LimitRanges and ResourceQuotas are considered if you can list them.`,
   # In a pipeline: fail if a manifest restarts anything
   inplace-rollout plan -f web.yaml --fail-on=restart,infeasible
 
-  # Several files
+  # Several files, each workload as if the others stayed as they are
   inplace-rollout plan -f web.yaml,db.yaml
 
   # What is still to come of the rollout in flight?

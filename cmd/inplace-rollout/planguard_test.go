@@ -111,7 +111,7 @@ func TestPromote(t *testing.T) {
 	u.SetAnnotations(map[string]string{api.RolloutAnnotation: r.String()})
 	must.Do(t, o.run(t.Context(), out, u))
 	const canary = "statefulset.apps/web: its canary "
-	const follow, already = ", and the other pods follow\n", canary + "was promoted already"
+	const follow, already = ", and the other pods follow as soon as they can: see status\n", canary + "was promoted already"
 	if got := out.String(); got != canary+"is over"+follow+already+follow+already+follow {
 		t.Error(got)
 	}

@@ -25,7 +25,8 @@ func newPromoteCommand() *cobra.Command {
 		Use:   "promote TYPE/NAME",
 		Short: "End the canary of a guarded rollout: the other pods follow",
 		Long: `End the canary of a guarded rollout: the other pods follow at once, even if its duration
-is not over. A Deployment restarts pods only when it is. The workload needs the annotation
+is not over. A Deployment restarts pods only when it is, unless the edit restarts all:
+then the Deployment controller makes the rollout. The workload needs the annotation
 ` + api.CanaryAnnotation + ` and a canary that is under way. The next edit has a
 canary of its own.
 
@@ -100,7 +101,7 @@ func (o promoteOptions) follow(ctx context.Context, u *unstructured.Unstructured
 	case restarts && kindOf(u) == deployments:
 		return "and the other pods follow, those that are restarted when it has been Ready for its duration"
 	}
-	return "and the other pods follow"
+	return "and the other pods follow as soon as they can: see status"
 }
 
 // canaryOf returns the record of the guarded rollout whose canary is under way, or was promoted. It is an error if there is none, or a

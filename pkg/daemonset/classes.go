@@ -41,7 +41,7 @@ func (o observation) fit(p *judge.Place) (err error) {
 		return err
 	}
 	if unavailable != "" {
-		p.ClassSizeUnavailable = fmt.Sprintf("it keeps the template's size, because it cannot get the size of class %s in place on node %s: %s", p.Class, p.Pod.Spec.NodeName, unavailable)
+		p.ClassSizeUnavailable = keepsTemplates(p, unavailable)
 		if p.Target, err = o.sizedTo(p.Pod, o.revision().Template); err != nil {
 			return err
 		}
@@ -57,6 +57,10 @@ func (o observation) fit(p *judge.Place) (err error) {
 		p.Brings = resize.Describe(p.Target.Changes)
 	}
 	return nil
+}
+
+func keepsTemplates(p *judge.Place, why string) string {
+	return fmt.Sprintf("it keeps the template's size, because it cannot get the size of class %s in place on node %s: %s", p.Class, p.Pod.Spec.NodeName, why)
 }
 
 // toMark reports whether the pod was unmarked for its restart. If it has its size before that, it is marked again: it would be restarted.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -14,6 +15,8 @@ import (
 	"github.com/inplace-rollout/inplace-rollout/pkg/hash"
 	"github.com/inplace-rollout/inplace-rollout/pkg/judge"
 	"github.com/inplace-rollout/inplace-rollout/pkg/policy"
+	"github.com/inplace-rollout/inplace-rollout/pkg/resize"
+	"github.com/inplace-rollout/inplace-rollout/pkg/revisions"
 	"github.com/inplace-rollout/inplace-rollout/pkg/rollout"
 )
 
@@ -83,6 +86,9 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		return rollout.WorkloadForecast{}, err
 	}
 	f := rollout.WorkloadForecast{Revision: o.number(), Pods: judge.Forecasts(judge.Pods(members, options.Terms), o.Now), HandOver: q.NotHeld}
+	if err := o.forecastClasses(ctx, q, f.Pods); err != nil {
+		return rollout.WorkloadForecast{}, err
+	}
 	if !policy.Enabled(o.set) {
 		f.HandOver = policy.NotOptedIn(o.set, "DaemonSet")
 	}
@@ -99,6 +105,44 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 		f.HandOver = surges(f.Pods)
 	}
 	return q.Planned(f, facts, o, o.set.Annotations)
+}
+
+// forecastClasses looks one step further for pods that come to the size of a new template in place: they get that of their node's class then.
+func (o observation) forecastClasses(ctx context.Context, q capacity.Question, pods []judge.PodForecast) error {
+	for i, f := range pods {
+		p := f.Member.Place
+		older := o.ofOlder(p.Pod)
+		if older == nil || p.Class == "" || f.Forecast != judge.Live && f.Forecast != judge.Unchanged {
+			continue
+		}
+		own, p2 := o.sizeOf(p.Pod), p
+		p2.InPlaceOnly = true
+		switch target, err := o.Target(p.Pod, older.template.PodTemplateSpec, own.Template); {
+		case own.Unavailable != nil:
+			p2.ClassSizeUnavailable = keepsTemplates(&p2, own.Unavailable.Error())
+		case err != nil:
+			return err
+		case o.inTheWay(target) != "":
+			p2.ClassSizeUnavailable = keepsTemplates(&p2, o.inTheWay(target))
+		default:
+			p2.Target, p2.Brings = target, resize.Describe(target.Changes)
+		}
+		terms := o.options().Terms
+		_, members, err := q.Forecast(ctx, o.Facts, []judge.Place{p2}, o.revision(), terms, false)
+		if err != nil {
+			return err
+		}
+		pods[i] = judge.Forecasts(judge.Pods(members, terms), o.Now)[0]
+	}
+	return nil
+}
+
+// ofOlder returns the revision of a pod that is there, if that is an older one.
+func (o observation) ofOlder(pod *corev1.Pod) *revision {
+	if judge.Gone(pod) || revisions.HashOf(pod) == o.newest.hash {
+		return nil
+	}
+	return o.revisions[revisions.HashOf(pod)]
 }
 
 // surges returns why the DaemonSet controller makes a rollout with maxSurge: all that is to be done is to restart pods. It is empty

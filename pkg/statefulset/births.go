@@ -100,7 +100,7 @@ func (o observation) unborn(index int) (why judge.Refusal, remade bool) {
 	}
 	if newer.Reason != "" {
 		older.Kind = newer.Kind
-		older.Reason += "; a pod of the new size could not be created either: " + newer.Reason + "; removing the label releases the set at once"
+		older.Reason += "; a pod of the new size could not be created either: " + newer.Reason
 	}
 	return older, newer.Reason == ""
 }
