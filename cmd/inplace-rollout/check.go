@@ -309,7 +309,7 @@ const nameOfHold = "Hold"
 type shown struct {
 	not, unclear, absent []string
 	why, unseen          string
-	forbids              bool // what is unclear is so for want of rights, or of an answer, or as a policy refuses the dry run: nothing has failed by which edits might fail, too
+	forbids              bool // what is unclear is so for want of rights or of an answer, or because a policy refuses the dry run
 }
 
 func showing(proof map[string]error) shown {

@@ -242,12 +242,12 @@ func TestPlan(t *testing.T) {
 		"deployment-handed-over":    {code: 3, stage: deploymentOf(2), kind: "Deployment", edit: annotated(api.ResizeActionAnnotation, "Restart")},
 		// One pod is the canary, and the others wait; with maxSurge the DaemonSet controller waits for nobody.
 		"deployment-guarded": {code: 3, stage: deploymentOf(3), kind: "Deployment", edit: guardedRestart},
-		"daemonset-classes": {stage: daemonSetOf(3, func(s *stage) {
+		"daemonset-classes": {stage: daemonSetOf(4, func(s *stage) {
 			for i, n := range s.nodes {
-				n.Labels = map[string]string{"size": []string{"l", "s", "m"}[i]}
+				n.Labels = map[string]string{"size": []string{"l", "s", "m", "x"}[i]}
 			}
 		}), kind: "DaemonSet", edit: annotated(api.NodeResourcesAnnotation, `[{"nodeSelector": {"size": "l"}, "containers": {"app": {"requests": {"cpu": "6"}, "limits": {"cpu": "6"}}}},
-			{"nodeSelector": {"size": "s"}, "containers": {"app": {"requests": {"cpu": "50m"}}}}]`)},
+			{"nodeSelector": {"size": "s"}, "containers": {"app": {"requests": {"cpu": "50m"}}}}, {"nodeSelector": {"size": "x"}, "containers": {"sidecar": {"requests": {"cpu": "50m"}}}}]`)},
 		"daemonset-surge-guarded": {code: 3, stage: daemonSetOf(3), kind: "DaemonSet", spec: "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}", edit: guardedRestart},
 		"deployment-two-replicasets": {code: 3, kind: "Deployment", stage: func(t *testing.T) *stage {
 			s := newDeploymentStage(t, 2)

@@ -25,8 +25,8 @@ func newPromoteCommand() *cobra.Command {
 		Use:   "promote TYPE/NAME",
 		Short: "End the canary of a guarded rollout: the other pods follow",
 		Long: `End the canary of a guarded rollout: the other pods follow at once, even if its duration
-is not over. A Deployment restarts pods only when it is, unless the edit restarts all:
-then the Deployment controller makes the rollout. The workload needs the annotation
+is not over. A Deployment restarts pods only when the duration is over, or, if the edit
+restarts all of them, as the Deployment controller does. The workload needs the annotation
 ` + api.CanaryAnnotation + ` and a canary that is under way. The next edit has a
 canary of its own.
 

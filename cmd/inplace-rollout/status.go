@@ -419,7 +419,11 @@ func (r *statusReport) conditionOf(p rollout.Plan) rollout.Condition {
 	if p.Condition.Reason == "" && r.Held && len(p.Verdicts) > 0 { // the hold is about to end
 		return p.Step.Condition()
 	}
-	return p.Condition
+	c := p.Condition
+	if p.Unacknowledged != "" && p.Updated == p.Total { // else pods wait for more
+		c.Details += "; " + p.Unacknowledged
+	}
+	return c
 }
 
 // shortened is a plan's condition without the waits that the table of pods says.

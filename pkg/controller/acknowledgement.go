@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,8 +52,8 @@ func (a *acknowledgement) lasts(what string, now time.Time) (said string, again 
 	return said, a.since.Add(lasted + each).Sub(now)
 }
 
-// awaited is what a plan waits for that was carried out with that error: that its last write succeeds, or what is not acknowledged; empty
-// if there is neither.
+// awaited names what is waited for after a plan's writes, which have returned that error: the last write, if they have failed, or what is
+// not acknowledged; empty if there is neither.
 func awaited(w metav1.Object, p rollout.Plan, err error) string {
 	if !failed(err) || len(p.Writes) == 0 {
 		return p.Unacknowledged
@@ -68,16 +69,18 @@ func failed(err error) bool {
 // stuck is the plan's condition, and where something is awaited for so long, what that is.
 func stuck(p rollout.Plan, lasts string, err error) rollout.Condition {
 	c := p.Condition
-	switch {
-	case lasts == "":
+	if lasts == "" || c.Complete {
 		return c
-	case !failed(err):
+	}
+	if !failed(err) {
 		c.Details += "; " + p.Unacknowledged + lasts
 		return c
-	case c.Reason == "":
-		c.Reason, c.Why = judge.ReasonProgressing, err.Error()
-	default:
-		c.Details += "; " + err.Error()
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n") // of several
+	if c.Reason == "" {
+		c.Reason, c.Why = judge.ReasonProgressing, first
+	} else {
+		c.Details += "; " + first
 	}
 	if c.Reason == judge.ReasonProgressing && pods.Answered(err) { // a policy says Forbidden, Invalid, or what else it likes
 		c.Reason = judge.ReasonAdmissionDenied

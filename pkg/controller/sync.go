@@ -44,12 +44,13 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	if err == nil && (p.NeedsLiveRead() || s.unanswered) {
 		o, f, p, err = c.planLive(ctx, s, w)
 	}
-	if err != nil {
-		return 0, err
-	}
-	s.answered(o)
 	// 4. A restart needs room for the new pod. Plan again without the restarts that have none.
-	if o, f, p, requeueAfter, err = c.decide(ctx, s, w, o, f, p); err != nil {
+	if err == nil {
+		s.answered(o)
+		o, f, p, requeueAfter, err = c.decide(ctx, s, w, o, f, p)
+	}
+	if err != nil {
+		c.lookAway(name)
 		return 0, err
 	}
 	// 5. Note what was observed, and apply the plan's writes.
@@ -63,7 +64,7 @@ func (c *Controller[W, K]) Sync(ctx context.Context, name cache.ObjectName) (req
 	said, again := c.lasts(name, awaited(w, p, err))
 	p.RequeueWithin(again)
 	if err != nil && p.Records() { // what it says is not recorded
-		p = rollout.Plan{}
+		p = rollout.Plan{Started: p.Started}
 	}
 	if p.Condition = stuck(p, said, err); err != nil && p.Condition.Reason == "" {
 		return 0, err

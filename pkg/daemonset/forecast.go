@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -108,32 +109,52 @@ func (o observation) forecast(ctx context.Context, q capacity.Question) (rollout
 }
 
 // forecastClasses looks one step further for pods that come to the size of a new template in place: they get that of their node's class then.
+// Where that rollout is under way, it tells of the step that is.
 func (o observation) forecastClasses(ctx context.Context, q capacity.Question, pods []judge.PodForecast) error {
+	var places []judge.Place
+	var at []int
 	for i, f := range pods {
 		p := f.Member.Place
 		older := o.ofOlder(p.Pod)
-		if older == nil || p.Class == "" || f.Forecast != judge.Live && f.Forecast != judge.Unchanged {
+		if q.Next || older == nil || p.Class == "" || !slices.Contains([]judge.Forecast{judge.Live, judge.Unchanged, judge.ContainerRestart}, f.Forecast) {
 			continue
 		}
-		own, p2 := o.sizeOf(p.Pod), p
-		p2.InPlaceOnly = true
-		switch target, err := o.Target(p.Pod, older.template.PodTemplateSpec, own.Template); {
-		case own.Unavailable != nil:
-			p2.ClassSizeUnavailable = keepsTemplates(&p2, own.Unavailable.Error())
-		case err != nil:
-			return err
-		case o.inTheWay(target) != "":
-			p2.ClassSizeUnavailable = keepsTemplates(&p2, o.inTheWay(target))
-		default:
-			p2.Target, p2.Brings = target, resize.Describe(target.Changes)
-		}
-		terms := o.options().Terms
-		_, members, err := q.Forecast(ctx, o.Facts, []judge.Place{p2}, o.revision(), terms, false)
-		if err != nil {
+		if err := o.thenInClass(&p, older); err != nil {
 			return err
 		}
-		pods[i] = judge.Forecasts(judge.Pods(members, terms), o.Now)[0]
+		places, at = append(places, p), append(at, i)
 	}
+	if len(places) == 0 {
+		return nil
+	}
+	terms := o.options().Terms
+	_, members, err := q.Forecast(ctx, o.Facts, places, o.revision(), terms, false)
+	if err != nil {
+		return err
+	}
+	for i, f := range judge.Forecasts(judge.Pods(members, terms), o.Now) {
+		pods[at[i]] = f
+	}
+	return nil
+}
+
+// thenInClass has a pod of an older revision get the size of its node's class at once, if it can have that in place.
+func (o observation) thenInClass(p *judge.Place, older *revision) error {
+	p.InPlaceOnly = true
+	own := o.sizeOf(p.Pod)
+	if own.Unavailable != nil {
+		p.ClassSizeUnavailable = keepsTemplates(p, own.Unavailable.Error())
+		return nil
+	}
+	target, err := o.Target(p.Pod, older.template.PodTemplateSpec, own.Template)
+	if err != nil {
+		return err
+	}
+	if why := o.inTheWay(target); why != "" {
+		p.ClassSizeUnavailable = keepsTemplates(p, why)
+		return nil
+	}
+	p.Target, p.Brings = target, resize.Describe(target.Changes)
 	return nil
 }
 

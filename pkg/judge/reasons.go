@@ -79,7 +79,7 @@ var Acts = map[string]Act{
 	ReasonInfeasible:          {"Choose another size, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred", true, OnNodes},
 	ReasonUnsupportedByNode:   {"Update the kubelet, or allow restarts: `kubectl inplace-rollout retry` with --action=LiveResizePreferred", true, OnMemory},
 	ReasonInvalid:             {"Choose a size that is allowed, or change what forbids it, such as a LimitRange", true, OnNodes},
-	ReasonAdmissionDenied:     {"Have it allowed, or, for a resize, choose another size; it is tried again every 30 s", false, OnMemory},
+	ReasonAdmissionDenied:     {"Have it allowed, or choose another size if the resize is refused; it is tried again every 30 s", false, OnMemory},
 	ReasonResizeError:         {"If a limit is below what the pod uses, choose a higher one; else see the kubelet's log", false, OnTheWorkload},
 	ReasonQuotaExceeded:       {"Raise the quota, or choose a smaller size; it is tried again every 30 s", false, OnMemory},
 	ReasonRoomUnknown:         {"Look whether a node has room, and restart the pods: `kubectl inplace-rollout retry` with --action=Restart", true, OnMemory},

@@ -367,9 +367,11 @@ func (s Step) progress() Condition {
 
 // Prove notes since when pods have the size of a guarded rollout, and have not proved it, and which have.
 func (s Step) Prove(notes *judge.PodNotes, now time.Time) {
-	if s.guard != nil {
-		notes.Prove(s.Verdicts, s.provingSince, s.proved, now)
+	if s.guard == nil { // as where an annotation cannot be read
+		notes.LookAway(now)
+		return
 	}
+	notes.Prove(s.Verdicts, s.provingSince, s.proved, now)
 }
 
 // NothingUnderWay reports whether no resize is under way, or about to be: every pod is updated, or waits
