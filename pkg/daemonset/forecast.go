@@ -141,20 +141,22 @@ func (o observation) forecastClasses(ctx context.Context, q capacity.Question, p
 // thenInClass has a pod of an older revision get the size of its node's class at once, if it can have that in place.
 func (o observation) thenInClass(p *judge.Place, older *revision) error {
 	p.InPlaceOnly = true
+	var why string
 	own := o.sizeOf(p.Pod)
 	if own.Unavailable != nil {
-		p.ClassSizeUnavailable = keepsTemplates(p, own.Unavailable.Error())
-		return nil
+		why = own.Unavailable.Error()
+	} else {
+		target, err := o.Target(p.Pod, older.template.PodTemplateSpec, own.Template)
+		if err != nil {
+			return err
+		}
+		if why = o.inTheWay(target); why == "" {
+			p.Target, p.Brings = target, resize.Describe(target.Changes)
+		}
 	}
-	target, err := o.Target(p.Pod, older.template.PodTemplateSpec, own.Template)
-	if err != nil {
-		return err
-	}
-	if why := o.inTheWay(target); why != "" {
+	if why != "" {
 		p.ClassSizeUnavailable = keepsTemplates(p, why)
-		return nil
 	}
-	p.Target, p.Brings = target, resize.Describe(target.Changes)
 	return nil
 }
 
