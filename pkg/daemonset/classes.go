@@ -36,7 +36,7 @@ func (o observation) sizeOf(pod *corev1.Pod) policy.Size {
 func (o observation) fit(p *judge.Place) (err error) {
 	own := o.sizeOf(p.Pod)
 	p.Class = own.Class.String()
-	unavailable, err := o.fitClass(p, own)
+	unavailable, err := o.fitClass(p, own, o.sizedTo)
 	if err != nil {
 		return err
 	}
@@ -66,12 +66,13 @@ func keepsTemplates(p *judge.Place, why string) string {
 // toMark reports whether the pod was unmarked for its restart. If it has its size before that, it is marked again: it would be restarted.
 func (o observation) toMark(p *judge.Place) bool { return !p.Labelled && policy.Held(o.set) }
 
-// fitClass has a pod get the size of its node's class, and returns why it cannot have that in place; empty if it can.
-func (o observation) fitClass(p *judge.Place, own policy.Size) (unavailable string, err error) {
+// fitClass has a pod get the size of its node's class, by the target that to returns, and returns why it cannot have that in place; empty if
+// it can.
+func (o observation) fitClass(p *judge.Place, own policy.Size, to func(*corev1.Pod, *corev1.PodTemplateSpec) (resize.Target, error)) (unavailable string, err error) {
 	if own.Unavailable != nil {
 		unavailable = own.Unavailable.Error()
 	} else {
-		if p.Target, err = o.sizedTo(p.Pod, own.Template); err != nil {
+		if p.Target, err = to(p.Pod, own.Template); err != nil {
 			return "", err
 		}
 		if own.Class != nil {

@@ -140,24 +140,16 @@ func (o observation) forecastClasses(ctx context.Context, q capacity.Question, p
 
 // thenInClass has a pod of an older revision get the size of its node's class at once, if it can have that in place.
 func (o observation) thenInClass(p *judge.Place, older *revision) error {
-	p.InPlaceOnly = true
-	var why string
-	own := o.sizeOf(p.Pod)
-	if own.Unavailable != nil {
-		why = own.Unavailable.Error()
+	ofTemplate := p.Target
+	why, err := o.fitClass(p, o.sizeOf(p.Pod), func(pod *corev1.Pod, sized *corev1.PodTemplateSpec) (resize.Target, error) {
+		return o.Target(pod, older.template.PodTemplateSpec, sized)
+	})
+	if p.InPlaceOnly = true; why != "" {
+		p.Target, p.ClassSizeUnavailable = ofTemplate, keepsTemplates(p, why)
 	} else {
-		target, err := o.Target(p.Pod, older.template.PodTemplateSpec, own.Template)
-		if err != nil {
-			return err
-		}
-		if why = o.inTheWay(target); why == "" {
-			p.Target, p.Brings = target, resize.Describe(target.Changes)
-		}
+		p.Brings = resize.Describe(p.Target.Changes)
 	}
-	if why != "" {
-		p.ClassSizeUnavailable = keepsTemplates(p, why)
-	}
-	return nil
+	return err
 }
 
 // ofOlder returns the revision of a pod that is there, if that is an older one.
